@@ -1,0 +1,67 @@
+# Needs only Python 3.11 or newer, make and git. CI runs these same targets (.ci/run).
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python setup` chooses another.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.up-to-date
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/.up-to-date
+# Options for pytest, as in: make test T="tests/unit -k retry"
+T ?=
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(STAMP)  ## make .venv with the project and its tools; quick when nothing changed
+
+# The stamp is written last, so an interrupted install is done again.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.11 setup"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Installing the project and its tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	@touch $@
+
+.PHONY: demo
+demo: setup  ## measure the standard library with a few hundred real jobs
+	@$(BIN)/headrace demo
+
+.PHONY: test
+test: setup  ## run the whole suite (T="..." passes options to pytest)
+	@$(BIN)/python -m pytest $(T)
+
+.PHONY: check
+check: setup  ## format, lint, types, layers, and docs in step with the code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/docs tests/unit/test_house.py
+
+.PHONY: bench
+bench: setup  ## print each figure beside its floor and, if installed, the peers
+	@$(BIN)/python -m bench
+
+.PHONY: bench-peers
+bench-peers: $(PEERS_STAMP)  ## install RQ, Celery, Dramatiq and Huey beside us for bench
+
+$(PEERS_STAMP): Makefile $(STAMP)
+	@test -x $(PEERS)/bin/python || $(BIN)/python -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check rq 'celery[redis]' 'dramatiq[redis]' huey
+	@touch $@
+
+.PHONY: soak
+soak: setup  ## kill workers and the server for minutes; every job must end
+	@$(BIN)/python -m pytest tests/system -m soak --timeout 1800 $(T)
