@@ -1,0 +1,1 @@
+"""The suite. A package only so that tests can say ``from tests.servers import ...``."""

