@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests import deadline, servers
-from tests.servers import Server
+from tests.servers import Server, connect
 
 EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
 """Tests under these run on every server that the machine has; all others on the default one."""
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--servers",
         metavar="NAMES",
-        help=f"run every test that needs a server on each of these, separated by commas: {', '.join(servers.NAMES)}",
+        help=f"run each test on all of these, separated by commas: {', '.join(servers.NAMES)}",
     )
 
 
@@ -112,7 +112,7 @@ def server(
 ) -> Iterator[Server]:
     """The shared server, empty. Do not kill or configure it: ``new_server`` is for that."""
     server = running(server_name)
-    with redis.Redis.from_url(server.url, protocol=2, socket_timeout=30) as owner:
+    with connect(server.url) as owner:
         owner.flushall()
         yield server
         if server.running and request.node.get_closest_marker("mangles") is None:
@@ -128,7 +128,7 @@ def url(server: Server) -> str:
 @pytest.fixture
 def client(server: Server) -> Iterator[redis.Redis]:
     """A plain client of the shared server: RESP2, bytes."""
-    with redis.Redis.from_url(server.url, protocol=2, decode_responses=False, socket_timeout=30) as client:
+    with connect(server.url) as client:
         yield client
 
 
@@ -136,7 +136,7 @@ def client(server: Server) -> Iterator[redis.Redis]:
 def new_server(nothing_left_running: None, pytestconfig: pytest.Config) -> Iterator[Callable[..., Server]]:
     """Make a server of the test's own, to kill, restart or configure: ``new_server(append_only=True)``.
 
-    Takes the options of ``Server``, plus ``name`` for another binary; the test is skipped where that is absent.
+    Takes the options of ``Server``, plus ``name`` for another binary; the test is skipped where it is absent.
     """
     made: list[Server] = []
 
@@ -166,7 +166,7 @@ def root() -> Path:
 
 
 def _end_in_order_on_term() -> None:
-    """Let TERM (that of ``timeout``, say) end the run as Ctrl-C does: otherwise the servers would be orphans."""
+    """Let TERM end the run as Ctrl-C does: one from ``timeout`` would otherwise leave the servers behind."""
     ours = os.getpid()
 
     def end(number: int, _frame: object) -> None:

@@ -21,6 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.deadline import eventually
 
@@ -116,6 +118,15 @@ def _version(path: Path) -> str:
     return match.group(1) if match else ""
 
 
+def connect(url: str, **options: Any) -> redis.Redis:
+    """A plain client: RESP2 and bytes, as the store speaks; no retries, which hide what a test looks for.
+
+    A read ends after 30 s, so that no test hangs. ``options`` are redis-py's and override these.
+    """
+    settings: dict[str, Any] = {"protocol": 2, "socket_timeout": 30, "retry": Retry(NoBackoff(), 0)}
+    return redis.Redis.from_url(url, **(settings | options))
+
+
 class Server:
     """One private server process.
 
@@ -183,10 +194,9 @@ class Server:
     def client(self, **options: Any) -> redis.Redis:
         """A client of this server that is closed with it.
 
-        It speaks RESP2 and returns bytes, as the store does; its reads end after 30 s, so that no test hangs.
+        Takes the options of ``connect``.
         """
-        settings: dict[str, Any] = {"protocol": 2, "decode_responses": False, "socket_timeout": 30}
-        client = redis.Redis.from_url(self.url, **{**settings, **options})
+        client = connect(self.url, **options)
         self._clients.append(client)
         return client
 
@@ -208,7 +218,7 @@ class Server:
                 argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        with redis.Redis.from_url(self.url, protocol=2, socket_timeout=5) as probe:
+        with connect(self.url, socket_timeout=5) as probe:
             eventually(lambda: self._answers(probe), timeout=10, what=f"{self.binary.name} answers")
 
     def kill(self) -> None:

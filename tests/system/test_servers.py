@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests import servers
-from tests.servers import Server
+from tests.servers import Server, connect
 
 NewServer = Callable[..., Server]
 
@@ -33,18 +33,17 @@ def test_data_survives_a_kill_only_with_the_append_only_file(new_server: NewServ
 def test_a_port_is_open_only_where_asked(new_server: NewServer) -> None:
     assert new_server().client().config_get("port") == {"port": "0"}
     server = new_server(tcp=True)
-    with redis.Redis.from_url(server.tcp_url, protocol=2) as client:
+    with connect(server.tcp_url) as client:
         assert client.ping()
     with pytest.raises(AssertionError, match="without tcp"):
         _ = new_server().tcp_url
 
 
 def test_a_password_is_asked_for(new_server: NewServer) -> None:
-    server = new_server(password="open sesame".replace(" ", "-"))
+    server = new_server(password="open-sesame")
     assert server.client().ping()
-    with redis.Redis(unix_socket_path=str(server.socket), protocol=2) as stranger:
-        with pytest.raises(redis.AuthenticationError):
-            stranger.ping()
+    with connect(f"unix://{server.socket}") as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
 
 
 def test_stop_leaves_neither_process_nor_directory(new_server: NewServer) -> None:
