@@ -47,17 +47,18 @@ check: setup  ## format, lint, types, layers, and docs in step with the code
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/docs tests/unit/test_house.py
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q $(wildcard tests/docs) tests/unit/test_house.py
 
 .PHONY: bench
-bench: setup  ## print each figure beside its floor and, if installed, the peers
+bench: setup  ## print each figure beside its floor, measured in the same run
 	@$(BIN)/python -m bench
 
 .PHONY: bench-peers
-bench-peers: $(PEERS_STAMP)  ## install RQ, Celery, Dramatiq and Huey beside us for bench
+bench-peers: setup $(PEERS_STAMP)  ## the same beside RQ, Celery, Dramatiq and Huey, installed in a place of their own
+	@$(BIN)/python -m bench --peers
 
-$(PEERS_STAMP): Makefile $(STAMP)
+$(PEERS_STAMP): $(STAMP)
 	@test -x $(PEERS)/bin/python || $(BIN)/python -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check rq 'celery[redis]' 'dramatiq[redis]' huey
 	@touch $@
