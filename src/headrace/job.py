@@ -1,0 +1,227 @@
+"""Facts about jobs: states, options, errors, what a claim and an outcome say. Pure records, no behaviour beyond checks.
+
+The transitions themselves are the scripts in ``scripts/``; docs/design/states.md draws them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a job is. Each state is one structure in the store, and a job is in exactly that one."""
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    STOPPED = "stopped"
+    PARKED = "parked"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    QUARANTINED = "quarantined"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL
+
+
+FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED})
+
+
+class Overrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What one job asks for instead of its task's options; travels in the record's ``options`` field.
+
+    Seconds. None means: as the task says.
+    """
+
+    retries: int | None = None
+    retry_delay: float | None = None
+    retry_factor: float | None = None
+    retry_max_delay: float | None = None
+    retry_jitter: float | None = None
+    timeout: float | None = None
+    hard_timeout: float | None = None
+    keep: float | None = None
+    keep_failed: float | None = None
+
+
+class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Why a start did not succeed, as structured text (JSON in the record's ``error`` field).
+
+    Attributes:
+        type: qualified name of the exception, or one of ``Crashed``, ``HardTimeLimit``, ``Lost``, ``Corrupt``, ``Expired``.
+        message: text of the exception, capped.
+        traceback: formatted traceback, capped from the front: the last lines tell.
+        attempt: which start it was, from 1.
+        signal: number of the signal that ended the process.
+        exit_code: exit code of the process.
+        peak_memory: peak resident memory of the process, bytes.
+        stderr: last lines that the process wrote to stderr.
+        worker: who ran it: ``host:pid``.
+    """
+
+    type: str
+    message: str = ""
+    traceback: str = ""
+    attempt: int | None = None
+    signal: int | None = None
+    exit_code: int | None = None
+    peak_memory: int | None = None
+    stderr: str = ""
+    worker: str = ""
+
+
+MESSAGE_CAP = 4_000
+TRACEBACK_CAP = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """One job to enqueue.
+
+    Attributes:
+        id: 22 characters, see :func:`headrace.keys.make_id`.
+        task: the task's name.
+        args: MessagePack of ``[args, kwargs]``.
+        queue: the queue's name.
+        options: MessagePack of :class:`Overrides`, empty when there are none.
+        priority: higher starts sooner; one level is worth ten minutes of waiting. -100 to 100.
+        delay: microseconds until it becomes ready, counted by the server from the call.
+        at: or the absolute due time in microseconds; 0 means not given.
+        expires: microseconds after which it must not start any more, counted like ``delay``; 0 means never.
+        crashes: crash budget where it is not the default of 3; 0 means default.
+        once: at most one start: a lost start fails the job instead of repeating it.
+        key: the user's key for ordering and affinity, empty when there is none.
+        keep_failed: retention of a failure when nobody knows the task any more (microseconds); -1 means default.
+    """
+
+    id: str
+    task: str
+    args: bytes
+    queue: str = "default"
+    options: bytes = b""
+    priority: int = 0
+    delay: int = 0
+    at: int = 0
+    expires: int = 0
+    crashes: int = 0
+    once: bool = False
+    key: str = ""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """One job leased to a dispatcher; also what it sends to a runner.
+
+    Attributes:
+        id, token: the job and the fencing token of this start (server microseconds, strictly increasing).
+        queue: where it came from.
+        ready: microseconds of server time when it became ready, less its priority's head start.
+        task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
+        failures, crashes, interruptions, snoozes: how earlier starts of it ended.
+        once: at most one start.
+    """
+
+    id: str
+    token: int
+    queue: str
+    ready: int
+    task: str
+    args: bytes
+    options: bytes
+    key: str
+    failures: int
+    crashes: int
+    interruptions: int
+    snoozes: int
+    once: bool
+
+    @property
+    def attempt(self) -> int:
+        """Which start this is, from 1."""
+        return 1 + self.failures + self.crashes + self.interruptions + self.snoozes
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """How one start ended; the dispatcher sends them in batches to ``settle``.
+
+    Attributes:
+        id, token: which start.
+        kind: succeeded, failed, retry, snoozed, cancelled, crashed, released, interrupted, parked or corrupt.
+        data: result (MessagePack) of a success, error (JSON) otherwise; may be empty.
+        amount: microseconds: retention for final kinds and for crashed; delay for retry and snoozed.
+    """
+
+    id: str
+    token: int
+    kind: str
+    data: bytes = b""
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job as stored, for people and for handles. Times in microseconds of server time, 0 when not reached.
+
+    Attributes:
+        started: when the current or last start was claimed (its fencing token).
+        due: when a scheduled job becomes ready; when a ready one did (less its priority's head start).
+        fields: every stored field, undecoded, for ``jobs show``.
+    """
+
+    id: str
+    state: State
+    task: str
+    queue: str
+    args: bytes
+    options: bytes
+    priority: int
+    key: str
+    created: int
+    due: int
+    started: int
+    finished: int
+    expires: int
+    failures: int
+    crashes: int
+    interruptions: int
+    snoozes: int
+    owner: str
+    result: bytes | None
+    error: JobError | None
+    progress: float | None
+    note: str
+    fields: dict[str, bytes]
+
+    @property
+    def attempt(self) -> int:
+        """How many starts there were, the current one included; 0 before the first."""
+        ended = self.failures + self.crashes + self.interruptions + self.snoozes
+        return ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
+
+
+def error_json(error: JobError) -> bytes:
+    return msgspec.json.encode(error)
+
+
+def parse_error(data: bytes | None) -> JobError | None:
+    """The stored error; alien bytes become an error that says so rather than raise."""
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data, type=JobError)
+    except (msgspec.MsgspecError, ValueError):
+        return JobError(type="Corrupt", message=f"the stored error is not readable: {data[:200]!r}")
+
+
+def number(value: Any) -> int:
+    """An integer of a record's field; 0 where it is absent or alien."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return 0

@@ -1,0 +1,256 @@
+"""What a dispatcher says: register, renew, claim, settle, note, promote, reclaim, sweep, unpark, retire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.job import Claim, Outcome
+from headrace.keys import Keys
+from headrace.script import Call, blob, load
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to a claim.
+
+    Attributes:
+        alive: False when the lease was lost: the incarnation must stop its runners and begin anew.
+        now: server time, microseconds.
+        due: when the next scheduled job becomes due, 0 when there is none.
+        jobs: leased now.
+        lost: ids that were ready but whose record is gone or has another type; they left the index.
+    """
+
+    alive: bool
+    now: int
+    due: int
+    jobs: list[Claim]
+    lost: list[str]
+
+
+def _claim(row: Any) -> Claim:
+    id, token, queue, ready, task, args, options, key, failures, crashes, interruptions, snoozes, once = row
+    return Claim(
+        id.decode(),
+        int(token),
+        queue.decode(),
+        int(float(ready)),
+        task.decode("utf-8", "replace"),
+        args,
+        options,
+        key.decode("utf-8", "replace") if key else "",
+        int(failures),
+        int(crashes),
+        int(interruptions),
+        int(snoozes),
+        once == b"1",
+    )
+
+
+def _claimed(reply: Any) -> Claimed:
+    if len(reply) == 1:
+        return Claimed(False, 0, 0, [], [])
+    _, now, due, rows, lost = reply
+    return Claimed(True, now, int(float(due)), [_claim(row) for row in rows], [id.decode() for id in lost])
+
+
+def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str], now: int = 0) -> Call[Claimed]:
+    """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
+
+    Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
+    neither. A paused queue yields nothing rather than an error: pausing is not a fault.
+
+    Args:
+        request: a number that grows with each claim; the same number again gets the same answer.
+        limit: at most 1000.
+        queues: in the order in which they are emptied.
+
+    Cost: one round trip, O(limit log n).
+    """
+    return load("claim").bind(keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to a settle.
+
+    Attributes:
+        repeated: this very request had been applied before; its reply was lost.
+        stale: ids whose start is not the newest any more: nothing changed for them.
+        kept: finished jobs in the store.
+        bytes: what their results and errors take.
+    """
+
+    repeated: bool
+    stale: list[str]
+    kept: int
+    bytes: int
+
+
+def _settled(reply: Any) -> Settled:
+    return Settled(reply[0] == b"repeated", [id.decode() for id in reply[1]], reply[2], reply[3])
+
+
+def settle(
+    keys: Keys, owner: str, request: int, outcomes: Sequence[tuple[Outcome, int]], now: int = 0
+) -> Call[Settled]:
+    """Record how starts ended; each job moves to the structure of its new state.
+
+    Args:
+        request: a number that grows with each settle; the same number again changes nothing.
+        outcomes: at most 1000, each with its claim's ``ready`` score, at which a released job lines up again.
+
+    Cost: one round trip, O(n log m).
+    """
+    rows = [(o.id, o.token, o.kind, blob(o.data), o.amount, ready) for o, ready in outcomes]
+    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, outcomes=rows)
+
+
+def register(keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0) -> Call[str]:
+    """Begin an incarnation's lease.
+
+    Args:
+        lease: microseconds.
+        facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
+
+    Cost: one round trip.
+    """
+    return load("register").bind(keys, bytes.decode, now=now, owner=owner, lease=lease, facts=list(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The answer to a renewal.
+
+    Attributes:
+        alive: False when the lease was lost.
+        now, due: as in :class:`Claimed`.
+        lapse: when the first lease in the store ends (microseconds), and whose it is.
+        cancels: ids that run here and were asked to stop.
+        parking: tasks that have parked jobs.
+        over: when the next finished job's retention ends, 0 when none is kept.
+        kept, bytes: finished jobs in the store, and what their results and errors take.
+    """
+
+    alive: bool
+    now: int = 0
+    due: int = 0
+    lapse: int = 0
+    lapsing: str = ""
+    cancels: tuple[str, ...] = ()
+    parking: tuple[str, ...] = ()
+    over: int = 0
+    bytes: int = 0
+    kept: int = 0
+
+
+def _renewed(reply: Any) -> Renewed:
+    if len(reply) == 1:
+        return Renewed(False)
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept = reply
+    return Renewed(
+        True,
+        now,
+        int(float(due)),
+        int(float(lapse)),
+        lapsing.decode(),
+        tuple(id.decode() for id in cancels),
+        tuple(task.decode() for task in parking),
+        int(float(over)),
+        size,
+        kept,
+    )
+
+
+def renew(keys: Keys, owner: str, lease: int, facts: Sequence[str | int] = (), now: int = 0) -> Call[Renewed]:
+    """Keep everything that an incarnation holds for another lease.
+
+    Cost: one round trip, O(log workers), however many jobs it holds.
+    """
+    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts))
+
+
+def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, now: int = 0) -> Call[tuple[str, int]]:
+    """Give what a dead incarnation ran back to its queues; each start counts as a crash.
+
+    Args:
+        known_dead: its own supervisor saw it die; otherwise only once its lease is over.
+        limit: at most 500 jobs.
+        keep: microseconds that a job stays whose crash budget is used up.
+
+    Returns:
+        ``alive``, ``some`` (call again) or ``done``, and how many jobs moved.
+
+    Cost: one round trip.
+    """
+    return load("reclaim").bind(
+        keys,
+        lambda reply: (reply[0].decode(), reply[1]),
+        now=now,
+        owner=victim,
+        known=int(known_dead),
+        limit=limit,
+        keep=keep,
+    )
+
+
+def retire(keys: Keys, owner: str) -> Call[bool]:
+    """End an incarnation that holds nothing; False when it still holds jobs.
+
+    Cost: one round trip.
+    """
+    return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner)
+
+
+def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int]]:
+    """Make due jobs ready.
+
+    Returns:
+        how many, and when the next is due (0: none is scheduled).
+
+    Cost: one round trip, O(limit log n).
+    """
+    return load("promote").bind(keys, lambda reply: (reply[0], int(float(reply[1]))), now=now, limit=limit)
+
+
+def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int]]:
+    """Remove finished jobs whose retention is over or that exceed the caps on count (``most``) and bytes (``room``).
+
+    Returns:
+        how many, and when the next retention ends (0: nothing is kept).
+
+    Cost: one round trip, O(limit log n).
+    """
+    return load("sweep").bind(
+        keys, lambda reply: (reply[0], int(float(reply[1]))), now=now, limit=limit, most=most, room=room
+    )
+
+
+def unpark(keys: Keys, task: str, limit: int, now: int = 0) -> Call[int]:
+    """Make parked jobs of a task ready, since a worker that knows it has come; returns how many.
+
+    Cost: one round trip.
+    """
+    return load("unpark").bind(keys, int, now=now, task=task, limit=limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log."""
+
+    id: str
+    token: int
+    progress: float | None = None
+    text: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000) -> Call[int]:
+    """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
+
+    Cost: one round trip.
+    """
+    rows = [(n.id, n.token, "" if n.progress is None else str(n.progress), n.text, n.lines) for n in notes]
+    return load("note").bind(keys, int, owner=owner, notes=rows, most=most)

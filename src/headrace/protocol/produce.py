@@ -1,0 +1,183 @@
+"""What a producer says: enqueue, cancel, rerun, watch, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.job import NewJob, Record, State, number, parse_error
+from headrace.keys import Keys, milliseconds_of
+from headrace.script import Call, blob, load
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The store's answer to an enqueue.
+
+    Attributes:
+        word: ``ok``, ``repeated`` (this very request had been applied: its reply was lost) or ``duplicate``.
+        id: of the earlier job with the same request id, when ``duplicate``.
+    """
+
+    word: str
+    id: str = ""
+
+
+def _row(job: NewJob) -> list[Any]:
+    fields: list[Any] = ["task", job.task, "args", blob(job.args), "queue", job.queue]
+    if job.options:
+        fields += ("options", blob(job.options))
+    if job.priority:
+        fields += ("priority", str(job.priority))
+    if job.crashes:
+        fields += ("budget", str(job.crashes))
+    if job.once:
+        fields += ("once", "1")
+    if job.key:
+        fields += ("key", job.key)
+    return [job.id, job.queue, job.priority, job.delay, job.at, job.expires, fields]
+
+
+def _accepted(reply: Any) -> Accepted:
+    return Accepted(reply[0].decode(), reply[1].decode() if len(reply) > 1 else "")
+
+
+def enqueue(
+    keys: Keys,
+    jobs: Sequence[NewJob],
+    sender: str,
+    number: int,
+    request: str = "",
+    dedupe: float = 86400.0,
+    now: int = 0,
+) -> Call[Accepted]:
+    """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
+
+    Args:
+        jobs: at most ``CHUNK``.
+        sender, number: a producer's slot and its request's number: each slot sends one request after another, and
+            repeats a request with the same number when its reply was lost.
+        request: the user's request id, for a single job: within ``dedupe`` seconds it makes one job.
+
+    Cost: one round trip, O(n log m).
+    """
+    return load("enqueue").bind(
+        keys,
+        _accepted,
+        now=now,
+        sender=sender,
+        number=str(number),
+        request=request,
+        dedupe=round(dedupe * 1000),
+        jobs=[_row(job) for job in jobs],
+    )
+
+
+def cancel(keys: Keys, id: str, keep: int, now: int = 0) -> Call[str]:
+    """End a waiting job as cancelled; ask a running one to stop.
+
+    Returns:
+        ``cancelled``, ``asked``, ``missing``, or the final state that the job is in already.
+
+    Cost: one round trip.
+    """
+    return load("cancel").bind(keys, bytes.decode, now=now, id=id, keep=keep)
+
+
+def rerun(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Make a finished job ready again, with fresh budgets.
+
+    Returns:
+        ``ready``, ``missing``, or the state that does not allow it.
+
+    Cost: one round trip.
+    """
+    return load("rerun").bind(keys, bytes.decode, now=now, id=id)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a waiter learns: ``state`` is None when nothing is stored."""
+
+    state: State | None
+    result: bytes | None
+    error: bytes | None
+
+
+def _watched(reply: Any) -> Watched:
+    state = reply[0].decode()
+    return Watched(None if state == "missing" else State(state), reply[1], reply[2])
+
+
+def watch(keys: Keys, id: str, wait: int, now: int = 0) -> Call[Watched]:
+    """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling).
+
+    Args:
+        wait: microseconds that the announcement is wanted for; 0 only reads.
+
+    Cost: one round trip.
+    """
+    return load("watch").bind(keys, _watched, now=now, id=id, wait=wait)
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
+    """A stored job as a record; alien values become empty ones rather than raise."""
+    get = fields.get
+    progress = get("progress")
+    try:
+        state, share = State(_text(get("state"))), float(progress) if progress else None
+    except ValueError:
+        state, share = State.QUARANTINED, None
+    try:
+        created = milliseconds_of(id) * 1000
+    except ValueError:
+        created = 0
+    return Record(
+        id=id,
+        state=state,
+        task=_text(get("task")),
+        queue=_text(get("queue")),
+        args=get("args", b""),
+        options=get("options", b""),
+        priority=number(get("priority")),
+        key=_text(get("key")),
+        created=created,
+        due=due,
+        started=number(get("token")),
+        finished=number(get("finished")),
+        expires=number(get("expires")),
+        failures=number(get("failures")),
+        crashes=number(get("crashes")),
+        interruptions=number(get("interruptions")),
+        snoozes=number(get("snoozes")),
+        owner=_text(get("owner")),
+        result=get("result"),
+        error=parse_error(get("error")),
+        progress=share,
+        note=_text(get("note")),
+        fields=fields,
+    )
+
+
+def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """A flat reply of fields and values as a dictionary."""
+    return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
+
+
+def _records(reply: Any) -> list[Record | None]:
+    return [record_of(id.decode(), int(float(due)), pairs(flat)) if flat else None for id, due, flat in reply]
+
+
+def read(keys: Keys, ids: Sequence[str], now: int = 0) -> Call[list[Record | None]]:
+    """Everything stored of up to 500 jobs of one shard; None where nothing is.
+
+    Cost: one round trip.
+    """
+    return load("read").bind(keys, _records, now=now, ids=list(ids))

@@ -1,0 +1,17 @@
+-- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were cancelled.
+-- include finish
+-- key     queues  set   queues
+-- derive  ready   zset  ready:<queue>
+-- derive  wake    list  wake:<queue>
+-- arg     queue   text
+-- arg     limit   int   most jobs, at most 1000
+-- return  {removed, left}
+local popped = redis.call('ZPOPMIN', ready .. queue, limit)
+for n = 1, #popped, 2 do finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0) end
+finish_all()
+local left = redis.call('ZCARD', ready .. queue)
+if left == 0 then
+  redis.call('UNLINK', wake .. queue)
+  redis.call('SREM', queues, queue)
+end
+return {#popped / 2, left}

@@ -1,0 +1,31 @@
+-- Reclaim: what a dead incarnation ran goes back to its queues, each start counted as a crash.
+-- include finish
+-- include line
+-- include crash
+-- clock   now
+-- key     owners    zset  owners
+-- key     victim    hash  owner:<owner>
+-- key     claims    zset  claims:<owner>
+-- key     cancels   set   cancels:<owner>
+-- arg     owner     text  the incarnation that is believed dead
+-- arg     known     int   1: its own supervisor saw it die; 0: only when its lease is over
+-- arg     limit     int   most jobs, at most 500
+-- arg     keep      int   microseconds that a job stays whose budget is used up
+-- return  {alive | some | done, jobs moved}
+local ends = redis.call('ZSCORE', owners, owner)
+if ends and known == 0 and tonumber(ends) > now then return {'alive', 0} end
+if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
+local held = redis.call('ZRANGE', claims, 0, limit - 1)
+local place = redis.call('HGET', victim, 'place') or owner
+local evidence = '{"type":"Crashed","message":"its worker ended or lost its lease while the job ran","worker":' ..
+  cjson.encode(place) .. '}'
+for _, id in ipairs(held) do
+  if redis.call('EXISTS', job .. id) == 1 then crash(id, evidence, 0, keep) end
+end
+if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
+finish_all()
+line_up_all()
+if redis.call('EXISTS', claims) == 1 then return {'some', #held} end
+redis.call('ZREM', owners, owner)
+redis.call('UNLINK', victim, cancels)
+return {'done', #held}

@@ -1,0 +1,11 @@
+-- Register: a dispatcher incarnation begins its lease, before its first claim.
+-- clock   now
+-- key     owners  zset    owners
+-- key     self    hash    owner:<owner>
+-- arg     owner   text
+-- arg     lease   int     microseconds
+-- arg     facts   packed  {field, value, ...} that people see
+-- return  ok
+redis.call('ZADD', owners, now + lease, owner)
+redis.call('HSET', self, 'since', now, unpack(facts))
+return 'ok'

@@ -1,0 +1,26 @@
+-- Rerun: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
+-- include line
+-- clock   now
+-- key     succeeded    zset  succeeded
+-- key     failed       zset  failed
+-- key     cancelled    zset  cancelled
+-- key     quarantined  zset  quarantined
+-- key     expires      zset  expires
+-- key     totals       hash  totals
+-- derive  job          hash  job:<id>
+-- arg     id           text
+-- return  ready | missing | the state that does not allow it
+local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority')
+local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
+if not f[1] then return 'missing' end
+if not finals[f[1]] or not f[2] then return f[1] end
+local field = f[1] == 'succeeded' and 'result' or 'error'
+redis.call('HINCRBY', totals, 'bytes', -redis.call('HSTRLEN', job .. id, field))
+redis.call('ZREM', finals[f[1]], id)
+redis.call('ZREM', expires, id)
+redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
+  'cancel', 'expires')
+redis.call('HSET', job .. id, 'state', 'ready')
+line_up(id, f[2], now - (tonumber(f[3]) or 0) * 600000000)
+line_up_all()
+return 'ready'

@@ -1,0 +1,37 @@
+-- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes, soonest to expire first.
+-- clock   now
+-- key     succeeded    zset  succeeded
+-- key     failed       zset  failed
+-- key     cancelled    zset  cancelled
+-- key     quarantined  zset  quarantined
+-- key     expires      zset  expires
+-- key     totals       hash  totals
+-- key     waited       zset  waited
+-- derive  job          hash  job:<id>
+-- derive  log          list  log:<id>
+-- arg     limit        int   most jobs, at most 1000
+-- arg     most         int   jobs kept at most
+-- arg     room         int   bytes kept at most
+-- return  {removed, next end of retention or 0}
+redis.call('ZREMRANGEBYSCORE', waited, '-inf', now)
+local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
+local count = redis.call('ZCARD', expires)
+local bytes = tonumber(redis.call('HGET', totals, 'bytes') or 0)
+local oldest = redis.call('ZRANGE', expires, 0, limit - 1, 'WITHSCORES')
+local ids, gone, freed = {}, {}, 0
+for n = 1, #oldest, 2 do
+  local id, ends = oldest[n], tonumber(oldest[n + 1])
+  if ends > now and count - #ids <= most and bytes - freed <= room then break end
+  local state = redis.call('HGET', job .. id, 'state')
+  freed = freed + redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error')
+  if finals[state] then redis.call('ZREM', finals[state], id) end
+  ids[#ids + 1] = id
+  gone[#gone + 1] = job .. id
+  gone[#gone + 1] = log .. id
+end
+if #ids > 0 then
+  redis.call('ZREM', expires, unpack(ids))
+  for first = 1, #gone, 1000 do redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone))) end
+  if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', -freed) end
+end
+return {#ids, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

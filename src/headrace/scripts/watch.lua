@@ -1,0 +1,12 @@
+-- Watch: a waiter asks for a job's end; if it is not there yet, its finish will be announced on the channel done:<id>.
+-- clock   now
+-- key     waited  zset  waited
+-- derive  job     hash  job:<id>
+-- arg     id      text
+-- arg     wait    int   microseconds that the waiter is ready to wait
+-- return  {state, result or false, error or false} | {missing}
+local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
+if not f[1] then return {'missing', false, false} end
+local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true}
+if not finals[f[1]] and wait > 0 then redis.call('ZADD', waited, 'GT', now + wait, id) end
+return {f[1], f[2], f[3]}

@@ -1,0 +1,315 @@
+"""Store and AsyncStore: send a Call, read its reply. The only code that talks to the server for producers and people.
+
+They differ in their driver's verbs only. Both repeat a call whose connection failed, with a jittered back-off, until
+the settings' ``timeout``: every call is safe to repeat (see docs/design/store.md). Both may be shared by threads or
+tasks, and both begin anew in a forked child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, TypeVar
+
+from redis import exceptions as driver
+
+from headrace.connection import Target, aconnect, check_server, connect, parse, pause_before, verdict
+from headrace.errors import SchemaMismatch, StoreUnavailable
+from headrace.keys import SCHEMA, Keys, keys_of
+from headrace.protocol.admin import greet
+from headrace.protocol.produce import Watched, watch
+from headrace.script import Call
+from headrace.settings import Settings, microseconds
+
+T = TypeVar("T")
+
+# A waiter asks again this often (seconds), in case an announcement was lost with its connection.
+RECHECK = 5.0
+
+
+class Slots:
+    """Producer slots: a name and the number of its next request.
+
+    A slot is used by one call at a time, so the server can tell a repeated request from a new one by its number alone,
+    whatever happened to the job since.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[tuple[str, int]] = deque()
+        self._pid = os.getpid()
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[tuple[str, int]]:
+        """A slot for one request. A request that failed takes its slot out of use: its fate is unknown."""
+        if self._pid != os.getpid():
+            self._free, self._pid = deque(), os.getpid()
+        try:
+            name, number = self._free.pop()
+        except IndexError:
+            name, number = os.urandom(9).hex(), 1
+        yield name, number
+        self._free.append((name, number + 1))
+
+
+def _check_schema(found: int, target: Target) -> None:
+    if found > SCHEMA:
+        raise SchemaMismatch(
+            f"{target.shown} holds schema {found}, written by a newer Headrace; this one knows {SCHEMA}: upgrade headrace here"
+        )
+
+
+class _Common:
+    """What both stores know before they connect."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.target = parse(url)
+        self.settings = settings
+        self.keys: Keys = keys_of(settings.namespace)
+        self.slots = Slots()
+        self.round_trips = 0
+        self._checked = False
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): is the server running? "
+            f"The call may be repeated"
+        )
+
+    def _give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
+        """Seconds to wait before the next attempt; 0 to repeat at once.
+
+        Raises:
+            HeadraceError: there is no point in repeating.
+        """
+        word = verdict(error, self.target, doing)
+        if isinstance(word, Exception):
+            raise word from None
+        if time.monotonic() >= deadline:
+            raise self._unavailable(error) from None
+        return 0.0 if word == "load" else pause_before(attempt, random.random())
+
+
+def _doing(calls: Sequence[Call[Any]]) -> str:
+    return "+".join(dict.fromkeys(call.script.name for call in calls))
+
+
+class Store(_Common):
+    """The store for threads.
+
+    Attributes:
+        target: where it is.
+        keys: of its shard.
+        slots: for enqueues.
+        round_trips: requests sent so far.
+    """
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__(url, settings)
+        self._idle: deque[Any] = deque()
+        self._pid = os.getpid()
+
+    def run(self, call: Call[T]) -> T:
+        """Send one call.
+
+        Raises:
+            StoreUnavailable: no answer within the settings' ``timeout``.
+            StoreFull: the server refused to store.
+            ServerError: it answered with another error.
+
+        Cost: one round trip.
+        """
+        return self.run_all([call])[0]
+
+    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Send several calls in one round trip; they are applied in order, but not as one.
+
+        Raises: as :meth:`run`.
+        """
+        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        while True:
+            try:
+                with self._connection() as connection:
+                    return self._exchange(connection, calls)
+            except (driver.RedisError, OSError) as error:
+                attempt += 1
+                time.sleep(self._give_up_or_wait(error, attempt, deadline, _doing(calls)))
+
+    def wait_final(self, id: str, timeout: float | None) -> Watched:
+        """A job's end, or its unfinished state when ``timeout`` seconds have passed. Waits; does not poll.
+
+        Cost: three round trips, and one more each five seconds of waiting.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        seen = self.run(watch(self.keys, id, 0))
+        while seen.state is not None and not seen.state.final and (end is None or time.monotonic() < end):
+            with contextlib.suppress(driver.RedisError, OSError), self._connection() as connection:
+                self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
+                connection.read_response()
+                pause = RECHECK if end is None else max(0.0, min(RECHECK, end - time.monotonic()))
+                seen = self.run(watch(self.keys, id, microseconds(pause + 60)))
+                if not (seen.state and seen.state.final):
+                    with contextlib.suppress(driver.TimeoutError):
+                        connection.read_response(timeout=pause, disconnect_on_error=False)
+                connection.disconnect()
+            seen = self.run(watch(self.keys, id, 0))
+        return seen
+
+    def close(self) -> None:
+        """Close the idle connections; the store may be used again."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Any]:
+        if self._pid != os.getpid():
+            # The parent's sockets are not ours: two processes that read one stream garble both.
+            self._idle, self._pid = deque(), os.getpid()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self.target, self.settings.timeout)
+            self._greet(connection)
+        try:
+            yield connection
+        except (driver.ConnectionError, driver.TimeoutError, OSError):
+            connection.disconnect()
+            raise
+        except driver.ResponseError as error:
+            if verdict(error, self.target, "") == "again":
+                connection.disconnect()
+            else:
+                self._idle.append(connection)
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        if connection.is_connected:
+            self._idle.append(connection)
+
+    def _greet(self, connection: Any) -> None:
+        if self._checked:
+            return
+        self._send(connection, [("INFO", "server"), ("INFO", "memory")])
+        info = b"\n".join([connection.read_response(), connection.read_response()])
+        check_server(info.decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
+        _check_schema(self._exchange(connection, [greet(self.keys, SCHEMA)])[0], self.target)
+        self._checked = True
+
+    def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
+        self.round_trips += 1
+        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+
+    def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
+        self._send(connection, [call.command() for call in calls])
+        replies: list[Any] = []
+        for call in calls:
+            try:
+                replies.append(connection.read_response())
+            except driver.NoScriptError:
+                replies.append(call)
+        for n, reply in enumerate(replies):
+            if isinstance(reply, Call):
+                self._send(connection, [("SCRIPT", "LOAD", calls[n].script.text), calls[n].command()])
+                connection.read_response()
+                replies[n] = connection.read_response()
+        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+class AsyncStore(_Common):
+    """The store for one event loop; see :class:`Store` for each verb's guarantee, errors and cost."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__(url, settings)
+        self._idle: deque[Any] = deque()
+        self._home: tuple[int, asyncio.AbstractEventLoop | None] = (os.getpid(), None)
+
+    async def run(self, call: Call[T]) -> T:
+        return (await self.run_all([call]))[0]
+
+    async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        while True:
+            try:
+                async with self._connection() as connection:
+                    return await self._exchange(connection, calls)
+            except (driver.RedisError, OSError) as error:
+                attempt += 1
+                await asyncio.sleep(self._give_up_or_wait(error, attempt, deadline, _doing(calls)))
+
+    async def wait_final(self, id: str, timeout: float | None) -> Watched:
+        end = None if timeout is None else time.monotonic() + timeout
+        seen = await self.run(watch(self.keys, id, 0))
+        while seen.state is not None and not seen.state.final and (end is None or time.monotonic() < end):
+            with contextlib.suppress(driver.RedisError, OSError):
+                async with self._connection() as connection:
+                    await self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
+                    await connection.read_response()
+                    pause = RECHECK if end is None else max(0.0, min(RECHECK, end - time.monotonic()))
+                    seen = await self.run(watch(self.keys, id, microseconds(pause + 60)))
+                    if not (seen.state and seen.state.final):
+                        await connection.read_response(timeout=pause)
+                    await connection.disconnect()
+            seen = await self.run(watch(self.keys, id, 0))
+        return seen
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().disconnect()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        home = (os.getpid(), asyncio.get_running_loop())
+        if self._home != home:
+            # A connection belongs to the process and the loop that made it.
+            self._idle, self._home = deque(), home
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = await aconnect(self.target, self.settings.timeout)
+            await self._greet(connection)
+        try:
+            yield connection
+        except driver.ResponseError as error:
+            if verdict(error, self.target, "") == "again":
+                await connection.disconnect()
+            else:
+                self._idle.append(connection)
+            raise
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        if connection.is_connected:
+            self._idle.append(connection)
+
+    async def _greet(self, connection: Any) -> None:
+        if self._checked:
+            return
+        await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
+        info = b"\n".join([await connection.read_response(), await connection.read_response()])
+        check_server(info.decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
+        _check_schema((await self._exchange(connection, [greet(self.keys, SCHEMA)]))[0], self.target)
+        self._checked = True
+
+    async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
+        self.round_trips += 1
+        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+
+    async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
+        await self._send(connection, [call.command() for call in calls])
+        replies: list[Any] = []
+        for call in calls:
+            try:
+                replies.append(await connection.read_response())
+            except driver.NoScriptError:
+                replies.append(call)
+        for n, reply in enumerate(replies):
+            if isinstance(reply, Call):
+                await self._send(connection, [("SCRIPT", "LOAD", calls[n].script.text), calls[n].command()])
+                await connection.read_response()
+                replies[n] = await connection.read_response()
+        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
