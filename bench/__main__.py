@@ -1,0 +1,119 @@
+"""``python -m bench``: run benchmarks, print one table, write JSON. Nothing that it started outlives it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.context import Context, headrace_is_here
+from bench.figure import Figure, medians
+from bench.processes import BenchError
+
+_BENCHMARKS = ("drain", "idle", "idle-load", "mixed", "enqueue", "memory", "kill", "pss")
+_OURS_ONLY = ("mixed", "kill", "pss")
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(_BENCHMARKS)}; default all")
+    parser.add_argument("--peers", action="store_true", help="measure RQ, Celery, Dramatiq and Huey in the same run")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run: shows that all works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    arguments = parser.parse_args(words)
+    if unknown := set(arguments.benchmarks) - set(_BENCHMARKS):
+        parser.error(f"no benchmark {sorted(unknown)[0]!r}; there are {', '.join(_BENCHMARKS)}")
+    if arguments.repeat < 1:
+        parser.error("--repeat takes 1 or more")
+    return arguments
+
+
+def _run(name: str, context: Context, repeat: int) -> list[Figure]:
+    """Medians of one benchmark; one that fails is noted and leaves the others alone."""
+    module = importlib.import_module(f"bench.{name.replace('-', '_')}")
+    runs: list[list[Figure]] = []
+    try:
+        for _ in range(repeat):
+            runs.append(module.run(context))
+    except BenchError as error:
+        context.failures.append(f"{name}: {error}")
+    return medians(runs)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+
+
+def _table(figures: Sequence[Figure], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in ("figure", "value", "unit", "reference", "ratio", "bar", "met"):
+        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left", no_wrap=heading != "figure")
+    words = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
+    for figure in figures:
+        reference = f"{figure.against} {_number(figure.reference)}" if figure.reference is not None else ""
+        name = f"{figure.name} [dim]({figure.note})[/dim]" if figure.note else figure.name
+        bar = "" if figure.bar is None else str(figure.bar)
+        ratio = "" if figure.ratio is None else _number(figure.ratio)
+        table.add_row(name, _number(figure.value), figure.unit, reference, ratio, bar, words[figure.met])
+    return table
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit status: 0 all bars met, 1 a bar missed or a benchmark failed, 2 wrong usage, 130 interrupted."""
+    arguments = _arguments(words)
+    console = Console()
+    # Without this a termination would skip the blocks that end the servers and workers.
+    signal.signal(signal.SIGTERM, _interrupted)
+    started = time.monotonic()
+    with console.status("starting") as status:
+
+        def say(line: str) -> None:
+            status.update(line)
+            if not console.is_terminal:
+                print(f"{time.monotonic() - started:6.1f} s  {line}", file=sys.stderr, flush=True)
+
+        context = Context(arguments.peers, arguments.quick, say, tuple(arguments.only))
+        if arguments.peers and not context.peers_python.exists():
+            console.print("the peers are not installed: `make bench-peers` does that, and runs them")
+            return 2
+        names = arguments.benchmarks or list(_BENCHMARKS)
+        if not headrace_is_here():
+            console.print(f"Headrace is not importable here: no {', '.join(_OURS_ONLY)}, and no figure of its own")
+            names = [name for name in names if name not in _OURS_ONLY]
+        repeat = 1 if arguments.quick else arguments.repeat
+        measured = {name: _run(name, context, repeat) for name in names}
+    figures = [figure for some in measured.values() for figure in some]
+    where = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    console.print(_table(figures, f"{where}, medians of {repeat}"))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([figure.as_dict() for figure in figures], indent=1) + "\n")
+    for failure in context.failures:
+        console.print(f"not measured: {failure}", style="red", markup=False, highlight=False)
+    return 1 if context.failures or any(figure.met is False for figure in figures) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

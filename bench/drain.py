@@ -1,0 +1,152 @@
+"""Drain: a worker with one process runs no-op jobs that were enqueued before it started.
+
+The rate is taken from the first sample in which fewer jobs are unsettled than were enqueued to the first in which
+none is: start-up is left out, the last settle is in. The floor, Headrace and every peer are sampled by the same code.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from bench.context import Context
+from bench.figure import Bar, Figure
+from bench.processes import BenchError, Group
+from bench.servers import Server, Work, server
+from bench.systems import FLOOR, FLOOR_BARE, FLOOR_ONE, HEADRACE, System
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What one drain cost, per job; processor times in microseconds, samples already taken off.
+
+    Attributes:
+        rate: jobs a second.
+        trips: requests read by the server, from the worker's start on.
+        commands: commands that the server executed, those in scripts included, from the worker's start on.
+        server: processor time of the server, enqueue to settle.
+        worker: processor time of the worker's processes while the queue shrank.
+    """
+
+    rate: float
+    trips: float
+    commands: float
+    server: float
+    worker: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a drain in which jobs were settled."""
+
+    jobs: int
+    seconds: float
+    worker: float | None
+    samples: int
+
+
+class Sampler:
+    """Asks the server how many jobs are unsettled, and knows what a question costs the server."""
+
+    def __init__(self, target: Server, source: str) -> None:
+        self._ask = target.client.register_script(source)
+        self._target = target
+        self.samples = 0
+        self.left()
+        before = target.work()
+        for _ in range(200):
+            self.left()
+        self._cost = target.work() - before
+        self.samples = 0
+
+    def left(self) -> int:
+        self.samples += 1
+        return int(self._ask())
+
+    def spent(self, before: Work, after: Work) -> Work:
+        """The server's work between two readings, less what this sampler and the second reading asked."""
+        share = self.samples / 200
+        work, cost = after - before, self._cost
+        return Work(
+            work.cpu - cost.cpu * share, work.commands - cost.commands * share, work.trips - cost.trips * share, 0
+        )
+
+
+def _watch(sampler: Sampler, jobs: int, worker: Group) -> Window:
+    """Sample until nothing is left.
+
+    Raises:
+        BenchError: nothing was settled for 60 s, or the worker ended.
+    """
+    pause = 0.005 if jobs >= 10_000 else 0.02
+    least, moved = jobs, time.monotonic()
+    first: tuple[float, int, float | None] | None = None
+    while True:
+        left, now = sampler.left(), time.perf_counter()
+        if left < jobs and first is None:
+            first = (now, left, worker.cpu())
+        if left == 0 and first is not None:
+            spent = worker.cpu()
+            cpu = None if spent is None or first[2] is None else spent - first[2]
+            return Window(first[1], now - first[0], cpu, sampler.samples)
+        if left < least:
+            least, moved = left, time.monotonic()
+        elif time.monotonic() - moved > 60:
+            raise BenchError(f"no job was settled for 60 s, {left} of {jobs} are left: {worker.said()}")
+        worker.check()
+        time.sleep(pause)
+
+
+def _drain(context: Context, system: System) -> Drained:
+    jobs = context.scaled(system.jobs)
+    with server() as target:
+        sampler = Sampler(target, system.unsettled)
+        start = target.work()
+        context.produce(system, target, "bulk", jobs)
+        enqueued = target.work()
+        if (found := sampler.left()) != jobs:
+            raise BenchError(f"{system.name}: {jobs} jobs were enqueued, the server knows of {found}")
+        sampler.samples = 0
+        with context.worker(system, target) as worker:
+            window = _watch(sampler, jobs, worker)
+            work = sampler.spent(enqueued, target.work())
+    cpu = (enqueued - start).cpu + work.cpu
+    return Drained(
+        rate=window.jobs / window.seconds,
+        trips=work.trips / jobs,
+        commands=work.commands / jobs,
+        server=cpu / jobs,
+        worker=None if window.worker is None else 1e6 * window.worker / window.jobs,
+    )
+
+
+def _figures(system: System, got: Drained, floor: Drained) -> list[Figure]:
+    ours = system is HEADRACE
+    name = system.name
+
+    def bar(bar: Bar) -> Bar | None:
+        return bar if ours else None
+
+    note = "" if system.survives else "loses the running job on a kill"
+    return [
+        Figure(f"drain: {name}", got.rate, "jobs/s", "floor", floor.rate, bar(Bar("at least", 0.35, "ratio")), note),
+        Figure(f"drain, trips per job: {name}", got.trips, "trips", "floor", floor.trips, bar(Bar("at most", 0.05))),
+        Figure(f"drain, commands per job: {name}", got.commands, "commands", "floor", floor.commands, bar(Bar("at most", 8))),
+        Figure(f"drain, server CPU per job: {name}", got.server, "µs", "floor", floor.server),
+        Figure(f"drain, server CPU over the floor: {name}", got.server - floor.server, "µs", bar=bar(Bar("at most", 25))),
+        Figure(f"drain, worker CPU per job: {name}", got.worker, "µs", "floor", floor.worker, bar(Bar("at most", 50))),
+    ]  # fmt: skip
+
+
+def run(context: Context) -> list[Figure]:
+    """Rates, round trips, commands and processor time per job, of the floor and of every system."""
+    drained = context.each((FLOOR, FLOOR_ONE, FLOOR_BARE, *context.systems()), "drain", _drain)
+    floor = drained[FLOOR]
+    figures = [figure for system, got in drained.items() for figure in _figures(system, got, floor)]
+    peers = {system: got.rate for system, got in drained.items() if system.peer}
+    if HEADRACE in drained and peers:
+        best = max(peers, key=lambda system: peers[system])
+        ours = drained[HEADRACE].rate
+        bar = Bar("at least", 8, "ratio")
+        figures.append(Figure("drain: Headrace against the best peer", ours, "jobs/s", best.name, peers[best], bar))
+    return figures

@@ -1,0 +1,97 @@
+"""The producer's side of a benchmark, in a process of its own: ``python -m bench.produce <module> <verb> <count>``.
+
+Runs in the peers' environment too, so it imports only the standard library and the module named. That module gives
+``bulk(n)``, and where they are measured ``single()``, ``small(n)`` (with two small arguments) and ``stamp()``
+(enqueue a job whose first line is ``mark(time.monotonic_ns())``). The answer is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import resource
+import select
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def mark(now: int) -> None:
+    """Called by a job: tell the producer when its first line ran."""
+    pipe = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY)
+    try:
+        os.write(pipe, b"%d\n" % now)
+    finally:
+        os.close(pipe)
+
+
+def _timed(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def single(module: Any, count: int) -> dict[str, float]:
+    """Seconds for ``count`` jobs enqueued one at a time, the connection being open."""
+    for _ in range(20):
+        module.single()
+
+    def all_of_them() -> None:
+        for _ in range(count):
+            module.single()
+
+    return {"seconds": _timed(all_of_them)}
+
+
+def bulk(module: Any, count: int) -> dict[str, float]:
+    """Seconds for ``count`` jobs the way the system enqueues many."""
+    return {"seconds": _timed(lambda: module.bulk(count))}
+
+
+def small(module: Any, count: int) -> dict[str, float]:
+    """Enqueue ``count`` jobs with two small arguments."""
+    return {"seconds": _timed(lambda: module.small(count))}
+
+
+def _peak() -> int:
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
+
+
+def stream(module: Any, count: int) -> dict[str, float]:
+    """Bytes that the producer grew while it streamed ``count`` jobs, after it had streamed 20,000 to warm up."""
+    module.bulk(20_000)
+    before = _peak()
+    seconds = _timed(lambda: module.bulk(count))
+    return {"seconds": seconds, "growth": _peak() - before}
+
+
+def latency(module: Any, count: int) -> dict[str, list[int]]:
+    """Nanoseconds from the call of enqueue to the job's first line, ``count`` times, the worker being idle.
+
+    Gaps of 20 to 50 ms, drawn with a fixed seed, so that a worker that polls is met at every phase of its pause.
+    """
+    # Opened for both directions: with a reader always there, a job never blocks and never meets a broken pipe.
+    pipe = os.open(os.environ["BENCH_STAMPS"], os.O_RDWR)
+    dice, taken = random.Random(8), []
+    for number in range(-10, count):
+        time.sleep(dice.uniform(0.020, 0.050))
+        start = time.monotonic_ns()
+        module.stamp()
+        if not select.select([pipe], [], [], 60)[0]:
+            raise TimeoutError(f"job {number} did not start within 60 s")
+        first_line = int(os.read(pipe, 64))
+        if number >= 0:
+            taken.append(first_line - start)
+    os.close(pipe)
+    return {"latency": taken}
+
+
+VERBS = {verb.__name__: verb for verb in (single, bulk, small, stream, latency)}
+
+if __name__ == "__main__":
+    _, name, verb, count = sys.argv
+    print(json.dumps(VERBS[verb](importlib.import_module(name), int(count))))
