@@ -1,0 +1,252 @@
+"""The guard: a small process that keeps one directory's server alive while anybody uses it, and no longer.
+
+Owns the server process. Serves nobody: clients speak to the server, and the guard learns of them only through the
+locks that the kernel frees when they die. It ends itself once the last one has left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from headrace.embedded import locks, places
+from headrace.embedded.server import Server
+from headrace.errors import ServerError
+
+Event = Literal["stop", "check", "child", "alone"]
+"""TERM or INT; HUP (somebody cannot reach the server); a child ended; no user holds the lock."""
+
+CRASHES, WINDOW = 8, 60.0
+"""So many ends of the server within so many seconds, and the guard gives up instead of restarting for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a starter tells its guard; on the command line, so nothing secret."""
+
+    directory: str
+    """The data directory, absolute."""
+    binary: str
+    """The server program."""
+    linger: float
+    """Seconds that the server outlives its last user."""
+    report: int
+    """Descriptor of the pipe on which one `Report` is awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a start went."""
+
+    error: str | None = None
+    """What a person must do, or None: it serves."""
+    notes: tuple[str, ...] = ()
+    """What was repaired on the way."""
+
+
+class StopError(Exception):
+    """Somebody ordered the end while the server was starting."""
+
+
+class Guard:
+    """The one guard of a directory.
+
+    Duties: 1. be the only one; 2. start the server and report; 3. restart it when it ends by itself; 4. notice that
+    the last user has left, and end it then; 5. leave no socket behind.
+    """
+
+    def __init__(self, orders: Orders) -> None:
+        self.spot = places.Places(Path(orders.directory))
+        self.orders = orders
+        self.server = Server(self.spot, Path(orders.binary), self.pause)
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self.pending: deque[Event] = deque()
+        """Events that came while the server was starting. This thread alone touches it."""
+        self.crashes: deque[float] = deque(maxlen=CRASHES)
+        self.leave_at: float | None = None
+        """When to look whether the users are still away, on the monotonic clock."""
+        self.again = threading.Semaphore(0)
+        """Sends the watcher back to wait for the users' lock."""
+
+    def run(self) -> None:
+        """Guard until nobody needs the server, or it cannot be kept alive."""
+        claim = locks.claim(self.spot.guard)
+        if claim is None:
+            self.report(Report())  # another was quicker; the starter looks again
+            return
+        self.listen()
+        try:
+            self.server.start()
+        except (ServerError, OSError, StopError) as error:
+            self.server.stop()
+            if not locks.held(self.spot.server):
+                self.server.tidy()
+            self.report(Report(self.explain(error)))
+            return
+        self.report(Report(notes=tuple(self.server.repaired)))
+        users = locks.open_lock(self.spot.users)
+        threading.Thread(target=self.watch, args=[users], daemon=True).start()
+        try:
+            self.serve(users)
+        except StopError:
+            note("stopped")
+        except (ServerError, OSError) as error:
+            note(f"gave up: {self.explain(error)}")
+        self.finish(claim)
+
+    def listen(self) -> None:
+        """Turn signals into events: a handler appends, one loop reads."""
+        orders: dict[int, Event] = {
+            signal.SIGTERM: "stop",
+            signal.SIGINT: "stop",
+            signal.SIGHUP: "check",
+            signal.SIGCHLD: "child",
+        }
+        for number, event in orders.items():
+            signal.signal(number, lambda _number, _frame, event=event: self.events.put(event))
+
+    def watch(self, users: int) -> None:
+        """Wait in the kernel until nobody holds the users' lock; a thread, since that wait cannot be selected on."""
+        while True:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            # Freed at once: during the linger newcomers must get in without waiting for us.
+            fcntl.flock(users, fcntl.LOCK_UN)
+            self.events.put("alone")
+            self.again.acquire()
+
+    def serve(self, users: int) -> None:
+        """Act on events until the end."""
+        while True:
+            match self.next():
+                case "stop":
+                    raise StopError
+                case "check":
+                    if not self.server.healthy():
+                        note("the server cannot be reached through its directory: starting it again")
+                        self.server.stop()
+                        self.server.start()
+                case "child":
+                    if self.server.dead():
+                        self.recover()
+                case "alone":
+                    self.leave_at = time.monotonic() + self.orders.linger
+                case None:
+                    if self.deserted(users):
+                        return
+
+    def next(self) -> Event | None:
+        """The next event, or None when it is time to look for users."""
+        if self.pending:
+            return self.pending.popleft()
+        try:
+            left = None if self.leave_at is None else max(0, self.leave_at - time.monotonic())
+            return self.events.get(timeout=left)
+        except Empty:
+            return None
+
+    def pause(self, seconds: float) -> None:
+        """Wait during a start; events are kept for later, but an order to stop counts at once.
+
+        Raises:
+            StopError: it was ordered.
+        """
+        try:
+            event = self.events.get(timeout=seconds)
+        except Empty:
+            return
+        if event == "stop":
+            raise StopError
+        self.pending.append(event)
+
+    def deserted(self, users: int) -> bool:
+        """Whether the server may end. If so, the users' lock is ours until we are gone, so that nobody slips in."""
+        self.leave_at = None
+        quiet = time.time() - os.fstat(users).st_mtime
+        if 0 <= quiet < self.orders.linger:
+            # Somebody came and went during the linger, so there is likely a next one.
+            self.leave_at = time.monotonic() + self.orders.linger - quiet
+            return False
+        if not locks.take(users, fcntl.LOCK_EX, 0):
+            self.again.release()
+            return False
+        if self.spot.keep.exists():
+            # Only an order can end it now, so there is no reason to watch the users.
+            fcntl.flock(users, fcntl.LOCK_UN)
+            return False
+        return True
+
+    def recover(self) -> None:
+        """Restart a server that ended by itself, ever later, and not for ever.
+
+        Raises:
+            ServerError: it does not serve any more.
+        """
+        while True:
+            now = time.monotonic()
+            if len(self.crashes) == CRASHES and now - self.crashes[0] < WINDOW:
+                raise ServerError(
+                    f"the server ended {CRASHES} times within {WINDOW:.0f} s: see {self.spot.log}"
+                )
+            self.crashes.append(now)
+            recent = sum(1 for t in self.crashes if now - t < WINDOW)
+            note(f"the server ended by itself ({self.server.ended()}): starting it again")
+            until = now + 0.05 * (2**recent - 2)
+            while (left := until - time.monotonic()) > 0:
+                self.pause(left)
+            try:
+                self.server.start()
+            except (ServerError, OSError) as error:
+                note(self.explain(error))
+                continue
+            return
+
+    def finish(self, claim: int) -> None:
+        """End the server and leave no socket."""
+        if locks.names(self.spot.guard, claim):
+            self.server.stop()
+            self.server.tidy()
+        else:
+            # The directory was removed under us, and a new one may be in its place with a server of its own: an
+            # orderly end would unlink that server's socket.
+            self.server.kill()
+        os.close(claim)  # before the users' lock, so that whoever waits for that one finds no guard
+
+    def explain(self, error: Exception) -> str:
+        """The error in words for the person who waits."""
+        if isinstance(error, StopError):
+            return f"the private server of {self.spot.directory} was told to stop while it was starting: try again"
+        return str(places.unusable(self.spot, error) if isinstance(error, OSError) else error)
+
+    def report(self, report: Report) -> None:
+        """Tell the starter, who may be gone by now."""
+        try:
+            os.write(self.orders.report, json.dumps(asdict(report)).encode())
+        except BrokenPipeError:
+            note("the starter did not wait")
+        os.close(self.orders.report)
+
+
+def note(text: str) -> None:
+    """A line in the guard's log."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {os.getpid()} {text}\n")
+    sys.stderr.flush()
+
+
+def main(orders: str) -> None:
+    """Become a guard: leave the starter's session and family, then run."""
+    # A second fork, since a guard that stays its starter's child would be reaped, or left a zombie, by that program.
+    if os.fork():
+        os._exit(0)
+    os.umask(0o077)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    Guard(Orders(**json.loads(orders))).run()

@@ -1,0 +1,165 @@
+"""A program's use of its directory's private server.
+
+Owns one lock. Holds no connection and no thread, so that a program may fork at any time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+from headrace.embedded import launch, locks, places
+from headrace.errors import ServerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+log = logging.getLogger("headrace.embedded")
+
+
+class Embedded:
+    """This process's hold on a private server: while it is open, the server stays.
+
+    Forked children share the hold and count as users until they end; programs that this one runs do not. A handle
+    that is dropped without `close` holds until its process ends, so no server vanishes under a forgotten one.
+    """
+
+    def __init__(self, spot: places.Places, hold: int, linger: float) -> None:
+        """Use `attach`."""
+        self._spot = spot
+        self._hold: int | None = hold
+        self._linger = linger
+
+    @property
+    def directory(self) -> Path:
+        """The data directory, absolute."""
+        return self._spot.directory
+
+    @property
+    def url(self) -> str:
+        """Where to connect: ``unix://:password@/path/valkey.sock?db=0``. Holds the password: not for logs."""
+        socket, password = self._spot.socket(), self._spot.password()
+        if socket is None or password is None:
+            raise ServerError(f"the files of {self.directory} were removed under its server: call revive()")
+        return f"unix://:{password}@{quote(os.fsencode(socket))}?db=0"
+
+    def revive(self, *, timeout: float = 30.0) -> str:
+        """Make sure that the server serves, and return its URL: for a client that lost its connection.
+
+        The guard restarts a server that crashed by itself; this also brings back one whose guard was killed.
+
+        Raises:
+            ServerError: it was stopped by command, or cannot be started.
+
+        Cost: one round trip when it serves.
+        """
+        if self._hold is None:
+            raise ServerError(f"this handle on {self.directory} is closed: attach again")
+        if self._spot.stopped.exists():
+            raise ServerError(
+                f"the private server of {self.directory} was stopped by command: `headrace server start` starts it"
+            )
+        deadline = time.monotonic() + timeout
+        try:
+            if not locks.names(self._spot.users, self._hold):
+                places.prepare(self._spot)
+                stale, self._hold = self._hold, _enter(self._spot, deadline)
+                os.close(stale)
+            _up(self._spot, self._linger, deadline)
+        except OSError as error:
+            raise places.unusable(self._spot, error) from error
+        return self.url
+
+    def close(self) -> None:
+        """Leave. The server ends some seconds after its last user has. Closing twice is fine."""
+        if self._hold is not None:
+            # Closed, never unlocked: unlocking would end the hold of forked children too.
+            os.close(self._hold)
+            self._hold = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Embedded {self.directory}{' closed' if self._hold is None else ''}>"
+
+
+def attach(
+    directory: str | os.PathLike[str] | None = None, *, linger: float | None = None, timeout: float = 30.0
+) -> Embedded:
+    """Start the private server of a directory, or attach to the one that runs: the same for every caller.
+
+    Whatever the order of events, two callers never get two servers, and the server is not ending when this returns.
+    It outlives this process while others use it, restarts after a crash, and ends when the last user has left.
+
+    Args:
+        directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` in the current directory. Made, for
+            this user alone, if absent.
+        linger: seconds that the server outlives its last user; None is HEADRACE_LINGER, else 3. Counts for the one
+            that starts the server.
+        timeout: seconds until this gives up; loading very much data takes longer than the rest.
+
+    Raises:
+        ServerError: the one thing that is wrong, with its path and what to do.
+        SettingsError: HEADRACE_DIR or HEADRACE_LINGER cannot be used.
+
+    Cost: one round trip and about a millisecond when the server runs; a start takes some tenths of a second.
+    """
+    linger = settings().linger if linger is None else linger
+    spot = where(directory)
+    deadline = time.monotonic() + timeout
+    try:
+        places.prepare(spot)
+        hold = _enter(spot, deadline)
+        try:
+            spot.stopped.unlink(missing_ok=True)
+            _up(spot, linger, deadline)
+        except BaseException:
+            os.close(hold)
+            raise
+    except OSError as error:
+        raise places.unusable(spot, error) from error
+    return Embedded(spot, hold, linger)
+
+
+def where(directory: str | os.PathLike[str] | None) -> places.Places:
+    """The files of the given directory, or of the default one."""
+    return places.locate(directory if directory is not None else settings().dir or ".headrace")
+
+
+def settings() -> Settings:
+    """What the environment says."""
+    from headrace.settings import load  # imports msgspec, which the guard cannot
+
+    return load(os.environ)
+
+
+def _enter(spot: places.Places, deadline: float) -> int:
+    """Become a user: first of all, so that the server cannot decide to end from here on."""
+    hold = locks.hold(spot.users, fcntl.LOCK_SH, deadline)
+    if hold is None:
+        raise ServerError(
+            f"the private server of {spot.directory} is still ending (guard: process {locks.holder(spot.guard)}): try"
+            f" again, or see {spot.journal}"
+        )
+    os.utime(hold)  # the guard lingers from the last arrival
+    return hold
+
+
+def _up(spot: places.Places, linger: float, deadline: float) -> None:
+    for text in launch.ensure(spot, linger, deadline):
+        log.warning("%s", text)
+
+
+if TYPE_CHECKING:
+    from headrace.settings import Settings

@@ -1,0 +1,151 @@
+"""Bringing the server of a directory up, whoever else is trying to.
+
+Owns the start of a guard and the wait for it. One starter at a time: the others wait for its lock, and then find
+that all is done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.embedded import guard, locks, server, wire
+from headrace.errors import ServerError
+
+if TYPE_CHECKING:
+    from headrace.embedded.places import Places
+
+# Stands in for the package's own __init__, which imports all of Headrace and its dependencies: a fifth of a second that
+# the first command of a directory would wait, and megabytes that the guard would keep.
+_BOOT = (
+    "import sys, types; package = types.ModuleType('headrace'); package.__path__ = [sys.argv[1]];"
+    " sys.modules['headrace'] = package; from headrace.embedded import guard; guard.main(sys.argv[2])"
+)
+
+
+def serves(spot: Places) -> bool:
+    """Whether the server answers and a guard looks after it. Cost: one connection, one round trip."""
+    # The guard first: it is the cheaper question, and without one the answer is no.
+    return locks.holder(spot.guard) is not None and _health(spot) == "ready"
+
+
+def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+    """Return once the server serves; the caller holds the users' lock, so it will not end meanwhile.
+
+    Returns what was repaired on the way, for people.
+
+    Raises:
+        ServerError: it cannot be started, or not until ``deadline`` (of the monotonic clock).
+    """
+    if serves(spot):
+        return ()
+    starter = locks.hold(spot.starter, fcntl.LOCK_EX, deadline)
+    if starter is None:
+        raise ServerError(
+            f"another program is still starting the private server of {spot.directory}: try again"
+        )
+    try:
+        return _bring_up(spot, linger, deadline)
+    finally:
+        os.close(starter)
+
+
+def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
+    told = False
+    pause = 0.002
+    while not serves(spot):
+        if time.monotonic() > deadline:
+            raise ServerError(_stalled(spot))
+        if locks.holder(spot.guard) is None:
+            notes += _start_guard(spot, linger, deadline)
+        elif not told and _health(spot) in {"absent", "stranger"}:
+            # Its socket or password may have been removed. The guard knows whether it is just starting.
+            told = locks.notify(spot.guard, signal.SIGHUP)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    return notes
+
+
+def _start_guard(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+    from headrace.embedded import binary  # imports much, and only a start needs it
+
+    program = binary.find()
+    server.rotate(spot.journal, 1 << 18)
+    reader, writer = os.pipe()
+    try:
+        orders = guard.Orders(str(spot.directory), str(program), linger, writer)
+        try:
+            _spawn(spot, orders)
+        finally:
+            os.close(writer)
+        return _hear(spot, reader, deadline)
+    finally:
+        os.close(reader)
+
+
+def _spawn(spot: Places, orders: guard.Orders) -> None:
+    package = str(Path(__file__).parent.parent)
+    # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.
+    command = [sys.executable, "-I", "-S", "-c", _BOOT, package, json.dumps(asdict(orders))]
+    with spot.journal.open("ab") as journal:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=journal,
+            stderr=journal,
+            cwd="/",
+            pass_fds=[orders.report],
+            start_new_session=True,
+        )
+        process.wait()  # ends as soon as it has forked the guard
+
+
+def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...]:
+    said = b""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    while True:
+        if not poll.poll(max(0, deadline - time.monotonic()) * 1000):
+            raise ServerError(_stalled(spot))
+        piece = os.read(reader, 65536)
+        if not piece:
+            break
+        said += piece
+    if not said:
+        raise ServerError(
+            f"the guard of {spot.directory} ended before the server was up, see the end of {spot.journal}: try again"
+        )
+    report = guard.Report(**json.loads(said))
+    if report.error is not None:
+        raise ServerError(report.error)
+    return tuple(report.notes)
+
+
+def _health(spot: Places) -> wire.Health:
+    return wire.health(spot.socket(), spot.password())
+
+
+def _stalled(spot: Places) -> str:
+    pid = locks.holder(spot.guard)
+    who = (
+        f"the private server of {spot.directory} (guard: process {pid})"
+        if pid
+        else f"{spot.directory}'s server"
+    )
+    match _health(spot):
+        case "loading":
+            return f"{who} is still loading its data: try again, or give more time"
+        case "silent":
+            return f"{who} does not answer: it is stopped, or busy with a long command; see {spot.log}"
+        case _:
+            return f"{who} did not come up in time: see {spot.journal} and {spot.log}, or try again"

@@ -1,0 +1,228 @@
+"""The files of one private server: where they are, who may read them, whether they are ours.
+
+Owns the layout of a data directory. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import ServerError
+
+SOCKET_LIMIT = 103
+"""Bytes of a Unix socket's path: 104 on macOS and 108 on Linux, with the closing zero."""
+
+OWN = "users.lock"
+"""A directory that holds this file is one of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The files of one data directory."""
+
+    directory: Path
+    """Absolute, links resolved: every process must come to the same one."""
+
+    @property
+    def users(self) -> Path:
+        """Flocked shared by every process that uses the server, its forked children included."""
+        return self.directory / OWN
+
+    @property
+    def guard(self) -> Path:
+        """POSIX-locked by the guard for its life."""
+        return self.directory / "guard.lock"
+
+    @property
+    def server(self) -> Path:
+        """Flocked by the server process itself, which inherits it: two servers never share one append-only file."""
+        return self.directory / "server.lock"
+
+    @property
+    def starter(self) -> Path:
+        """Flocked by the one process that starts a guard while the others wait."""
+        return self.directory / "start.lock"
+
+    @property
+    def keep(self) -> Path:
+        """Present: the server stays without users. Made by `start`, removed by `stop`."""
+        return self.directory / "keep"
+
+    @property
+    def stopped(self) -> Path:
+        """Present: stopped by command, so running programs must not bring it back by themselves."""
+        return self.directory / "stopped"
+
+    @property
+    def config(self) -> Path:
+        """The server's configuration, rewritten at each start; holds the password, so 0600."""
+        return self.directory / "server.conf"
+
+    @property
+    def log(self) -> Path:
+        """What the server says."""
+        return self.directory / "server.log"
+
+    @property
+    def journal(self) -> Path:
+        """What the guard says."""
+        return self.directory / "guard.log"
+
+    @property
+    def secret(self) -> Path:
+        """The server's password, 0600, made once."""
+        return self.directory / "password"
+
+    @property
+    def address(self) -> Path:
+        """Names the socket: it may be outside, and TMPDIR may differ between two programs."""
+        return self.directory / "socket"
+
+    @property
+    def version(self) -> Path:
+        """Name and version of the program that last served these data."""
+        return self.directory / "version"
+
+    def password(self) -> str | None:
+        """The password, or None if there is none yet."""
+        return _text(self.secret)
+
+    def socket(self) -> Path | None:
+        """The socket that the guard chose, or None if there is none, or not in a directory of ours alone."""
+        text = _text(self.address)
+        if text is None:
+            return None
+        socket = Path(text)
+        return socket if socket.parent == self.directory or _private(socket.parent) else None
+
+
+def locate(directory: str | os.PathLike[str]) -> Places:
+    """The files of a directory, which need not exist. Pure but for resolving links."""
+    return Places(Path(directory).expanduser().resolve())
+
+
+def prepare(places: Places) -> None:
+    """Make the data directory, or check that it is ours and nobody else's to read.
+
+    Raises:
+        ServerError: it cannot be made, is no directory, belongs to another user, or is somebody's directory for
+            other things, whose permissions are not ours to change.
+    """
+    directory = places.directory
+    try:
+        _own(directory)
+        if not places.users.exists():
+            # The password and the data must not end in somebody's repository.
+            write(directory / ".gitignore", "*\n")
+    except OSError as error:
+        raise unusable(places, error) from error
+
+
+def _own(directory: Path) -> None:
+    try:
+        found = directory.stat()
+    except FileNotFoundError:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode=0o700)
+            return
+        except FileExistsError:
+            found = directory.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ServerError(f"{directory} is no directory: remove it, or set HEADRACE_DIR to another")
+    if found.st_uid != os.geteuid():
+        raise ServerError(
+            f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a directory"
+            " of your own, or HEADRACE_URL to a server that several users share"
+        )
+    if found.st_mode & 0o077:
+        # Never change the mode of a directory that serves for other things: HEADRACE_DIR=/tmp would lock all out.
+        if not (directory / OWN).exists() and any(directory.iterdir()):
+            raise ServerError(
+                f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of its own"
+            )
+        directory.chmod(0o700)
+
+
+def unusable(places: Places, error: OSError) -> ServerError:
+    """The one error for a directory that cannot be used."""
+    step = "free space there" if error.errno in _FULL else "make it writable for you"
+    return ServerError(
+        f"{places.directory} cannot be used for the private server: {error.strerror or error}; {step}, set HEADRACE_DIR"
+        " to another directory, or HEADRACE_URL to a server"
+    )
+
+
+def furnish(places: Places) -> tuple[Path, str]:
+    """Choose the socket and the password, kept from an earlier start if they can be; the guard alone calls this.
+
+    Raises:
+        ServerError: the directory for the socket is somebody else's.
+        OSError: the files cannot be written.
+    """
+    password = places.password()
+    if password is None:
+        password = secrets.token_hex(24)
+        write(places.secret, password)
+    places.secret.chmod(0o600)
+    socket = places.socket() or _choose(places.directory)
+    write(places.address, str(socket))
+    return socket, password
+
+
+def _choose(directory: Path) -> Path:
+    inside = directory / "valkey.sock"
+    if len(os.fsencode(inside)) <= SOCKET_LIMIT:
+        return inside
+    mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
+    name = f"headrace-{os.geteuid()}-{mark}"
+    short = Path(tempfile.gettempdir(), name).resolve()
+    if len(os.fsencode(short / inside.name)) > SOCKET_LIMIT:
+        short = Path("/tmp", name).resolve()  # noqa: S108 - private, and checked to be ours below
+    try:
+        short.mkdir(mode=0o700)
+    except FileExistsError:
+        if not _private(short):
+            raise ServerError(
+                f"{short}, the place for the server's socket, is not a private directory of yours: remove it, or set"
+                f" HEADRACE_DIR to a path of less than {SOCKET_LIMIT - len(inside.name)} bytes"
+            ) from None
+    return short / inside.name
+
+
+def _private(directory: Path) -> bool:
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a small file, 0600, whole or not at all: a reader must never see half a password."""
+    spare = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(os.fsencode(text))
+        spare.replace(path)
+    except BaseException:
+        spare.unlink(missing_ok=True)
+        raise
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return os.fsdecode(path.read_bytes()).rstrip("\n") or None
+    except FileNotFoundError:
+        return None
+
+
+_FULL = (28, 122, 69)
+"""ENOSPC, and EDQUOT on Linux and macOS."""

@@ -1,0 +1,237 @@
+"""The server process as the guard's child.
+
+Owns its configuration, its start, its end, and the claim that there is one at most. Decides nothing about when: the
+guard does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from headrace.embedded import aof, locks, places, wire
+from headrace.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PREDECESSOR = 15.0
+"""Seconds that a server which lost its guard gets to end before the next one gives up."""
+
+GRACE = 20.0
+"""Seconds for an orderly shutdown: the append-only file is synced to a disk that may be busy."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Server:
+    """One server program on one directory.
+
+    Duties: 1. write the configuration; 2. make sure that no other server has the data; 3. start it and wait until
+    it serves; 4. repair damaged data once, with a copy kept; 5. end it with the data safe.
+    """
+
+    def __init__(self, spot: places.Places, binary: Path, pause: Callable[[float], None]) -> None:
+        """``pause`` is how to wait: it raises to give up, and is called a few times a second at least."""
+        self.spot = spot
+        self.binary = binary
+        self.pause = pause
+        self.process: subprocess.Popen[bytes] | None = None
+        self.socket: Path | None = None
+        self.repaired: list[str] = []
+        """What was repaired since the guard began, for people."""
+        self._library = _c_library()
+
+    def start(self) -> None:
+        """Start the server and wait until it serves, however long its data take to load.
+
+        Raises:
+            ServerError: it cannot serve; the text has its own last words.
+            OSError: the directory cannot be written.
+        """
+        version = aof.version(self.binary)
+        aof.check(self.spot, version)
+        password = self._configure()
+        try:
+            self._serve(password)
+        except ServerError as error:
+            # Its own advice is to run the check program by hand; nobody is there to do that.
+            if "check-aof --fix" not in str(error):
+                raise
+            self.repaired.append(aof.repair(self.spot, self.binary))
+            self._serve(password)
+        places.write(self.spot.version, f"{version}\n")
+
+    def dead(self) -> bool:
+        """Whether the process has ended (and is reaped)."""
+        return self.process is None or self.process.poll() is not None
+
+    def ended(self) -> str:
+        """How the process ended."""
+        code = None if self.process is None else self.process.returncode
+        return "never ran" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def healthy(self) -> bool:
+        """Whether somebody who knows only the directory can use the server."""
+        state = wire.health(self.spot.socket(), self.spot.password(), timeout=2)
+        return state in {"ready", "loading", "silent"}
+
+    def stop(self) -> None:
+        """End the process in an orderly way, so that the append-only file is synced; kill it after `GRACE`."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def tidy(self) -> None:
+        """Remove the socket and, if it had to be outside of the data directory, its directory."""
+        if self.socket is None:
+            return
+        self.socket.unlink(missing_ok=True)
+        if self.socket.parent != self.spot.directory:
+            try:
+                self.socket.parent.rmdir()
+            except OSError:
+                return  # not empty: not ours to clear
+
+    def _configure(self) -> str:
+        self.socket, password = places.furnish(self.spot)
+        if self.socket.is_dir():
+            raise ServerError(f"{self.socket} is a directory where the server's socket must be: remove it")
+        settings = {
+            "daemonize": "no",
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "requirepass": password,
+            "dir": str(self.spot.directory),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "aof-load-truncated": "yes",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "loglevel": "notice",
+            "logfile": str(self.spot.log),
+        }
+        text = "".join(f"{name} {_quoted(value)}\n" for name, value in settings.items())
+        places.write(self.spot.config, text)
+        return password
+
+    def _serve(self, password: str) -> None:
+        claim = self._sole(password)
+        try:
+            rotate(self.spot.log, 1 << 20)
+            said = self.spot.log.stat().st_size if self.spot.log.exists() else 0
+            with self.spot.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [self.binary, self.spot.config],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    pass_fds=[claim],
+                    # The guard's one other thread is inside flock, so nothing that the fork needs can be locked.
+                    preexec_fn=self._follow(os.getpid()),  # noqa: PLW1509
+                )
+        except OSError as error:
+            raise ServerError(
+                f"{self.binary} cannot be run: {error.strerror or error}; name another server program in"
+                " HEADRACE_SERVER_BINARY"
+            ) from error
+        finally:
+            # From here on the server alone holds it, so the lock tells whether the server lives.
+            os.close(claim)
+        self._ready(password, said)
+
+    def _sole(self, password: str) -> int:
+        """The lock that only the process on these data may have. A server without a guard is told to end first."""
+        deadline = time.monotonic() + PREDECESSOR
+        asked = 0.0
+        while True:
+            claim = locks.hold(self.spot.server, fcntl.LOCK_EX, 0)
+            if claim is not None:
+                return claim
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"another server still has the data of {self.spot.directory} and does not end: find it with"
+                    f" `lsof {self.spot.server}` and stop that process"
+                )
+            if self.socket is not None and time.monotonic() > asked + 1:
+                asked = time.monotonic()
+                try:
+                    wire.ask(self.socket, password, "SHUTDOWN")
+                except (OSError, wire.ReplyError):
+                    pass  # it ends, or listens no more: the lock tells
+            self.pause(0.02)
+
+    def _ready(self, password: str, said: int) -> None:
+        assert self.process is not None
+        pause = 0.002
+        while wire.health(self.socket, password) != "ready":
+            if self.process.poll() is not None:
+                raise ServerError(self._last_words(said))
+            self.pause(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def _last_words(self, said: int) -> str:
+        with self.spot.log.open("rb") as log:
+            log.seek(said)
+            tail = log.read().decode(errors="replace").splitlines()[-12:]
+        text = "\n".join(f"    {line}" for line in tail) or "    (nothing: is the disk full?)"
+        return (
+            f"the private server of {self.spot.directory} did not start ({self.binary}, {self.ended()})."
+            f" {aof.advice(text, self.spot)}\n  Its last words, from {self.spot.log}:\n{text}"
+        )
+
+    def _follow(self, guard: int) -> Callable[[], None] | None:
+        library = self._library
+        if library is None:
+            return None
+
+        def follow() -> None:
+            # A killed guard must not leave a server that nobody stops; TERM lets it sync its data first.
+            library.prctl(_PR_SET_PDEATHSIG, 15, 0, 0, 0)
+            if os.getppid() != guard:
+                os._exit(1)
+
+        return follow
+
+
+def rotate(log: Path, limit: int) -> None:
+    """Move a log aside once it is larger than ``limit`` bytes, so that two of them are the most there is."""
+    if log.exists() and log.stat().st_size > limit:
+        log.replace(log.with_name(f"{log.name}.1"))
+
+
+def _quoted(value: str) -> str:
+    plain = "".join(
+        chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in os.fsencode(value)
+    )
+    return f'"{plain}"'
+
+
+def _c_library() -> _Library | None:
+    if sys.platform != "linux":
+        return None
+    # Loaded here and not in the fork, where the loader's lock might be taken.
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+if TYPE_CHECKING:
+    from ctypes import CDLL as _Library
