@@ -25,7 +25,7 @@ setup: $(STAMP)  ## make .venv with the project and its tools; quick when nothin
 # The stamp is written last, so an interrupted install is done again.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
-		echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+		echo "Headrace needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -n 1)."; \
 		echo "Install one, or name it: make PYTHON=/path/to/python3.11 setup"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -73,12 +74,13 @@ def nothing_left_running() -> Iterator[None]:
         left[:] = [p for p in psutil.process_iter() if _has_mark(p, mark)]
         return not left
 
-    try:
+    with contextlib.suppress(AssertionError):
         deadline.eventually(all_gone, timeout=10, every=0.05)
-    except AssertionError:
-        lines = [_describe(p) for p in left]
-        for process in left:
+    lines = [_describe(p) for p in left]
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+    if lines:
         pytest.fail("processes outlived the tests that started them:\n  " + "\n  ".join(lines), pytrace=False)
 
 
