@@ -26,15 +26,25 @@ _OURS_ONLY = ("mixed", "kill", "pss")
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(_BENCHMARKS)}; default all")
-    parser.add_argument("--peers", action="store_true", help="measure RQ, Celery, Dramatiq and Huey in the same run")
-    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run: shows that all works")
+    parser.add_argument(
+        "benchmarks", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(_BENCHMARKS)}; default all"
+    )
+    parser.add_argument(
+        "--peers", action="store_true", help="measure RQ, Celery, Dramatiq and Huey in the same run"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the load, one run: shows that all works"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args(words)
     if unknown := set(arguments.benchmarks) - set(_BENCHMARKS):
-        parser.error(f"no benchmark {sorted(unknown)[0]!r}; there are {', '.join(_BENCHMARKS)}")
+        parser.error(f"no benchmark {min(unknown)!r}; there are {', '.join(_BENCHMARKS)}")
     if arguments.repeat < 1:
         parser.error("--repeat takes 1 or more")
     return arguments
@@ -44,17 +54,18 @@ def _run(name: str, context: Context, repeat: int) -> list[Figure]:
     """Medians of one benchmark; one that fails is noted and leaves the others alone."""
     module = importlib.import_module(f"bench.{name.replace('-', '_')}")
     runs: list[list[Figure]] = []
-    try:
-        for _ in range(repeat):
+    while len(runs) < repeat:
+        try:
             runs.append(module.run(context))
-    except BenchError as error:
-        context.failures.append(f"{name}: {error}")
+        except BenchError as error:
+            context.failures.append(f"{name}: {error}")
+            break
     return medians(runs)
 
 
 def _number(value: float | None) -> str:
     if value is None:
-        return "–"
+        return "-"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
@@ -63,7 +74,9 @@ def _number(value: float | None) -> str:
 def _table(figures: Sequence[Figure], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("figure", "value", "unit", "reference", "ratio", "bar", "met"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left", no_wrap=heading != "figure")
+        table.add_column(
+            heading, justify="right" if heading in ("value", "ratio") else "left", no_wrap=heading != "figure"
+        )
     words = {True: "[green]yes[/green]", False: "[red]no[/red]", None: ""}
     for figure in figures:
         reference = f"{figure.against} {_number(figure.reference)}" if figure.reference is not None else ""
@@ -74,7 +87,7 @@ def _table(figures: Sequence[Figure], title: str) -> Table:
     return table
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -82,6 +95,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 all bars met, 1 a bar missed or a benchmark failed, 2 wrong usage, 130 interrupted."""
     arguments = _arguments(words)
     console = Console()
+    if not console.is_terminal:
+        # In a file or a log, eighty columns would break every name in three.
+        console = Console(width=150)
     # Without this a termination would skip the blocks that end the servers and workers.
     signal.signal(signal.SIGTERM, _interrupted)
     started = time.monotonic()
@@ -98,7 +114,9 @@ def main(words: Sequence[str] | None = None) -> int:
             return 2
         names = arguments.benchmarks or list(_BENCHMARKS)
         if not headrace_is_here():
-            console.print(f"Headrace is not importable here: no {', '.join(_OURS_ONLY)}, and no figure of its own")
+            console.print(
+                f"Headrace is not importable here: no {', '.join(_OURS_ONLY)}, and no figure of its own"
+            )
             names = [name for name in names if name not in _OURS_ONLY]
         repeat = 1 if arguments.quick else arguments.repeat
         measured = {name: _run(name, context, repeat) for name in names}

@@ -46,10 +46,14 @@ class Context:
         """Headrace where it is importable, then the peers where they were asked for."""
         systems = [HEADRACE] if headrace_is_here() else []
         systems += [peer for peer in PEERS if self.peers]
-        return [s for s in systems if not self.only or any(word.lower() in s.name.lower() for word in self.only)]
+        return [
+            s for s in systems if not self.only or any(word.lower() in s.name.lower() for word in self.only)
+        ]
 
-    def each(self, systems: Iterable[System], what: str, measure: Callable[[Context, System], T]) -> dict[System, T]:
-        """``measure`` of every system. One that fails is told, noted in ``failures`` and left out: the others count."""
+    def each(
+        self, systems: Iterable[System], what: str, measure: Callable[[Context, System], T]
+    ) -> dict[System, T]:
+        """``measure`` of every system; one that fails is noted in ``failures`` and left out."""
         measured: dict[System, T] = {}
         for system in systems:
             self.say(f"{what}: {system.name}")
@@ -66,7 +70,9 @@ class Context:
         env = {"BENCH_URL": server.url, "HEADRACE_URL": server.url, "PYTHONPATH": str(ROOT), **system.env}
         return env if stamps is None else {**env, "BENCH_STAMPS": str(stamps)}
 
-    def worker(self, system: System, server: Server, stamps: Path | None = None) -> AbstractContextManager[Group]:
+    def worker(
+        self, system: System, server: Server, stamps: Path | None = None
+    ) -> AbstractContextManager[Group]:
         """A context manager: the system's worker, as a Group, for the length of the block."""
         argv = [self._python(system), *(server.url if word == URL else word for word in system.worker)]
         return running(argv, self._env(system, server, stamps))
@@ -82,7 +88,7 @@ class Context:
 
 def headrace_is_here() -> bool:
     try:
-        return find_spec("headrace.app") is not None and find_spec("headrace.worker.supervisor") is not None
+        return find_spec("headrace.app") is not None and find_spec("headrace.__main__") is not None
     except ModuleNotFoundError:
         return False
 
@@ -94,4 +100,3 @@ def stamps() -> Iterator[Path]:
         path = Path(directory) / "stamps"
         os.mkfifo(path, 0o600)
         yield path
-

@@ -1,7 +1,8 @@
 """Drain: a worker with one process runs no-op jobs that were enqueued before it started.
 
-The rate is taken from the first sample in which fewer jobs are unsettled than were enqueued to the first in which
-none is: start-up is left out, the last settle is in. The floor, Headrace and every peer are sampled by the same code.
+The rate is taken from the first sample in which fewer jobs are unsettled than were enqueued to the first
+in which none is: start-up is left out, the last settle is in. The floor, Headrace and every peer are
+sampled by the same code.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class Sampler:
         share = self.samples / 200
         work, cost = after - before, self._cost
         return Work(
-            work.cpu - cost.cpu * share, work.commands - cost.commands * share, work.trips - cost.trips * share, 0
+            work.cpu - cost.cpu * share,
+            work.commands - cost.commands * share,
+            work.trips - cost.trips * share,
+            0,
         )
 
 
@@ -120,22 +124,30 @@ def _drain(context: Context, system: System) -> Drained:
     )
 
 
+#: What is told of each drain: the words, the field of Drained, the unit, and Headrace's bar.
+_TOLD = (
+    ("drain", "rate", "jobs/s", Bar("at least", 0.35, "ratio")),
+    ("drain, trips per job", "trips", "trips", Bar("at most", 0.05)),
+    ("drain, commands per job", "commands", "commands", Bar("at most", 8)),
+    ("drain, server CPU per job", "server", "µs", None),
+    ("drain, worker CPU per job", "worker", "µs", Bar("at most", 50)),
+)
+
+
 def _figures(system: System, got: Drained, floor: Drained) -> list[Figure]:
-    ours = system is HEADRACE
-    name = system.name
-
-    def bar(bar: Bar) -> Bar | None:
-        return bar if ours else None
-
-    note = "" if system.survives else "loses the running job on a kill"
-    return [
-        Figure(f"drain: {name}", got.rate, "jobs/s", "floor", floor.rate, bar(Bar("at least", 0.35, "ratio")), note),
-        Figure(f"drain, trips per job: {name}", got.trips, "trips", "floor", floor.trips, bar(Bar("at most", 0.05))),
-        Figure(f"drain, commands per job: {name}", got.commands, "commands", "floor", floor.commands, bar(Bar("at most", 8))),
-        Figure(f"drain, server CPU per job: {name}", got.server, "µs", "floor", floor.server),
-        Figure(f"drain, server CPU over the floor: {name}", got.server - floor.server, "µs", bar=bar(Bar("at most", 25))),
-        Figure(f"drain, worker CPU per job: {name}", got.worker, "µs", "floor", floor.worker, bar(Bar("at most", 50))),
-    ]  # fmt: skip
+    figures: list[Figure] = []
+    for words, part, unit, bar in _TOLD:
+        reference = None if system is FLOOR else getattr(floor, part)
+        ours = bar if system is HEADRACE else None
+        note = "loses the running job on a kill" if part == "rate" and not system.survives else ""
+        figures.append(
+            Figure(f"{words}: {system.name}", getattr(got, part), unit, "floor", reference, ours, note)
+        )
+    if system is HEADRACE:
+        more = got.server - floor.server
+        bar = Bar("at most", 25)
+        figures.append(Figure("drain, server CPU over the floor's: Headrace", more, "µs", bar=bar))
+    return figures
 
 
 def run(context: Context) -> list[Figure]:
@@ -148,5 +160,7 @@ def run(context: Context) -> list[Figure]:
         best = max(peers, key=lambda system: peers[system])
         ours = drained[HEADRACE].rate
         bar = Bar("at least", 8, "ratio")
-        figures.append(Figure("drain: Headrace against the best peer", ours, "jobs/s", best.name, peers[best], bar))
+        figures.append(
+            Figure("drain: Headrace against the best peer", ours, "jobs/s", best.name, peers[best], bar)
+        )
     return figures

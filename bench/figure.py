@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A promise about a figure: its value, or its ratio to the reference, is at most or at least ``limit``."""
+    """A promise about a figure: its value, or its ratio to the reference, keeps to one side of ``limit``."""
 
     side: Literal["at least", "at most"]
     limit: float
@@ -24,7 +24,7 @@ class Bar:
 
     def __str__(self) -> str:
         sign = "≥" if self.side == "at least" else "≤"
-        return f"{sign} {self.limit:g}" + (" × reference" if self.of == "ratio" else "")
+        return f"{sign} {self.limit:g}" + (" x reference" if self.of == "ratio" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,9 @@ class Figure:
         return self.bar.met(measured)
 
     def as_dict(self) -> dict[str, Any]:
-        bar = None if self.bar is None else {"side": self.bar.side, "limit": self.bar.limit, "of": self.bar.of}
+        bar = (
+            None if self.bar is None else {"side": self.bar.side, "limit": self.bar.limit, "of": self.bar.of}
+        )
         return {
             "name": self.name,
             "value": self.value,

@@ -1,8 +1,9 @@
 """The floor: the least that a crash-safe queue can do on this server, and nothing else.
 
-A job has a record; its id waits in a list; a lease moves ids to a sorted set scored by the lease's end and returns
-their records; an acknowledgement removes both. No retries, results, priorities, fencing or limits. As a program it
-drains the queue: ``python -m bench.floor <batch> [bare]``. ``bare`` does without records: the id is all there is.
+A job has a record; its id waits in a list; a lease moves ids to a sorted set scored by the lease's end
+and returns their records; an acknowledgement removes both. No retries, results, priorities, fencing or
+limits. As a program it drains the queue: ``python -m bench.floor <batch> [bare]``. ``bare`` does without
+records: the id is all there is.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def bulk(count: int) -> None:
         pipe.execute()
 
 
-def drain(batch: int, bare: bool) -> None:
+def drain(batch: int, *, bare: bool) -> None:
     """Lease and acknowledge until nothing is left."""
     client = _connect()
     lease = client.register_script(_LEASE_BARE if bare else _LEASE)
@@ -77,6 +78,6 @@ def drain(batch: int, bare: bool) -> None:
 
 
 if __name__ == "__main__":
-    drain(int(sys.argv[1]), "bare" in sys.argv[2:])
-    # Stay until stopped: a worker's processor time is read while it lives, and the floor's must be read alike.
+    drain(int(sys.argv[1]), bare="bare" in sys.argv[2:])
+    # Stay until stopped: a worker's processor time is read while it lives, so is the floor's.
     signal.pause()

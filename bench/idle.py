@@ -1,4 +1,4 @@
-"""Idle latency: from the call of enqueue to the first line of the job, the worker having nothing else to do."""
+"""Idle latency: from the call of enqueue to the first line of the job, on an idle worker."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from bench.context import Context, stamps
 from bench.figure import Bar, Figure, percentile
 from bench.servers import server
 from bench.systems import HEADRACE, System
-
-_SKIPPED = ("Dramatiq, 1 thread",)
 
 
 def _latencies(context: Context, system: System) -> list[float]:
@@ -18,11 +16,12 @@ def _latencies(context: Context, system: System) -> list[float]:
 
 def run(context: Context) -> list[Figure]:
     """Median and 99th percentile of each system, beside the better of Huey's two kinds."""
-    systems = [system for system in context.systems() if system.name not in _SKIPPED]
-    taken = context.each(systems, "idle latency", _latencies)
+    taken = context.each(context.systems(), "idle latency", _latencies)
     figures: list[Figure] = []
     for percent, limit in ((50, 1.0), (99, 2.0)):
-        hueys = [percentile(times, percent) for system, times in taken.items() if system.name.startswith("Huey")]
+        hueys = [
+            percentile(times, percent) for system, times in taken.items() if system.name.startswith("Huey")
+        ]
         reference = min(hueys, default=None)
         for system, times in taken.items():
             bar = Bar("at most", limit, "ratio") if system is HEADRACE else None

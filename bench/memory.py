@@ -15,7 +15,7 @@ _FIRST, _MORE = 1_000, 20_000
 def _bytes(context: Context, system: System) -> float:
     more = context.scaled(_MORE)
     with server() as target:
-        # The first jobs load scripts and make the structures that every queue has, however many jobs it holds.
+        # The first jobs load scripts and make the structures that every queue has, however short.
         context.produce(system, target, "small", _FIRST)
         before = target.work().memory
         context.produce(system, target, "small", more)
@@ -26,6 +26,8 @@ def run(context: Context) -> list[Figure]:
     """Growth of the server's memory per job, after a first thousand."""
     taken = context.each(distinct_producers(context.systems()), "memory per queued job", _bytes)
     return [
-        Figure(f"memory per queued job: {brand(system)}", size, "bytes", bar=_BAR if system is HEADRACE else None)
+        Figure(
+            f"memory per queued job: {brand(system)}", size, "bytes", bar=_BAR if system is HEADRACE else None
+        )
         for system, size in taken.items()
     ]

@@ -1,7 +1,8 @@
 """Starts and ends the processes of a benchmark, and reads what they cost.
 
-Each is started as the leader of a session of its own. Runners that make their own process group still belong to that
-session, so nothing survives a benchmark even when the leader was killed and its children were left to init.
+Each is started as the leader of a session of its own. Runners that make their own process group still
+belong to that session, so nothing survives a benchmark even when the leader was killed and its children
+were left to init.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +41,7 @@ def wait_until(ready: Callable[[], object], what: str, seconds: float = 30.0, pa
 
 def _pids() -> list[int]:
     if sys.platform == "linux":
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
     listing = subprocess.run(["ps", "-A", "-o", "pid="], capture_output=True, text=True, check=True)
     return [int(word) for word in listing.stdout.split()]
 
@@ -53,13 +54,13 @@ def _session_of(pid: int) -> int | None:
 
 
 def _dead(pid: int) -> bool:
-    """Whether only the exit status is left: an orphan waits for init to take it, which in a container may be never."""
+    """Whether only the exit status is left: init takes an orphan's, which in a container may be never."""
     fields = _stat(pid)
     return bool(fields) and fields[0] == "Z"
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/<pid>/stat from the state on; none when the process is gone or the system has no /proc."""
+    """Fields of /proc/<pid>/stat from the state on; none when the process, or /proc, is not there."""
     try:
         # The program's name stands in parentheses and may hold spaces: count fields after it.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -78,9 +79,14 @@ class Group:
         self._log = log
         with log.open("wb") as output:
             self._leader = subprocess.Popen(
-                argv, env={**os.environ, **env}, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                argv,
+                env={**os.environ, **env},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self.pid = self._leader.pid
 
     def members(self) -> list[int]:
@@ -96,7 +102,7 @@ class Group:
         return self._log.read_text(errors="replace")[-2000:]
 
     def cpu(self) -> float | None:
-        """Seconds of processor time of all members and of their ended children; None where /proc is missing."""
+        """Seconds of processor time of all members and their ended children; None where /proc is missing."""
         if sys.platform != "linux":
             return None
         return sum(map(_ticks, self.members())) / _TICK
@@ -112,27 +118,31 @@ class Group:
 
     def kill(self) -> None:
         """End all members at once, as a power cut would, and reap the leader."""
-        for pid in self.members():
-            _signal(pid, signal.SIGKILL)
+        # The leader goes first: a supervisor that saw a child die would start another while we are at it.
+        if self._leader.poll() is None:
+            _signal(self.pid, signal.SIGKILL)
+
+        def gone() -> bool:
+            members = self.members()
+            for pid in members:
+                _signal(pid, signal.SIGKILL)
+            return not members
+
+        wait_until(gone, f"the end of session {self.pid}", 10, pause=0.001)
         self._leader.wait(timeout=10)
 
     def stop(self, grace: float = 5.0) -> None:
         """Ask the leader to end, then kill whatever is left of the session."""
         if self._leader.poll() is None:
             self._leader.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._leader.wait(timeout=grace)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
-        wait_until(lambda: not self.members(), f"the end of session {self.pid}", 10)
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _ticks(pid: int) -> int:
@@ -152,7 +162,7 @@ def _proportional(pid: int) -> int | None:
 
 @contextmanager
 def running(argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Group]:
-    """A program for the length of the block; all its processes have ended afterwards, whatever happened inside."""
+    """A program for the length of the block; all its processes have ended afterwards, come what may."""
     with tempfile.TemporaryDirectory(prefix="hb-") as directory:
         group = Group(argv, env, Path(directory) / "log")
         try:

@@ -1,8 +1,10 @@
-"""The producer's side of a benchmark, in a process of its own: ``python -m bench.produce <module> <verb> <count>``.
+"""The producer's side of a benchmark, in a process of its own: ``python -m bench.produce <module> <verb>
+<count>``.
 
-Runs in the peers' environment too, so it imports only the standard library and the module named. That module gives
-``bulk(n)``, and where they are measured ``single()``, ``small(n)`` (with two small arguments) and ``stamp()``
-(enqueue a job whose first line is ``mark(time.monotonic_ns())``). The answer is one line of JSON.
+Runs in the peers' environment too, so it imports only the standard library and the module named. That
+module gives ``bulk(n)`` (the way the system enqueues many), and where they are measured ``single()``,
+``small(n)`` (with two small arguments) and ``stamp()`` (a job whose first line is
+``mark(time.monotonic_ns())``). The answer is one line of JSON.
 """
 
 from __future__ import annotations
@@ -46,23 +48,13 @@ def single(module: Any, count: int) -> dict[str, float]:
     return {"seconds": _timed(all_of_them)}
 
 
-def bulk(module: Any, count: int) -> dict[str, float]:
-    """Seconds for ``count`` jobs the way the system enqueues many."""
-    return {"seconds": _timed(lambda: module.bulk(count))}
-
-
-def small(module: Any, count: int) -> dict[str, float]:
-    """Enqueue ``count`` jobs with two small arguments."""
-    return {"seconds": _timed(lambda: module.small(count))}
-
-
 def _peak() -> int:
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
 
 
 def stream(module: Any, count: int) -> dict[str, float]:
-    """Bytes that the producer grew while it streamed ``count`` jobs, after it had streamed 20,000 to warm up."""
+    """Bytes by which the producer grew while it streamed ``count`` jobs, after 20,000 to warm up."""
     module.bulk(20_000)
     before = _peak()
     seconds = _timed(lambda: module.bulk(count))
@@ -70,11 +62,11 @@ def stream(module: Any, count: int) -> dict[str, float]:
 
 
 def latency(module: Any, count: int) -> dict[str, list[int]]:
-    """Nanoseconds from the call of enqueue to the job's first line, ``count`` times, the worker being idle.
+    """Nanoseconds from the call of enqueue to the job's first line, ``count`` times, on an idle worker.
 
-    Gaps of 20 to 50 ms, drawn with a fixed seed, so that a worker that polls is met at every phase of its pause.
+    Gaps of 20 to 50 ms, drawn with a fixed seed, so that a worker that polls is met at every phase.
     """
-    # Opened for both directions: with a reader always there, a job never blocks and never meets a broken pipe.
+    # Opened for both directions: with a reader always there, a job never meets a broken pipe.
     pipe = os.open(os.environ["BENCH_STAMPS"], os.O_RDWR)
     dice, taken = random.Random(8), []
     for number in range(-10, count):
@@ -90,8 +82,15 @@ def latency(module: Any, count: int) -> dict[str, list[int]]:
     return {"latency": taken}
 
 
-VERBS = {verb.__name__: verb for verb in (single, bulk, small, stream, latency)}
+def plain(module: Any, verb: str, count: int) -> dict[str, float]:
+    """Seconds for any other verb of the module: it enqueues a load of its own."""
+    return {"seconds": _timed(lambda: getattr(module, verb)(count))}
+
+
+VERBS = {verb.__name__: verb for verb in (single, stream, latency)}
 
 if __name__ == "__main__":
     _, name, verb, count = sys.argv
-    print(json.dumps(VERBS[verb](importlib.import_module(name), int(count))))
+    module = importlib.import_module(name)
+    answer = VERBS[verb](module, int(count)) if verb in VERBS else plain(module, verb, int(count))
+    print(json.dumps(answer))

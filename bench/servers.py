@@ -24,8 +24,8 @@ class Work:
     Attributes:
         cpu: processor time in microseconds, user and system, all threads.
         commands: commands executed, those inside scripts included.
-        trips: requests read from clients. A pipeline that fits one read counts once; a request larger than the
-            read buffer (16 KiB) counts once for each fill, so this is an upper bound of the round trips.
+        trips: requests read from clients. A pipeline that fits one read counts once; a request larger than
+            the read buffer (16 KiB) counts once for each fill: an upper bound of the round trips.
         memory: bytes in use (not since the start: now).
     """
 
@@ -36,7 +36,10 @@ class Work:
 
     def __sub__(self, other: Work) -> Work:
         return Work(
-            self.cpu - other.cpu, self.commands - other.commands, self.trips - other.trips, self.memory - other.memory
+            self.cpu - other.cpu,
+            self.commands - other.commands,
+            self.trips - other.trips,
+            self.memory - other.memory,
         )
 
 

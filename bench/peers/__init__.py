@@ -1,1 +1,3 @@
-"""The peers, each as its own documentation sets it up for many short jobs. Imported only in the peers' environment."""
+"""The peers, each as its own documentation sets it up for many short jobs. Imported only in the peers'
+environment.
+"""

@@ -1,4 +1,6 @@
-"""Celery: acknowledged after the run, results ignored, and the large prefetch that its guide advises for short tasks."""
+"""Celery: acknowledged after the run, results ignored, and the large prefetch that its guide advises for
+short tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Huey: blocking pops, results not stored. A job that runs when its worker is killed is lost: Huey has no other mode."""
+"""Huey: blocking pops, results not stored. A job that runs when its worker is killed is lost: Huey has no
+other mode.
+"""
 
 from __future__ import annotations
 
