@@ -60,7 +60,7 @@ bench-peers: setup $(PEERS_STAMP)  ## the same beside RQ, Celery, Dramatiq and H
 
 $(PEERS_STAMP): $(STAMP)
 	@test -x $(PEERS)/bin/python || $(BIN)/python -m venv $(PEERS)
-	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check rq 'celery[redis]' 'dramatiq[redis]' huey
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check rq 'celery[redis]' 'dramatiq[redis]' huey hiredis
 	@touch $@
 
 .PHONY: soak
