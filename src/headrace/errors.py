@@ -55,6 +55,18 @@ class PayloadTooLarge(HeadraceError, ValueError):
     """Arguments, a result or a message exceed their cap."""
 
 
+class CorruptRecord(HeadraceError):
+    """A stored job cannot be read: its bytes are truncated, or not Headrace's."""
+
+
+class CorruptArguments(CorruptRecord):
+    """The stored arguments of a job are not the MessagePack that an enqueue writes."""
+
+
+class CorruptOptions(CorruptRecord):
+    """The stored options of a job are not the MessagePack that an enqueue writes."""
+
+
 class UnknownTask(HeadraceError, LookupError):
     """No task of this name is defined in this application."""
 

@@ -1,0 +1,121 @@
+"""The two stores of an application, made at first use; and how a verb of several steps is run by either.
+
+Owns laziness: an application that is imported, forked or called in place never connects. A verb that needs more than
+one call is a generator that yields calls and receives replies, so that its logic exists once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from headrace.keys import Keys, keys_of
+from headrace.script import Call
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.embedded import Embedded
+    from headrace.store import AsyncStore, Store
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[Call[Any], Any, T]
+
+
+class Client:
+    """One application's way to its server.
+
+    Attributes:
+        settings: of the application.
+        keys: of its shard.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys: Keys = keys_of(settings.namespace)
+        # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
+        # that another thread holds at a fork would stay locked in the child for ever.
+        self._made: dict[str, Any] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store for threads. Nothing connects until it is used; safe across forks."""
+        made = self._made.get("store")
+        if made is None:
+            from headrace.store import Store
+
+            made = self._made.setdefault("store", Store(self.url(), self.settings))
+        return made
+
+    @property
+    def astore(self) -> AsyncStore:
+        """The store for an event loop."""
+        made = self._made.get("astore")
+        if made is None:
+            from headrace.store import AsyncStore
+
+            made = self._made.setdefault("astore", AsyncStore(self.url(), self.settings))
+        return made
+
+    def url(self) -> str:
+        """Where the server is; without a URL in the settings, the directory's private server is started or joined.
+
+        Raises:
+            ServerError: the private server cannot be started.
+        """
+        if self.settings.url is not None:
+            return self.settings.url
+        held: Embedded | None = self._made.get("embedded")
+        if held is None:
+            from headrace.embedded import attach
+
+            mine = attach(Path(self.settings.dir) if self.settings.dir else None, linger=self.settings.linger)
+            held = self._made.setdefault("embedded", mine)
+            if held is not mine:
+                mine.close()
+        return held.url
+
+    async def ready(self) -> AsyncStore:
+        """``astore``, without holding up the event loop while a private server starts."""
+        if self.settings.url is None and "astore" not in self._made:
+            await asyncio.to_thread(self.url)
+        return self.astore
+
+    def run(self, call: Call[T]) -> T:
+        return self.store.run(call)
+
+    async def arun(self, call: Call[T]) -> T:
+        return await (await self.ready()).run(call)
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run a verb of several calls, one after the other."""
+        store = self.store
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(store.run(call))
+        except StopIteration as end:
+            return end.value
+
+    async def adrive(self, steps: Steps[T]) -> T:
+        store = await self.ready()
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await store.run(call))
+        except StopIteration as end:
+            return end.value
+
+    def close(self) -> None:
+        """Close the connections of the store for threads, and leave the private server. May be used again."""
+        if (store := self._made.pop("store", None)) is not None:
+            store.close()
+        if (held := self._made.pop("embedded", None)) is not None:
+            held.close()
+
+    async def aclose(self) -> None:
+        if (astore := self._made.pop("astore", None)) is not None:
+            await astore.close()
+        self.close()

@@ -1,0 +1,116 @@
+"""The job that runs here: what user code sees of it, and what it may say.
+
+Owns one context variable. Sends nothing by itself: what the job says goes to the ``emit`` that the runner gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import NoReturn
+
+from headrace.errors import NoCurrentJob, OptionsError, Snooze
+from headrace.job import Claim
+from headrace.protocol.consume import Note
+from headrace.settings import Duration, seconds
+
+LINE_CAP = 4_000
+
+
+class CurrentJob:
+    """The job that runs in this thread or coroutine.
+
+    Attributes:
+        id: the job's id.
+        task: name of its task.
+        queue: where it was enqueued.
+        key: the key that it was enqueued with, or empty.
+        attempt: which start this is, from 1.
+        failures: how many earlier starts raised.
+        token: the fencing token of this start; hand it to outside systems that must refuse an older start.
+        cancelled: True once the job was asked to stop; set by the runner, shortly before it interrupts the job.
+    """
+
+    __slots__ = ("_emit", "attempt", "cancelled", "failures", "id", "key", "queue", "task", "token")
+
+    def __init__(self, claim: Claim, emit: Callable[[Note], None]) -> None:
+        self.id = claim.id
+        self.task = claim.task
+        self.queue = claim.queue
+        self.key = claim.key
+        self.attempt = claim.attempt
+        self.failures = claim.failures
+        self.token = claim.token
+        self.cancelled = False
+        self._emit = emit
+
+    def progress(self, share: float, text: str = "") -> None:
+        """Tell how far the job is; the store learns it within a moment, the newest word counts.
+
+        Args:
+            share: from 0 to 1.
+            text: a few words for people, at most 4,000 characters.
+
+        Cost: none for the job; batched with those of others.
+        """
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
+        self._emit(Note(self.id, self.token, progress=float(share), text=str(text)[:LINE_CAP]))
+
+    def log(self, text: str) -> None:
+        """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000.
+
+        Cost: none for the job; batched with those of others.
+        """
+        lines = tuple(line[:LINE_CAP] for line in str(text).splitlines()) or ("",)
+        self._emit(Note(self.id, self.token, lines=lines))
+
+    def snooze(self, delay: Duration) -> NoReturn:
+        """End this start, and run the job again after ``delay`` seconds; no retry is used up.
+
+        Raises:
+            Snooze: always; it passes ``except Exception``.
+        """
+        raise Snooze(seconds(delay, "the delay of a snooze"))
+
+    def __repr__(self) -> str:
+        return f"<CurrentJob {self.id} {self.task} attempt {self.attempt}>"
+
+
+_current: ContextVar[CurrentJob] = ContextVar("headrace_current_job")
+
+
+def current_job() -> CurrentJob:
+    """The job whose code calls this.
+
+    Raises:
+        NoCurrentJob: no job runs here: a task that was called like a function is not a job.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise NoCurrentJob(
+            "no job runs here: current_job() works in a task that a worker runs, and in the threads to which "
+            "it passed its context (asyncio.to_thread does)"
+        ) from None
+
+
+class running:  # noqa: N801 - reads as a verb: with running(job)
+    """Make a job the current one for the length of a block. A class, since every job passes here."""
+
+    __slots__ = ("_before", "_job")
+
+    def __init__(self, job: CurrentJob) -> None:
+        self._job = job
+        self._before: Token[CurrentJob] | None = None
+
+    def __enter__(self) -> CurrentJob:
+        self._before = _current.set(self._job)
+        return self._job
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            _current.reset(self._before)

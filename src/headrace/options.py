@@ -1,0 +1,245 @@
+"""What may be asked for a task or one job: every option checked, contradictions named. Pure.
+
+The one list of options: the decorator, ``task.options(...)`` and ``app.by_name(...)`` all take theirs from here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypedDict, get_args
+
+import msgspec
+
+from headrace.errors import CorruptOptions, OptionsError
+from headrace.job import Overrides
+from headrace.keys import check_name
+from headrace.retry import Retry, policy
+from headrace.settings import Duration, Settings, microseconds, seconds
+
+Kind = Literal["process", "fork", "thread", "async"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
+DEFAULT_CRASHES = 3
+
+
+class JobOptions(TypedDict, total=False):
+    """What one job may ask for; a task gives the defaults.
+
+    Attributes:
+        queue: the line that it waits in; ``default``.
+        priority: -100 to 100, higher starts sooner; one level is worth ten minutes of waiting.
+        delay: how long it waits before it becomes ready. Not with ``at``.
+        at: when it becomes ready: a datetime with a time zone.
+        expires: it must start within this, or ends as cancelled.
+        retries: further starts after an error: a number, or a :class:`Retry`.
+        timeout: soft limit: raises ``SoftTimeLimit`` in the job. None or 0: none.
+        hard_timeout: the runner is killed. None or 0: ``timeout`` plus the settings' ``hard_grace``, if there is one.
+        crashes: how often it may take its runner down before it is quarantined, 1 to 1000.
+        keep: how long a success and its result stay; 0 removes it at once.
+        keep_failed: how long it stays when it failed, was cancelled or quarantined.
+        at_most_once: never start it twice: a start that is lost fails it.
+        key: the customer, the account, ...: for ordering and affinity.
+    """
+
+    queue: str
+    priority: int
+    delay: Duration
+    at: datetime
+    expires: Duration
+    retries: int | Retry
+    timeout: Duration | None
+    hard_timeout: Duration | None
+    crashes: int
+    keep: Duration
+    keep_failed: Duration
+    at_most_once: bool
+    key: str
+
+
+class CallOptions(JobOptions, total=False):
+    """What ``task.options(...)`` takes.
+
+    Attributes:
+        request_id: within the settings' ``dedupe`` time, enqueues with the same id make one job.
+    """
+
+    request_id: str
+
+
+class TaskOptions(JobOptions, total=False):
+    """What ``@app.task(...)`` takes.
+
+    Attributes:
+        name: instead of ``module.function``.
+        kind: who runs it: ``process`` (default), ``fork`` (a fresh child per job), ``thread``, or ``async`` for coroutines.
+    """
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Checked options: microseconds where the store counts (delay, at, expires), seconds where the worker does.
+
+    Attributes:
+        timeout, hard_timeout: None: not given; 0: no limit.
+        keep, keep_failed: None: as the settings say.
+        crashes: 0: as the settings say.
+        overrides: what was asked for a job rather than by its task: only that travels with the job.
+    """
+
+    queue: str = "default"
+    priority: int = 0
+    delay: int = 0
+    at: int = 0
+    expires: int = 0
+    retries: Retry = Retry(max=0)  # noqa: RUF009 - frozen
+    timeout: float | None = None
+    hard_timeout: float | None = None
+    crashes: int = 0
+    keep: float | None = None
+    keep_failed: float | None = None
+    at_most_once: bool = False
+    key: str = ""
+    request_id: str = ""
+    overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise OptionsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 256:
+        raise OptionsError(f"{name} must be a text of 1 to 256 characters, not {value!r:.80}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionsError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def _at(name: str, value: Any) -> int:
+    if not isinstance(value, datetime):
+        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}; {name}=None is not needed")
+    if value.utcoffset() is None:
+        raise OptionsError(
+            f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
+            f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
+        )
+    return max(1, (value - _EPOCH) // timedelta(microseconds=1))
+
+
+def _limit(name: str, value: Any) -> float:
+    return 0.0 if value is None else seconds(value, name)
+
+
+def _queue(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise OptionsError(f"{name} must be the name of a queue, not {value!r}")
+    return check_name("queue", value)
+
+
+def _retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
+    return policy(value)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": _queue,
+    "priority": lambda name, value: _whole(name, value, -100, 100),
+    "delay": lambda name, value: microseconds(seconds(value, name)),
+    "at": _at,
+    "expires": lambda name, value: microseconds(seconds(value, name, zero=False)),
+    "retries": _retries,
+    "timeout": _limit,
+    "hard_timeout": _limit,
+    "crashes": lambda name, value: _whole(name, value, 1, 1000),
+    "keep": lambda name, value: seconds(value, name),
+    "keep_failed": lambda name, value: seconds(value, name),
+    "at_most_once": _flag,
+    "key": _text,
+    "request_id": _text,
+}
+
+
+def of_task(given: Mapping[str, Any]) -> Options:
+    """The options of a task.
+
+    Raises:
+        OptionsError: names the option and what would be right.
+    """
+    if "request_id" in given:
+        raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
+    return _consistent(replace(Options(), **_checked(given)))
+
+
+def of_call(task: Options, given: Mapping[str, Any]) -> Options:
+    """A task's options, overridden for one or more jobs.
+
+    Raises:
+        OptionsError: names the option and what would be right.
+    """
+    for name in ("kind", "name"):
+        if name in given:
+            raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
+    checked = _checked(given)
+    if "at" in checked:
+        checked["delay"] = 0
+    if "delay" in given:
+        checked["at"] = 0
+    retries = given.get("retries")
+    if isinstance(retries, Retry):
+        if (retries.on, retries.never) != (Retry.on, Retry.never):
+            raise OptionsError("which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)")
+    elif retries is not None:
+        checked["retries"] = replace(task.retries, max=checked["retries"].max)
+    travels = {name: checked[name] for name in ("timeout", "hard_timeout", "keep", "keep_failed") if name in checked}
+    if retries is not None:
+        travels |= _numbers(checked["retries"], task.retries)
+    checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
+    return _consistent(replace(task, **checked))
+
+
+def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
+    """What differs from the retries that the worker knows from the task."""
+    names = {"max": "retries", "delay": "retry_delay", "factor": "retry_factor", "max_delay": "retry_max_delay"}
+    names["jitter"] = "retry_jitter"
+    return {field: getattr(wanted, name) for name, field in names.items() if name == "max" or getattr(wanted, name) != getattr(known, name)}
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    if given.get("at") is not None and "delay" in given:
+        raise OptionsError("delay and at contradict each other: give the one or the other")
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            close = difflib.get_close_matches(name, _CHECKS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(_CHECKS)}"
+            raise OptionsError(f"there is no option {name!r}: {hint}")
+        checked[name] = check(name, value)
+    return checked
+
+
+def _consistent(options: Options) -> Options:
+    if options.at_most_once and options.retries.max:
+        raise OptionsError("at_most_once and retries contradict each other: a job that may start once cannot be retried; give retries=0")
+    if options.timeout and options.hard_timeout and options.hard_timeout <= options.timeout:
+        raise OptionsError(
+            f"hard_timeout={options.hard_timeout:g} must be more than timeout={options.timeout:g}: the job needs "
+            f"time to end by itself after the soft limit"
+        )
+    if options.expires and options.delay >= options.expires:
+        raise OptionsError("expires must be more than delay: the job would expire before it becomes ready")
+    return options
