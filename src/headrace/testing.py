@@ -1,0 +1,292 @@
+"""Checks for test suites: that a keyspace holds exactly what its jobs, queues and workers explain.
+
+Owns the invariants of the data: one state, one structure; counters equal the sets; every key has an owner or
+an end. Reads only. For tests and small stores: it walks every key, which nothing in production may do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import redis
+
+from headrace import keys as layout
+from headrace.keys import FINAL, check_name
+
+_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string)\s+(\S.*)$", re.MULTILINE)
+_READ: dict[str, Callable[[Any, str], object]] = {
+    "hash": lambda pipe, key: pipe.hgetall(key),
+    "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+    "set": lambda pipe, key: pipe.smembers(key),
+    "list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    "string": lambda pipe, key: pipe.get(key),
+}
+_EXPIRING = ("sender", "request")
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Pattern and type of every key, as the table that opens :mod:`headrace.keys` says.
+
+    A pattern is a name, or a name and what it is appended to: ``scheduled``, ``job:<id>``.
+    """
+    found: dict[str, str] = {}
+    for pattern, more, kind, _ in _ROW.findall(layout.__doc__ or ""):
+        for name in FINAL if more else (pattern,):
+            found[name] = kind
+    return found
+
+
+def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
+    """Which documented key a name (without its prefix) is, and what its hole holds; None if none."""
+    if key in documents:
+        return key, ""
+    head, colon, rest = key.partition(":")
+    for pattern in documents:
+        if colon and rest and pattern.startswith(f"{head}:<"):
+            return head, rest
+    return None
+
+
+@dataclass(slots=True)
+class Keyspace:
+    """One shard's keys at one moment, sorted by what they are.
+
+    Attributes:
+        values: per documented key and hole, the value: ``values["ready"]["default"]`` maps ids to scores.
+        violations: what the reading itself found wrong.
+    """
+
+    shard: str
+    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
+    violations: set[str] = field(default_factory=set[str])
+
+    def one(self, name: str) -> Any:
+        """The value of a key without a hole; empty when it is absent."""
+        return self.values[name].get("", {})
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _value(kind: str, reply: Any) -> Any:
+    """A reply as plain Python: texts, except that a record's values stay bytes."""
+    if kind == "hash":
+        return {_text(name): value for name, value in reply.items()}
+    if kind == "zset":
+        return {_text(member): int(float(score)) for member, score in reply}
+    if kind == "set":
+        return {_text(member) for member in reply}
+    return [_text(item) for item in reply] if kind == "list" else _text(reply)
+
+
+def _names(client: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Shard, name and whole key of everything under a namespace."""
+    form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)\}}:(.*)", re.DOTALL)
+    literal = re.sub(r"([*?\[\]\\^])", r"\\\1", namespace)
+    for raw in client.scan_iter(match=f"{{{literal}:*", count=1000):
+        whole = _text(raw)
+        match = form.fullmatch(whole)
+        yield (match[1], match[2], whole) if match else ("0", whole, whole)
+
+
+def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple[str, str] | None:
+    """What a key is; None, with the violation noted, when it may not be read as that."""
+    documents = documented()
+    known = kind_of(name, documents)
+    if known is None:
+        space.violations.add(f"{whole}: no key of this form is documented in keys.py")
+        return None
+    wanted = next(kind for p, kind in documents.items() if p == known[0] or p.startswith(f"{known[0]}:<"))
+    if kind != wanted:
+        space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
+        return None
+    if (known[0] in _EXPIRING) != (ttl > 0):
+        space.violations.add(f"{whole}: " + ("expires, which nothing says" if ttl > 0 else "never expires"))
+    return known
+
+
+def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
+    """Every shard of a namespace; keys that nothing documents are named among its violations.
+
+    Cost: SCAN over the whole database, then two round trips.
+    """
+    driver: Any = client
+    check_name("namespace", namespace)
+    spaces: dict[str, Keyspace] = {}
+    plan: list[tuple[Keyspace, str, str, str]] = []
+    found = sorted(set(_names(driver, namespace)))
+    pipe = driver.pipeline(transaction=True)
+    for _, _, whole in found:
+        pipe.type(whole)
+        pipe.pttl(whole)
+    facts: list[Any] = pipe.execute()
+    for (shard, name, whole), kind, ttl in zip(found, facts[::2], facts[1::2], strict=True):
+        space = spaces.setdefault(shard, Keyspace(shard))
+        known = _filed(space, whole, name, _text(kind), ttl) if _text(kind) != "none" else None
+        if known is not None:
+            _READ[_text(kind)](pipe, whole)
+            plan.append((space, *known, _text(kind)))
+    values: list[Any] = pipe.execute()
+    for (space, name, hole, kind), value in zip(plan, values, strict=True):
+        if value is not None:
+            space.values[name][hole] = _value(kind, value)
+    return [spaces[shard] for shard in sorted(spaces)]
+
+
+def _state(record: dict[str, Any]) -> str:
+    return _text(record.get("state", b""))
+
+
+def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
+    """Every structure that a state may name, by its key's name: members with their scores."""
+    found: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
+    for name in ("ready", "parked", "claims"):
+        found |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
+    return found
+
+
+def _home(record: dict[str, Any]) -> str:
+    """The structure in which a record's state says that it is."""
+    state = _state(record)
+    if state == "ready":
+        return f"ready:{_text(record.get('queue', b'default'))}"
+    if state == "running":
+        return f"claims:{_text(record.get('owner', b''))}"
+    if state == "parked":
+        return f"parked:{_text(record.get('task', b''))}"
+    return state
+
+
+def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
+    places: dict[str, set[str]] = defaultdict(set)
+    for name, members in _structures(space).items():
+        for id in members:
+            places[id].add(name)
+    records = space.values["job"]
+    for id, record in records.items():
+        home, there = _home(record), places.get(id, set())
+        if home in ("blocked", "stopped"):
+            home = ""
+        if there != ({home} if home else set()):
+            says = f"its state says {home or 'nowhere'}"
+            yield f"job {id}: {says}, but it is in {', '.join(sorted(there)) or 'no structure'}"
+    for id in places.keys() - records.keys():
+        yield f"job {id}: is in {', '.join(sorted(places[id]))}, but has no record"
+
+
+def _running(space: Keyspace) -> Iterator[str]:
+    last = int(space.one("token") or 0)
+    for owner, claims in space.values["claims"].items():
+        for id, score in claims.items():
+            token = _text(space.values["job"].get(id, {}).get("token", b"none"))
+            if token != str(score):
+                yield f"job {id}: {owner} claims it with token {score}, its record says {token}"
+            if score > last:
+                yield f"job {id}: its token {score} is above the last one, {last}"
+    for id, record in space.values["job"].items():
+        running = _state(record) == "running"
+        if not running and "owner" in record:
+            yield f"job {id}: {_state(record)}, but still names an owner"
+        asked = id in space.values["cancels"].get(_text(record.get("owner", b"")), set())
+        if ("cancel" in record) != (running and asked):
+            yield f"job {id}: {_state(record)}, its cancel flag and its owner's cancels disagree"
+
+
+def _owners(space: Keyspace) -> Iterator[str]:
+    owners = set(space.one("owners"))
+    for name in ("owner", "claims", "cancels"):
+        for owner in space.values[name].keys() - owners:
+            yield f"{name}:{owner}: its incarnation is gone"
+    for owner in owners - space.values["owner"].keys():
+        yield f"owner:{owner}: holds a lease, but says nothing of itself"
+    for owner, ids in space.values["cancels"].items():
+        for id in ids - space.values["claims"].get(owner, {}).keys():
+            yield f"cancels:{owner}: holds {id}, which it does not run"
+
+
+def _finished(space: Keyspace) -> Iterator[str]:
+    records, expires, size = space.values["job"], space.one("expires"), 0
+    kept = {id: name for name in FINAL for id in space.one(name)}
+    for id in expires.keys() ^ kept.keys():
+        where, other = ("expires", "a final state's index") if id in expires else (kept[id], "expires")
+        yield f"job {id}: is in {where}, but not in {other}"
+    for id, name in kept.items():
+        record = records.get(id, {})
+        size += len(record.get("result" if name == "succeeded" else "error", b""))
+        if _text(record.get("finished", b"")) != str(space.one(name)[id]):
+            yield f"job {id}: indexed as finished at {space.one(name)[id]}, its record differs"
+    total = int(space.one("totals").get("bytes", 0))
+    if total != size:
+        yield f"totals: bytes says {total}, kept results and errors take {size}"
+    for id in space.one("waited"):
+        if id in kept:
+            yield f"waited: {id} has finished, and nobody was told"
+
+
+def _queues(space: Keyspace) -> Iterator[str]:
+    known: set[str] = space.one("queues") or set()
+    for name in ("ready", "wake"):
+        for queue in space.values[name].keys() - known:
+            yield f"{name}:{queue}: the queue is not among queues"
+    for queue, tokens in space.values["wake"].items():
+        if len(tokens) > 1:
+            yield f"wake:{queue}: holds {len(tokens)} tokens, one at most is allowed"
+    parking: set[str] = space.one("parking") or set()
+    for task in parking ^ set(space.values["parked"]):
+        yield f"parked:{task}: " + ("is empty, parking names it" if task in parking else "parking lacks it")
+    for id in space.values["log"].keys() - space.values["job"].keys():
+        yield f"log:{id}: its job is gone"
+
+
+_CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
+    _one_state_one_structure,
+    _running,
+    _owners,
+    _finished,
+    _queues,
+)
+
+
+def violations(client: redis.Redis, namespace: str = "hr") -> set[str]:
+    """Everything in a namespace that breaks a promise of the data model, a sentence each; empty is good."""
+    return {
+        text
+        for space in read(client, namespace)
+        for text in (*space.violations, *(found for check in _CHECKS for found in check(space)))
+    }
+
+
+def assert_invariants(client: redis.Redis, namespace: str = "hr") -> None:
+    """Fail if a job is not in exactly its state's structure, a counter is wrong or a key lacks owner and end.
+
+    It may run beside workers: what a second look does not see again was a job on its way.
+
+    Raises:
+        AssertionError: lists every violation.
+
+    Cost: walks the whole database; for tests only.
+    """
+    found = violations(client, namespace)
+    if found:
+        found &= violations(client, namespace)
+    if found:
+        lines = "\n  ".join(sorted(found))
+        raise AssertionError(f"{len(found)} broken invariants in namespace {namespace}:\n  {lines}")
+
+
+def explain(client: redis.Redis, namespace: str = "hr") -> str:
+    """What a namespace holds, a line per documented key: how many keys, and members in them."""
+    lines: list[str] = []
+    for space in read(client, namespace):
+        for name in sorted(name for name, values in space.values.items() if values):
+            values = space.values[name].values()
+            members = sum(1 if isinstance(value, str) else len(value) for value in values)
+            lines.append(f"{{{namespace}:{space.shard}}}:{name}  keys {len(values)}  members {members}")
+    return "\n".join(lines)
