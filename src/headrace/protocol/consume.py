@@ -204,27 +204,29 @@ def retire(keys: Keys, owner: str) -> Call[bool]:
     return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner)
 
 
-def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int]]:
+def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
     """Make due jobs ready.
 
     Returns:
-        how many, and when the next is due (0: none is scheduled).
+        how many, server time, and when the next is due (0: none is scheduled); microseconds.
 
     Cost: one round trip, O(limit log n).
     """
-    return load("promote").bind(keys, lambda reply: (reply[0], int(float(reply[1]))), now=now, limit=limit)
+    return load("promote").bind(
+        keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit
+    )
 
 
-def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int]]:
+def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int, int]]:
     """Remove finished jobs whose retention is over or that exceed the caps on count (``most``) and bytes (``room``).
 
     Returns:
-        how many, and when the next retention ends (0: nothing is kept).
+        how many, server time, and when the next retention ends (0: nothing is kept).
 
     Cost: one round trip, O(limit log n).
     """
     return load("sweep").bind(
-        keys, lambda reply: (reply[0], int(float(reply[1]))), now=now, limit=limit, most=most, room=room
+        keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit, most=most, room=room
     )
 
 

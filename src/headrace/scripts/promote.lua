@@ -4,7 +4,7 @@
 -- key     scheduled  zset  scheduled
 -- derive  job        hash  job:<id>
 -- arg     limit      int   most jobs, at most 1000
--- return  {promoted, next due time or 0}
+-- return  {promoted, now, next due time or 0}
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 for _, id in ipairs(due) do
   local f = redis.call('HMGET', job .. id, 'queue', 'priority')
@@ -15,4 +15,4 @@ for _, id in ipairs(due) do
 end
 if #due > 0 then redis.call('ZREM', scheduled, unpack(due)) end
 line_up_all()
-return {#due, redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0}
+return {#due, now, redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0}

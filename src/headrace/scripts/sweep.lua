@@ -12,7 +12,7 @@
 -- arg     limit        int   most jobs, at most 1000
 -- arg     most         int   jobs kept at most
 -- arg     room         int   bytes kept at most
--- return  {removed, next end of retention or 0}
+-- return  {removed, now, next end of retention or 0}
 redis.call('ZREMRANGEBYSCORE', waited, '-inf', now)
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 local count = redis.call('ZCARD', expires)
@@ -34,4 +34,4 @@ if #ids > 0 then
   for first = 1, #gone, 1000 do redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone))) end
   if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', -freed) end
 end
-return {#ids, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}
+return {#ids, now, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

@@ -1,0 +1,114 @@
+"""Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
+
+A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
+sent ahead to process runners, so that pipes and round trips are amortised. A runner that makes no progress for ``STALL``
+loses what it was sent ahead: nothing waits behind a slow job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.worker.seat import MOST_AHEAD, Seat, Start
+
+# Seconds without progress after which work sent ahead is taken back.
+STALL = 0.01
+
+
+class Handout:
+    """The seats of one worker and what their jobs cost.
+
+    Attributes:
+        seats: by number.
+        ahead: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
+        costs: measured seconds by task; unknown tasks are not tiny.
+        mean: measured seconds of a job on a process runner, over all tasks; None before the first.
+    """
+
+    def __init__(self, ahead: float) -> None:
+        self.seats: dict[int, Seat] = {}
+        self.ahead = ahead
+        self.costs: dict[str, float] = {}
+        self.mean: float | None = None
+
+    def open(self, kind: str) -> Iterable[Seat]:
+        return (seat for seat in self.seats.values() if seat.kind == kind and seat.open)
+
+    def measure(self, task: str, seconds: float) -> None:
+        """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
+        old = self.costs.get(task)
+        self.costs[task] = seconds if old is None else old + (seconds - old) * (0.1 if seconds < old else 0.3)
+        self.mean = seconds if self.mean is None else self.mean + (seconds - self.mean) * 0.1
+
+    def window(self) -> int:
+        """How many jobs of average cost are worth sending to one runner, the running one included."""
+        if not self.ahead or self.mean is None:
+            return 1
+        return max(1, min(MOST_AHEAD, int(self.ahead / max(self.mean, 1e-6))))
+
+    def room(self, now: float) -> int:
+        """How many jobs a claim may bring.
+
+        A runner that still has half its window asks for none, so that claims come in batches.
+        """
+        window, total = self.window(), 0
+        for seat in self.seats.values():
+            if not seat.open:
+                continue
+            held = len(seat.starts)
+            if not seat.ticketed:
+                total += seat.slots - held
+            elif not held:
+                total += window
+            elif held <= window // 2 and not self.stalled(seat, now) and not seat.suspect:
+                total += window - held
+        return max(0, total)
+
+    def stalled(self, seat: Seat, now: float) -> bool:
+        return bool(seat.starts) and now - seat.progress > STALL
+
+    def choose(self, kind: str, task: str, suspect: bool, now: float) -> Seat | None:
+        """The seat for one job, or None when it must not wait at any.
+
+        Args:
+            suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
+        """
+        if kind in ("thread", "async"):
+            free = [seat for seat in self.open(kind) if len(seat.starts) < seat.slots]
+            return min(free, key=lambda seat: len(seat.starts), default=None)
+        best: Seat | None = None
+        cost = self.costs.get(task)
+        tiny = self.ahead and cost is not None and cost <= self.ahead and not suspect and kind == "process"
+        for seat in self.open(kind):
+            if not seat.starts:
+                return seat
+            if not tiny or seat.suspect or len(seat.starts) >= MOST_AHEAD or self.stalled(seat, now):
+                continue
+            if seat.load + cost <= self.ahead and (best is None or seat.load < best.load):
+                best = seat
+        return best
+
+    def assign(self, seat: Seat, start: Start, now: float) -> None:
+        """Book a start on a seat; :meth:`Seat.give` sends it."""
+        if not seat.starts:
+            seat.progress = now
+            seat.load = 0.0
+        seat.starts[start.claim.token] = start
+        seat.load += self.costs.get(start.claim.task, self.ahead)
+        seat.suspect = seat.suspect or start.claim.crashes > 0
+
+    def release(self, seat: Seat, start: Start) -> None:
+        """Book a start off, whatever became of it."""
+        seat.load = max(0.0, seat.load - self.costs.get(start.claim.task, self.ahead)) if seat.starts else 0.0
+        if not seat.starts:
+            seat.suspect = False
+
+    @property
+    def running(self) -> int:
+        return sum(len(seat.starts) for seat in self.seats.values())
+
+    @property
+    def ahead_now(self) -> int:
+        """The least that any busy process runner has ahead: while it is large, nobody waits for the dispatcher."""
+        held = [len(seat.starts) for seat in self.seats.values() if seat.starts]
+        return min(held, default=0)

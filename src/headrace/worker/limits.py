@@ -1,0 +1,50 @@
+"""When a start must be stopped: a heap of deadlines. Decides; stops nothing."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from headrace.worker.seat import Start
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Deadline:
+    """One limit of one start: ``stage`` is ``soft`` (interrupt the code) or ``hard`` (kill the runner)."""
+
+    when: float
+    token: int
+    stage: str
+
+
+class Limits:
+    """Deadlines of the starts that run. A deadline whose start has ended is forgotten when it comes."""
+
+    def __init__(self, hard_grace: float) -> None:
+        self._heap: list[Deadline] = []
+        self._hard_grace = hard_grace
+
+    def begin(self, start: Start, now: float) -> None:
+        """The start's code begins now."""
+        plan, token = start.plan, start.claim.token
+        if plan.timeout is not None:
+            heapq.heappush(self._heap, Deadline(now + plan.timeout, token, "soft"))
+        hard = plan.hard_timeout
+        if hard is None and plan.timeout is not None:
+            hard = plan.timeout + self._hard_grace
+        if hard is not None:
+            heapq.heappush(self._heap, Deadline(now + hard, token, "hard"))
+
+    def cancel(self, start: Start, now: float) -> None:
+        """The start was asked to stop; the kill follows after the grace."""
+        heapq.heappush(self._heap, Deadline(now + self._hard_grace, start.claim.token, "hard"))
+
+    @property
+    def next(self) -> float | None:
+        return self._heap[0].when if self._heap else None
+
+    def due(self, now: float) -> list[Deadline]:
+        found: list[Deadline] = []
+        while self._heap and self._heap[0].when <= now:
+            found.append(heapq.heappop(self._heap))
+        return found

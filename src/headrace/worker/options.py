@@ -1,0 +1,101 @@
+"""What one worker was asked to be: a record that the command line fills and supervisor and dispatcher read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from headrace.errors import OptionsError
+from headrace.keys import check_name
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """The queues that a worker serves.
+
+    Attributes:
+        names: in the order of preference.
+        weights: as long as ``names``: chances of coming first; empty means strict order.
+    """
+
+    names: tuple[str, ...] = ("default",)
+    weights: tuple[float, ...] = ()
+
+    def arrange(self, dice: list[float]) -> tuple[str, ...]:
+        """The order of one claim.
+
+        Args:
+            dice: one random number from 0 to 1 for each queue; a heavier queue tends to come first, and none starves.
+        """
+        if not self.weights:
+            return self.names
+        drawn = zip(self.names, self.weights, dice, strict=True)
+        return tuple(name for name, _, _ in sorted(drawn, key=lambda row: row[2] ** (1 / row[1]), reverse=True))
+
+
+def parse_queues(text: str) -> QueueOrder:
+    """``high,low`` (strict order) or ``high:3,low:1`` (weights).
+
+    Raises:
+        OptionsError: a name or weight cannot be used, or weights stand at some queues only.
+    """
+    names: list[str] = []
+    weights: list[float] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, weight = part.rpartition(":")
+        if colon and weight.replace(".", "", 1).isdigit():
+            if float(weight) <= 0:
+                raise OptionsError(f"the weight in {part!r} must be more than 0")
+            weights.append(float(weight))
+        else:
+            name = part
+        names.append(check_name("queue", name))
+    if not names:
+        raise OptionsError("name at least one queue, such as --queues default")
+    if len(set(names)) != len(names):
+        raise OptionsError(f"a queue is named twice in {text!r}")
+    if weights and len(weights) != len(names):
+        raise OptionsError(f"{text!r} gives weights to some queues only: give one to each (high:3,low:1) or to none (high,low)")
+    return QueueOrder(tuple(names), tuple(weights))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """One worker.
+
+    Attributes:
+        processes: process runners; forks: children at once that run one job each; threads: threads of the one thread
+            runner; concurrency: coroutines at once of the one async runner. A kind that no task uses is not started.
+        queues: what it serves.
+        burst: leave when the queues are empty.
+        max_jobs: leave after this many jobs; 0 means never.
+        recycle_jobs: a runner is replaced after this many jobs; 0 means never.
+        recycle_memory: a runner is replaced when its peak resident memory exceeds this many bytes; 0 means never.
+    """
+
+    processes: int = field(default_factory=lambda: os.cpu_count() or 1)
+    forks: int = 2
+    threads: int = 16
+    concurrency: int = 100
+    queues: QueueOrder = field(default_factory=QueueOrder)
+    burst: bool = False
+    max_jobs: int = 0
+    recycle_jobs: int = 0
+    recycle_memory: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "forks", "threads", "concurrency", "max_jobs", "recycle_jobs", "recycle_memory"):
+            if getattr(self, name) < 0:
+                raise OptionsError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
+        if max(self.processes, self.forks, self.threads) > 1024 or self.concurrency > 100_000:
+            raise OptionsError("at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead")
+
+    def runners(self, kind: str) -> int:
+        """How many runner processes of a kind work at once."""
+        return {"process": self.processes, "fork": self.forks, "thread": min(self.threads, 1)}.get(
+            kind, min(self.concurrency, 1)
+        )
+
+    def slots(self, kind: str) -> int:
+        """How many jobs one runner of a kind runs at once."""
+        return {"thread": self.threads, "async": self.concurrency}.get(kind, 1)

@@ -1,0 +1,119 @@
+"""A runner as the dispatcher sees it: what it holds, what it may still get, what was measured of it.
+
+Owns the socket, the tickets and the stderr pipe of one runner. Decides nothing about jobs' outcomes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import OrderedDict
+
+from headrace.job import Claim
+from headrace.task import Plan
+from headrace.worker.wire import Channel, FromRunner, Recall, Run, give_tickets, take_back
+
+STDERR_TAIL = 4096
+# Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
+MOST_AHEAD = 512
+
+
+class Start:
+    """One start of a job on a runner.
+
+    Attributes:
+        claim, plan: what runs, with which limits.
+        seat: where.
+        doom: why it is being stopped: empty, ``soft``, ``cancel``, ``hard`` or ``shutdown``.
+    """
+
+    __slots__ = ("claim", "doom", "plan", "seat")
+
+    def __init__(self, claim: Claim, plan: Plan, seat: Seat) -> None:
+        self.claim = claim
+        self.plan = plan
+        self.seat = seat
+        self.doom = ""
+
+
+class Seat:
+    """One runner.
+
+    Attributes:
+        starts: what was sent and has not ended, in the order of sending, by token.
+        ticketed: work may be sent ahead and taken back (process kind).
+        slots: jobs that it runs at once.
+        load: estimated seconds of work sent and not ended.
+        progress: monotonic time of the last sign of progress.
+        suspect: it holds a job that crashed a runner before.
+        current: token of the start whose limits run (process and fork kinds).
+        condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
+        born: monotonic time of its fork.
+        done: jobs that it ended.
+        leaving: gets no more work; ``gone``: its socket is closed.
+    """
+
+    def __init__(self, number: int, kind: str, pid: int, slots: int, descriptors: list[int], channel: Channel[FromRunner]) -> None:
+        self.number = number
+        self.kind = kind
+        self.pid = pid
+        self.slots = slots
+        self.channel = channel
+        self.ticketed = kind == "process"
+        self.counted = kind in ("process", "fork")
+        self.ticket_read, self.ticket_write, self.stderr = descriptors
+        self.starts: OrderedDict[int, Start] = OrderedDict()
+        self.load = 0.0
+        self.progress = 0.0
+        self.done = 0
+        self.suspect = False
+        self.current = 0
+        self.condemned = False
+        self.born = 0.0
+        self.leaving = False
+        self.gone = False
+        self.tail = b""
+        os.set_blocking(self.stderr, False)
+
+    @property
+    def open(self) -> bool:
+        return not (self.leaving or self.gone)
+
+    def give(self, batch: list[Start]) -> None:
+        """Send starts that were booked; the tickets go first (see wire.py)."""
+        if self.counted:
+            give_tickets(self.ticket_write, len(batch))
+        self.channel.offer(Run([start.claim for start in batch]))
+
+    def recall(self) -> list[Start]:
+        """Take back what was sent and not started, oldest first."""
+        count = take_back(self.ticket_read, len(self.starts)) if self.counted else 0
+        if not count:
+            return []
+        back = [self.starts.popitem()[1] for _ in range(count)]
+        back.reverse()
+        if not self.gone:
+            self.channel.offer(Recall(count))
+        return back
+
+    def drain_stderr(self) -> bool:
+        """Pass on what the runner wrote to stderr, and keep its end as evidence; False when nobody holds the other end."""
+        try:
+            data = os.read(self.stderr, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.tail = (self.tail + data)[-STDERR_TAIL:]
+        with contextlib.suppress(OSError):
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+        return bool(data)
+
+    def close(self) -> None:
+        self.gone = True
+        self.channel.close()
+        for descriptor in (self.ticket_read, self.ticket_write, self.stderr):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,138 @@
+"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark.
+
+Owns the timers. Produces calls, which travel with the next exchange, and reads their replies; sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+from typing import Any
+
+from headrace.keys import Keys
+from headrace.protocol import consume
+from headrace.script import Call
+from headrace.settings import Settings, microseconds
+
+Step = tuple[Call[Any], Callable[[Any], None]]
+
+BATCH = 500
+
+
+class Upkeep:
+    """Timers in this process's monotonic seconds; what the server says in its own time is converted on arrival.
+
+    Attributes:
+        owner: the incarnation whose lease is renewed.
+        lease_until: until when this incarnation is sure to own what it holds, reckoned from before the renewal was sent.
+        cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
+        moved: jobs were made ready, so a claim is worth while.
+        gone: the lease was lost.
+    """
+
+    def __init__(self, keys: Keys, settings: Settings, tasks: Container[str]) -> None:
+        self.keys = keys
+        self.settings = settings
+        self.tasks = tasks
+        self.lease = microseconds(settings.lease)
+        self.owner = ""
+        self.victims: deque[tuple[str, bool]] = deque()
+        self.cancels: deque[str] = deque()
+        self.moved = False
+        self.gone = False
+        self.lease_until = 0.0
+        self._renew_at = 0.0
+        self._promote_at: float | None = None
+        self._lapse: tuple[float, str] | None = None
+        self._sweep_at: float | None = None
+        self._unpark: deque[str] = deque()
+
+    def begin(self, owner: str, sent: float) -> None:
+        """A new incarnation was registered by a request sent at ``sent``."""
+        self.owner, self.gone = owner, False
+        self.lease_until = sent + self.settings.lease
+        # At once, since the first renewal tells what else is due in this store.
+        self._renew_at = sent
+
+    @property
+    def next(self) -> float:
+        """When there is something to do, monotonic seconds."""
+        if self.victims or self._unpark:
+            return 0.0
+        times = [self._renew_at, self._promote_at, self._sweep_at, self._lapse[0] if self._lapse else None]
+        return min(time for time in times if time is not None)
+
+    def learn_due(self, now: float, server_now: int, due: int) -> None:
+        """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
+        self._promote_at = now + max(0, due - server_now) / 1e6 if due else None
+
+    def steps(self, now: float) -> list[Step]:
+        """The calls that are due."""
+        found: list[Step] = []
+        if now >= self._renew_at:
+            self._renew_at = now + self.settings.lease / 3
+            call = consume.renew(self.keys, self.owner, self.lease)
+            found.append((call, lambda reply: self._renewed(reply, now)))
+        if self._promote_at is not None and now >= self._promote_at:
+            self._promote_at = None
+            found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
+        if self._lapse and now >= self._lapse[0]:
+            self.victims.append((self._lapse[1], False))
+            self._lapse = None
+        if self.victims:
+            victim, known = self.victims.popleft()
+            call = consume.reclaim(self.keys, victim, known, BATCH, microseconds(self.settings.keep_failed))
+            found.append((call, lambda reply: self._reclaimed(reply, victim, known)))
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep_at = None
+            call = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
+            found.append((call, lambda reply: self._swept(reply, now)))
+        if self._unpark:
+            found.append((consume.unpark(self.keys, self._unpark.popleft(), BATCH), self._unparked))
+        return found
+
+    def learn_kept(self, kept: int, size: int, now: float) -> None:
+        """So much is kept: over the caps, sweep at once."""
+        if kept > self.settings.max_kept or size > self.settings.max_kept_bytes:
+            self._sweep_at = now
+
+    def _renewed(self, reply: consume.Renewed, sent: float) -> None:
+        if not reply.alive:
+            self.gone = True
+            return
+        self.lease_until = sent + self.settings.lease
+        self.learn_due(sent, reply.now, reply.due)
+        self._lapse = None
+        if reply.lapsing and reply.lapsing != self.owner:
+            # A little late on purpose: at the very moment the owner may still be renewing.
+            self._lapse = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
+        self.cancels.extend(reply.cancels)
+        self._unpark.extend(task for task in reply.parking if task in self.tasks and task not in self._unpark)
+        if reply.over and self._sweep_at is None:
+            self._sweep_at = sent + max(0, reply.over - reply.now) / 1e6
+        self.learn_kept(reply.kept, reply.bytes, sent)
+
+    def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
+        count, server_now, due = reply
+        self.moved = self.moved or count > 0
+        self.learn_due(sent, server_now, due)
+
+    def _reclaimed(self, reply: tuple[str, int], victim: str, known: bool) -> None:
+        word, count = reply
+        self.moved = self.moved or count > 0
+        if word == "some":
+            self.victims.append((victim, known))
+        elif word == "done":
+            # There may be another lapsed owner behind this one: the next renewal names it.
+            self._renew_at = 0.0
+
+    def _swept(self, reply: tuple[int, int, int], sent: float) -> None:
+        count, server_now, over = reply
+        if count == BATCH:
+            self._sweep_at = sent
+        elif over:
+            self._sweep_at = sent + max(0, over - server_now) / 1e6
+
+    def _unparked(self, count: int) -> None:
+        self.moved = self.moved or count > 0
+        self._renew_at = min(self._renew_at, 0.0) if count == BATCH else self._renew_at

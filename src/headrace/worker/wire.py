@@ -1,0 +1,264 @@
+"""What supervisor, dispatcher and runners say to each other: frames of MessagePack over socket pairs, and tickets.
+
+Owns the form of messages only. Every message is a tagged array, so an unknown one fails at decoding, not later.
+
+**Tickets** decide who owns work that was sent ahead to a process runner. For each job the dispatcher writes one byte into
+a pipe, *before* it sends the job; the runner reads one byte before it starts a job; the dispatcher, which holds the read
+end too, takes work back by reading bytes. The kernel gives each byte to exactly one of them, so a job is started by the
+runner or taken back, never both and never neither; and the bytes left in a dead runner's pipe say which jobs it had not
+started. Taken back are always the last jobs sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections import deque
+from typing import Generic, TypeVar
+
+import msgspec
+
+from headrace.job import Claim
+
+Kind = str  # "process" | "fork" | "thread" | "async"
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+    """Dispatcher to runner: start these, in this order."""
+
+    claims: list[Claim]
+
+
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
+    """Dispatcher to runner: forget the last ``count`` jobs sent; their tickets were taken back."""
+
+    count: int
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+    """Dispatcher to runner: raise in this start's code; ``reason`` is ``soft`` or ``cancel``."""
+
+    token: int
+    reason: str
+
+
+class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
+    """Dispatcher to runner: leave when what you hold is done."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+    """Runner to dispatcher: a start ended. ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
+
+    Attributes:
+        cost: microseconds that the runner was busy with it, its own work included.
+        memory: peak resident memory of the runner so far, bytes; 0 when not measured.
+    """
+
+    token: int
+    kind: str
+    data: bytes
+    amount: int
+    cost: int
+    memory: int
+
+
+class Say(msgspec.Struct, frozen=True, array_like=True, tag="say"):
+    """Runner to dispatcher: progress (None: unchanged) and log lines of a running start."""
+
+    token: int
+    progress: float | None
+    text: str
+    lines: tuple[str, ...]
+
+
+class Spawn(msgspec.Struct, frozen=True, array_like=True, tag="spawn"):
+    """Dispatcher to supervisor: fork a runner."""
+
+    kind: Kind
+
+
+class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
+    """Dispatcher to supervisor: ``stop`` interrupts the runner's main thread, ``kill`` ends its process group."""
+
+    runner: int
+    what: str
+
+
+class Owner(msgspec.Struct, frozen=True, array_like=True, tag="owner"):
+    """Dispatcher to supervisor: the incarnation that my successor must take over from."""
+
+    owner: str
+
+
+class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
+    """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr."""
+
+    runner: int
+    kind: Kind
+    pid: int
+
+
+class Died(msgspec.Struct, frozen=True, array_like=True, tag="died"):
+    """Supervisor to dispatcher: a runner was reaped. ``signal`` and ``code`` are 0 when they do not apply."""
+
+    runner: int
+    signal: int
+    code: int
+    memory: int
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
+    """Supervisor to dispatcher: stop claiming, finish, hand back the rest after the grace; ``now``: without grace."""
+
+    now: bool
+
+
+ToRunner = Run | Recall | Stop | Exit
+FromRunner = Done | Say
+ToSupervisor = Spawn | Signal | Owner
+FromSupervisor = Spawned | Died | Drain
+
+T = TypeVar("T")
+
+_LENGTH = struct.Struct("!I")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Closed(Exception):
+    """The other end of a channel is gone."""
+
+
+class Channel(Generic[T]):
+    """Frames over a stream socket; reads messages of type ``T``.
+
+    Not thread-safe; who shares one between threads locks around :meth:`send`.
+    """
+
+    def __init__(self, sock: socket.socket, reads: object) -> None:
+        self.sock = sock
+        self.descriptors: deque[int] = deque()
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(reads)  # type: ignore[arg-type]
+        self._buffer = bytearray()
+        self._unsent = bytearray()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
+        """Send all of it, waiting for room if need be.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        body = _encode(message)
+        frame = _LENGTH.pack(len(body)) + body
+        try:
+            if descriptors:
+                sent = socket.send_fds(self.sock, [frame], descriptors)
+                frame = frame[sent:]
+            if frame:
+                self.sock.sendall(frame)
+        except OSError as error:
+            raise Closed from error
+
+    def offer(self, message: msgspec.Struct) -> None:
+        """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
+        body = _encode(message)
+        self._unsent += _LENGTH.pack(len(body))
+        self._unsent += body
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what was kept; True when nothing is left.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        try:
+            while self._unsent:
+                sent = self.sock.send(self._unsent, socket.MSG_DONTWAIT)
+                del self._unsent[:sent]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Closed from error
+        return True
+
+    def receive(self, *, wait: bool) -> list[T]:
+        """The messages that have arrived; with ``wait``, at least one.
+
+        Raises:
+            Closed: the other end is gone and everything that it sent was returned before.
+        """
+        while True:
+            try:
+                data = self.sock.recv(1 << 18, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return []
+            except InterruptedError:
+                continue
+            except OSError as error:
+                raise Closed from error
+            if not data:
+                raise Closed
+            self._buffer += data
+            messages = self._parse()
+            if messages or not wait:
+                return messages
+
+    def receive_with_descriptors(self) -> list[T]:
+        """As :meth:`receive` without waiting; descriptors that came along are appended to ``descriptors``."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 64, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise Closed from error
+        self.descriptors.extend(fds)
+        if not data:
+            raise Closed
+        self._buffer += data
+        return self._parse()
+
+    def _parse(self) -> list[T]:
+        messages: list[T] = []
+        buffer, start = self._buffer, 0
+        view = memoryview(buffer)
+        try:
+            while len(buffer) - start >= 4:
+                end = start + 4 + _LENGTH.unpack_from(buffer, start)[0]
+                if len(buffer) < end:
+                    break
+                messages.append(self._decoder.decode(view[start + 4 : end]))
+                start = end
+        finally:
+            view.release()
+        del buffer[:start]
+        return messages
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.close()
+
+
+def take_ticket(descriptor: int) -> bool:
+    """Runner: the right to start one job; False when it was taken back. The descriptor does not block."""
+    try:
+        return len(os.read(descriptor, 1)) == 1
+    except BlockingIOError:
+        return False
+
+
+def take_back(descriptor: int, most: int) -> int:
+    """Dispatcher: take back the right to start up to ``most`` jobs; how many were still to be had."""
+    try:
+        return len(os.read(descriptor, most)) if most > 0 else 0
+    except BlockingIOError:
+        return 0
+
+
+def give_tickets(descriptor: int, count: int) -> None:
+    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Windows stay far below a pipe's room."""
+    os.write(descriptor, b"\0" * count)
