@@ -45,7 +45,14 @@ def version(binary: Path) -> str:
         ServerTooOld: it is older than Redis 6.2.
     """
     try:
-        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            [name(binary, "server"), "--version"],
+            executable=binary,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = error.strerror if isinstance(error, OSError) else "it does not end"
         raise ServerError(f"{binary} cannot be run: {reason}; {_ANOTHER}") from error
@@ -53,12 +60,12 @@ def version(binary: Path) -> str:
     if found is None:
         words = (done.stderr or done.stdout).strip().splitlines()[:1]
         raise ServerError(f"{binary} is no server program ({''.join(words) or 'no version'}); {_ANOTHER}")
-    name, major, minor, patch = found.groups()
+    product, major, minor, patch = found.groups()
     if (int(major), int(minor)) < (6, 2):
         raise ServerTooOld(
             f"{binary} is version {major}.{minor}.{patch}, but 6.2 is the oldest that works; {_ANOTHER}"
         )
-    return f"{name.lower()} {major}.{minor}.{patch}"
+    return f"{product.lower()} {major}.{minor}.{patch}"
 
 
 def check(spot: Places, version: str) -> None:
@@ -67,23 +74,31 @@ def check(spot: Places, version: str) -> None:
     Raises:
         ServerError: the data are in parts, which servers before version 7 do not know.
     """
-    if int(version.split()[1].split(".")[0]) < 7 and (spot.directory / PARTS).exists():
+    if _order(version.split()[1]) < (7,) and (spot.directory / PARTS).exists():
         raise ServerError(
-            f"{spot.directory} was written by {writer(spot)}, which {version} cannot read: use a server of version 7 or"
-            " newer (HEADRACE_SERVER_BINARY), or another directory (HEADRACE_DIR)"
+            f"{spot.directory} was written by {writer(spot)}, which {version} cannot read: use a server of"
+            " version 7 or newer (HEADRACE_SERVER_BINARY), or another directory (HEADRACE_DIR)"
         )
 
 
 def writer(spot: Places) -> str:
     """The program that last served these data."""
-    try:
-        return spot.version.read_text().strip()
-    except FileNotFoundError:
-        return "a newer server"
+    return _text(spot) or "a newer server"
 
 
-def advice(words: str, spot: Places) -> str:
+def alien(spot: Places, version: str) -> bool:
+    """Whether the data were last served by another product, or by a newer version of this one.
+
+    A server may well read them. If it does not, they are not damaged, and must not be "repaired".
+    """
+    writer, ours = _text(spot).split(), version.split()
+    return bool(writer) and (writer[0] != ours[0] or _order(writer[1]) > _order(ours[1]))
+
+
+def advice(words: str, spot: Places, version: str) -> str:
     """What to do next about a server's last words."""
+    if "check-aof" in words and alien(spot, version):
+        words = "Unknown command"
     for sign, step in _ADVICE:
         if sign in words:
             if step == "newer":
@@ -93,6 +108,11 @@ def advice(words: str, spot: Places) -> str:
                 )
             return step
     return "Mend what it says below, or set HEADRACE_DIR to another directory."
+
+
+def name(binary: Path, role: str) -> str:
+    """The name to call a program by: one file is the server, and the check programs, by what it is called."""
+    return f"{'valkey' if 'valkey' in binary.name else 'redis'}-{role}"
 
 
 def repair(spot: Places, binary: Path) -> str:
@@ -116,25 +136,50 @@ def repair(spot: Places, binary: Path) -> str:
         shutil.rmtree(copy, ignore_errors=True)
         copy.unlink(missing_ok=True)
         raise ServerError(
-            f"{source} is damaged, and is not repaired because no copy could be made ({error}): free space, or move"
-            f" {spot.directory} away"
+            f"{source} is damaged, and is not repaired because no copy could be made ({error}): free space,"
+            f" or move {spot.directory} away"
         ) from error
-    target = parts / f"{SINGLE}.manifest" if source.is_dir() else source
-    # Every server program is its own check program when it is called by that name.
-    name = "valkey-check-aof" if "valkey" in binary.name else "redis-check-aof"
     done = subprocess.run(
-        [name, "--fix", target], executable=binary, input="y\n", capture_output=True, text=True, check=False
+        [name(binary, "check-aof"), "--fix", _last(source)],
+        executable=binary,
+        input="y\n",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     words = " ".join(done.stdout.split())
     if done.returncode != 0:
         raise ServerError(
-            f"{source} is damaged and could not be repaired; the copy {copy} is as it was. Put back a good copy, or move"
-            f" {spot.directory} away. The check said: {words[-400:]}"
+            f"{source} is damaged and could not be repaired; the copy {copy} is as it was. Put back a good"
+            f" copy, or move {spot.directory} away. The check said: {words[-400:]}"
         )
     cut = re.search(r"diff=(\d+)", words)
     return (
         f"{source} was damaged: {cut[1] if cut else 'some'} bytes were cut off its end; {copy} is as it was"
     )
+
+
+def _text(spot: Places) -> str:
+    return spot.version.read_text().strip() if spot.version.exists() else ""
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _last(source: Path) -> Path:
+    """The file that was appended to last, which is the one that a crash can damage.
+
+    Not the manifest, which names them all: the check program of Valkey 9 takes the base file of that same
+    server for a damaged one, and then refuses to go on.
+    """
+    if not source.is_dir():
+        return source
+    manifest = (source / f"{SINGLE}.manifest").read_text()
+    parts: list[tuple[str, str]] = re.findall(r"^file (\S+) seq (\d+) type i", manifest, re.MULTILINE)
+    if not parts:
+        raise ServerError(f"{source} is damaged and has no part that could be repaired: put back a good copy")
+    return source / max(parts, key=lambda part: int(part[1]))[0]
 
 
 _ANOTHER = "name a valkey-server or redis-server of version 6.2 or newer in HEADRACE_SERVER_BINARY"

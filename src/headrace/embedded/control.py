@@ -30,7 +30,7 @@ class Status:
     running: bool
     """A server process has the data, whether or not it answers yet."""
     health: wire.Health
-    """ready, loading, absent, stranger (refuses the password of the directory) or silent (does not answer)."""
+    """ready, loading, absent, stranger (refuses the directory's password) or silent (does not answer)."""
     kept: bool
     """Stays without users until `stop`."""
     stopped: bool
@@ -117,7 +117,7 @@ def status(directory: Directory = None) -> Status:
 
 
 def _alive(spot: places.Places) -> bool:
-    return locks.holder(spot.guard) is not None or locks.held(spot.server)
+    return locks.holder(spot.guard) is not None or locks.locked(spot.server)
 
 
 def _end(spot: places.Places, deadline: float) -> None:
@@ -126,8 +126,8 @@ def _end(spot: places.Places, deadline: float) -> None:
     while _alive(spot):
         if time.monotonic() > deadline:
             raise ServerError(
-                f"the private server of {spot.directory} did not end (guard: process {locks.holder(spot.guard)}): see"
-                f" {spot.journal} and {spot.log}, and try again"
+                f"the private server of {spot.directory} did not end (guard: process"
+                f" {locks.holder(spot.guard)}): see {spot.journal} and {spot.log}, and try again"
             )
         if not told:
             told = locks.notify(spot.guard, signal.SIGTERM) or _shut_down(spot)
@@ -162,11 +162,11 @@ def _describe(spot: places.Places) -> Status:
     name = "valkey" if "valkey_version" in facts else "redis"
     return Status(
         directory=spot.directory,
-        running=locks.held(spot.server),
+        running=locks.locked(spot.server),
         health=state,
         kept=spot.keep.exists(),
         stopped=spot.stopped.exists(),
-        used=locks.held(spot.users),
+        used=locks.shared(spot.users),
         guard=locks.holder(spot.guard),
         socket=socket,
         url=None if socket is None else f"unix://{quote(os.fsencode(socket))}?db=0",

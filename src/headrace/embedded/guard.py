@@ -1,7 +1,7 @@
 """The guard: a small process that keeps one directory's server alive while anybody uses it, and no longer.
 
-Owns the server process. Serves nobody: clients speak to the server, and the guard learns of them only through the
-locks that the kernel frees when they die. It ends itself once the last one has left.
+Owns the server process. Serves nobody: clients speak to the server, and the guard learns of them only through
+the locks that the kernel frees when they die. It ends itself once the last one has left.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Literal
 
 from headrace.embedded import locks, places
 from headrace.embedded.server import Server
-from headrace.errors import ServerError
+from headrace.errors import ServerError, ServerTooOld
 
 Event = Literal["stop", "check", "child", "alone"]
 """TERM or INT; HUP (somebody cannot reach the server); a child ended; no user holds the lock."""
 
 CRASHES, WINDOW = 8, 60.0
-"""So many ends of the server within so many seconds, and the guard gives up instead of restarting for ever."""
+"""So many ends of the server within so many seconds, and the guard gives up: it must not restart for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Report:
 
     error: str | None = None
     """What a person must do, or None: it serves."""
+    old: bool = False
+    """The error is a server program that is too old."""
     notes: tuple[str, ...] = ()
     """What was repaired on the way."""
 
@@ -61,8 +63,8 @@ class StopError(Exception):
 class Guard:
     """The one guard of a directory.
 
-    Duties: 1. be the only one; 2. start the server and report; 3. restart it when it ends by itself; 4. notice that
-    the last user has left, and end it then; 5. leave no socket behind.
+    Duties: 1. be the only one; 2. start the server and report; 3. restart it when it ends by itself;
+    4. notice that the last user has left, and end it then; 5. leave no socket behind.
     """
 
     def __init__(self, orders: Orders) -> None:
@@ -89,9 +91,9 @@ class Guard:
             self.server.start()
         except (ServerError, OSError, StopError) as error:
             self.server.stop()
-            if not locks.held(self.spot.server):
+            if not locks.locked(self.spot.server):
                 self.server.tidy()
-            self.report(Report(self.explain(error)))
+            self.report(Report(self.explain(error), old=isinstance(error, ServerTooOld)))
             return
         self.report(Report(notes=tuple(self.server.repaired)))
         users = locks.open_lock(self.spot.users)
@@ -106,17 +108,21 @@ class Guard:
 
     def listen(self) -> None:
         """Turn signals into events: a handler appends, one loop reads."""
-        orders: dict[int, Event] = {
+        events: dict[int, Event] = {
             signal.SIGTERM: "stop",
             signal.SIGINT: "stop",
             signal.SIGHUP: "check",
             signal.SIGCHLD: "child",
         }
-        for number, event in orders.items():
-            signal.signal(number, lambda _number, _frame, event=event: self.events.put(event))
+
+        def append(number: int, _frame: object) -> None:
+            self.events.put(events[number])
+
+        for number in events:
+            signal.signal(number, append)
 
     def watch(self, users: int) -> None:
-        """Wait in the kernel until nobody holds the users' lock; a thread, since that wait cannot be selected on."""
+        """Wait in the kernel until nobody holds the users' lock; a thread, since no loop can select that."""
         while True:
             fcntl.flock(users, fcntl.LOCK_EX)
             # Freed at once: during the linger newcomers must get in without waiting for us.
@@ -169,7 +175,7 @@ class Guard:
         self.pending.append(event)
 
     def deserted(self, users: int) -> bool:
-        """Whether the server may end. If so, the users' lock is ours until we are gone, so that nobody slips in."""
+        """Whether the server may end. If so, the users' lock is ours until we are gone: nobody slips in."""
         self.leave_at = None
         quiet = time.time() - os.fstat(users).st_mtime
         if 0 <= quiet < self.orders.linger:
@@ -216,15 +222,15 @@ class Guard:
             self.server.stop()
             self.server.tidy()
         else:
-            # The directory was removed under us, and a new one may be in its place with a server of its own: an
-            # orderly end would unlink that server's socket.
+            # The directory was removed under us, and a new one may be in its place with a server of its own:
+            # an orderly end would unlink that server's socket.
             self.server.kill()
         os.close(claim)  # before the users' lock, so that whoever waits for that one finds no guard
 
     def explain(self, error: Exception) -> str:
         """The error in words for the person who waits."""
         if isinstance(error, StopError):
-            return f"the private server of {self.spot.directory} was told to stop while it was starting: try again"
+            return f"the private server of {self.spot.directory} was told to stop while it started: try again"
         return str(places.unusable(self.spot, error) if isinstance(error, OSError) else error)
 
     def report(self, report: Report) -> None:
@@ -244,9 +250,11 @@ def note(text: str) -> None:
 
 def main(orders: str) -> None:
     """Become a guard: leave the starter's session and family, then run."""
-    # A second fork, since a guard that stays its starter's child would be reaped, or left a zombie, by that program.
+    # A second fork: a guard that stayed its starter's child would be reaped by it, or stay a zombie.
     if os.fork():
         os._exit(0)
     os.umask(0o077)
+    # A starter that waits for signals has them blocked, and we would inherit that and hear no order to stop.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     Guard(Orders(**json.loads(orders))).run()

@@ -25,8 +25,9 @@ log = logging.getLogger("headrace.embedded")
 class Embedded:
     """This process's hold on a private server: while it is open, the server stays.
 
-    Forked children share the hold and count as users until they end; programs that this one runs do not. A handle
-    that is dropped without `close` holds until its process ends, so no server vanishes under a forgotten one.
+    Forked children share the hold and count as users until they end; programs that this one runs do not. A
+    handle that is dropped without `close` holds until its process ends, so no server vanishes under a
+    forgotten one.
     """
 
     def __init__(self, spot: places.Places, hold: int, linger: float) -> None:
@@ -62,7 +63,8 @@ class Embedded:
             raise ServerError(f"this handle on {self.directory} is closed: attach again")
         if self._spot.stopped.exists():
             raise ServerError(
-                f"the private server of {self.directory} was stopped by command: `headrace server start` starts it"
+                f"the private server of {self.directory} was stopped by command: `headrace server start`"
+                " starts it"
             )
         deadline = time.monotonic() + timeout
         try:
@@ -97,16 +99,17 @@ class Embedded:
 def attach(
     directory: str | os.PathLike[str] | None = None, *, linger: float | None = None, timeout: float = 30.0
 ) -> Embedded:
-    """Start the private server of a directory, or attach to the one that runs: the same for every caller.
+    """Start the private server of a directory, or attach to the one that runs.
 
-    Whatever the order of events, two callers never get two servers, and the server is not ending when this returns.
-    It outlives this process while others use it, restarts after a crash, and ends when the last user has left.
+    Whatever the order of events, two callers never get two servers, and the server is not ending when this
+    returns. It outlives this process while others use it, restarts after a crash, and ends when the last user
+    has left.
 
     Args:
-        directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` in the current directory. Made, for
-            this user alone, if absent.
-        linger: seconds that the server outlives its last user; None is HEADRACE_LINGER, else 3. Counts for the one
-            that starts the server.
+        directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` in the current directory.
+            Made, for this user alone, if absent.
+        linger: seconds that the server outlives its last user; None is HEADRACE_LINGER, else 3. Counts for
+            the one that starts the server.
         timeout: seconds until this gives up; loading very much data takes longer than the rest.
 
     Raises:
@@ -149,8 +152,8 @@ def _enter(spot: places.Places, deadline: float) -> int:
     hold = locks.hold(spot.users, fcntl.LOCK_SH, deadline)
     if hold is None:
         raise ServerError(
-            f"the private server of {spot.directory} is still ending (guard: process {locks.holder(spot.guard)}): try"
-            f" again, or see {spot.journal}"
+            f"the private server of {spot.directory} is still ending (guard: process"
+            f" {locks.holder(spot.guard)}): try again, or see {spot.journal}"
         )
     os.utime(hold)  # the guard lingers from the last arrival
     return hold

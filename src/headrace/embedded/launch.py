@@ -1,7 +1,7 @@
 """Bringing the server of a directory up, whoever else is trying to.
 
-Owns the start of a guard and the wait for it. One starter at a time: the others wait for its lock, and then find
-that all is done.
+Owns the start of a guard and the wait for it. One starter at a time: the others wait for its lock, and then
+find that all is done.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.embedded import guard, locks, server, wire
-from headrace.errors import ServerError
+from headrace.errors import ServerError, ServerTooOld
 
 if TYPE_CHECKING:
     from headrace.embedded.places import Places
 
-# Stands in for the package's own __init__, which imports all of Headrace and its dependencies: a fifth of a second that
-# the first command of a directory would wait, and megabytes that the guard would keep.
+# Stands in for the package's own __init__, which imports all of Headrace and its dependencies: a fifth of a
+# second that the first command of a directory would wait, and megabytes that the guard would keep.
 _BOOT = (
     "import sys, types; package = types.ModuleType('headrace'); package.__path__ = [sys.argv[1]];"
     " sys.modules['headrace'] = package; from headrace.embedded import guard; guard.main(sys.argv[2])"
@@ -97,6 +97,7 @@ def _spawn(spot: Places, orders: guard.Orders) -> None:
     package = str(Path(__file__).parent.parent)
     # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.
     command = [sys.executable, "-I", "-S", "-c", _BOOT, package, json.dumps(asdict(orders))]
+    spot.journal.touch(mode=0o600)
     with spot.journal.open("ab") as journal:
         process = subprocess.Popen(
             command,
@@ -123,11 +124,12 @@ def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...]:
         said += piece
     if not said:
         raise ServerError(
-            f"the guard of {spot.directory} ended before the server was up, see the end of {spot.journal}: try again"
+            f"the guard of {spot.directory} ended before the server was up, see the end of {spot.journal}:"
+            " try again"
         )
     report = guard.Report(**json.loads(said))
     if report.error is not None:
-        raise ServerError(report.error)
+        raise (ServerTooOld if report.old else ServerError)(report.error)
     return tuple(report.notes)
 
 

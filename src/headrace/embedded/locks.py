@@ -1,8 +1,8 @@
 """Locks that the kernel frees when their holder dies: the only facts about other processes that are believed.
 
-Two kinds, because they answer different questions. ``flock`` belongs to the open file, so a forked child, or a server
-that inherited it, goes on holding it. A POSIX lock belongs to one process, and the kernel names that process, so a
-signal never goes to a pid that was read from a file and may be somebody else's by now.
+Two kinds, because they answer different questions. ``flock`` belongs to the open file, so a forked child, or
+a server that inherited it, goes on holding it. A POSIX lock belongs to one process, and the kernel names that
+process, so a signal never goes to a pid that was read from a file and may be somebody else's by now.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def open_lock(path: Path) -> int:
 
 
 def take(fd: int, mode: int, deadline: float) -> bool:
-    """Whether the flock ``mode`` was had before ``deadline`` (of the monotonic clock; one try if it is past)."""
+    """Whether the flock ``mode`` was had before ``deadline`` (monotonic clock; one try if that is past)."""
     pause = 0.001
     while True:
         try:
@@ -66,14 +66,27 @@ def hold(path: Path, mode: int, deadline: float) -> int | None:
         os.close(fd)
 
 
-def held(path: Path) -> bool:
-    """Whether anybody holds a flock on ``path`` (briefly takes it; every taker in this package tries again)."""
+def locked(path: Path) -> bool:
+    """Whether somebody holds ``path`` exclusively."""
+    return not _free(path, fcntl.LOCK_SH, 0)
+
+
+def shared(path: Path) -> bool:
+    """Whether somebody holds ``path`` at all.
+
+    The lock is taken for a moment to see, so whoever takes it in this package tries more than once.
+    """
+    # Two who ask at once must not take each other for users.
+    return not _free(path, fcntl.LOCK_EX, time.monotonic() + 0.01)
+
+
+def _free(path: Path, mode: int, deadline: float) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        return True
     try:
-        return not take(fd, fcntl.LOCK_EX, 0)
+        return take(fd, mode, deadline)
     finally:
         os.close(fd)
 
@@ -104,7 +117,7 @@ def claim(path: Path) -> int | None:
 
 
 def holder(path: Path) -> int | None:
-    """The pid of the process that holds the POSIX lock of ``path``, as the kernel says now; None if it is free.
+    """The pid of the process that holds the POSIX lock of ``path``, as the kernel says; None if it is free.
 
     0 is a process that lives where this one cannot see it (another container on the same directory).
     """
@@ -134,7 +147,7 @@ def notify(path: Path, number: int) -> bool:
         raise ServerError(f"the guard that holds {path} runs in another container: stop it there")
     try:
         if sys.platform == "linux":
-            # The descriptor pins the process: if it still has the lock now, the signal cannot reach a stranger.
+            # The descriptor pins the process: if it has the lock now, the signal reaches no stranger.
             process = os.pidfd_open(pid)
             try:
                 if holder(path) != pid:

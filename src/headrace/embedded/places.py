@@ -41,7 +41,7 @@ class Places:
 
     @property
     def server(self) -> Path:
-        """Flocked by the server process itself, which inherits it: two servers never share one append-only file."""
+        """Flocked by the server itself, which inherits it: two servers never share one append-only file."""
         return self.directory / "server.lock"
 
     @property
@@ -58,11 +58,6 @@ class Places:
     def stopped(self) -> Path:
         """Present: stopped by command, so running programs must not bring it back by themselves."""
         return self.directory / "stopped"
-
-    @property
-    def config(self) -> Path:
-        """The server's configuration, rewritten at each start; holds the password, so 0600."""
-        return self.directory / "server.conf"
 
     @property
     def log(self) -> Path:
@@ -111,8 +106,8 @@ def prepare(places: Places) -> None:
     """Make the data directory, or check that it is ours and nobody else's to read.
 
     Raises:
-        ServerError: it cannot be made, is no directory, belongs to another user, or is somebody's directory for
-            other things, whose permissions are not ours to change.
+        ServerError: it cannot be made, is no directory, belongs to another user, or is somebody's directory
+            for other things, whose permissions are not ours to change.
     """
     directory = places.directory
     try:
@@ -138,14 +133,15 @@ def _own(directory: Path) -> None:
         raise ServerError(f"{directory} is no directory: remove it, or set HEADRACE_DIR to another")
     if found.st_uid != os.geteuid():
         raise ServerError(
-            f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a directory"
-            " of your own, or HEADRACE_URL to a server that several users share"
+            f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a"
+            " directory of your own, or HEADRACE_URL to a server that several users share"
         )
     if found.st_mode & 0o077:
-        # Never change the mode of a directory that serves for other things: HEADRACE_DIR=/tmp would lock all out.
+        # Never change the mode of a directory with other uses: HEADRACE_DIR=/tmp would lock all out.
         if not (directory / OWN).exists() and any(directory.iterdir()):
             raise ServerError(
-                f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of its own"
+                f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of"
+                " its own"
             )
         directory.chmod(0o700)
 
@@ -154,13 +150,13 @@ def unusable(places: Places, error: OSError) -> ServerError:
     """The one error for a directory that cannot be used."""
     step = "free space there" if error.errno in _FULL else "make it writable for you"
     return ServerError(
-        f"{places.directory} cannot be used for the private server: {error.strerror or error}; {step}, set HEADRACE_DIR"
-        " to another directory, or HEADRACE_URL to a server"
+        f"{places.directory} cannot be used for the private server: {error.strerror or error}; {step}, set"
+        " HEADRACE_DIR to another directory, or HEADRACE_URL to a server"
     )
 
 
 def furnish(places: Places) -> tuple[Path, str]:
-    """Choose the socket and the password, kept from an earlier start if they can be; the guard alone calls this.
+    """Choose the socket and the password, or keep those of an earlier start. The guard alone calls this.
 
     Raises:
         ServerError: the directory for the socket is somebody else's.
@@ -190,8 +186,8 @@ def _choose(directory: Path) -> Path:
     except FileExistsError:
         if not _private(short):
             raise ServerError(
-                f"{short}, the place for the server's socket, is not a private directory of yours: remove it, or set"
-                f" HEADRACE_DIR to a path of less than {SOCKET_LIMIT - len(inside.name)} bytes"
+                f"{short}, the place for the server's socket, is not a private directory of yours: remove"
+                f" it, or set HEADRACE_DIR to a path of less than {SOCKET_LIMIT - len(inside.name)} bytes"
             ) from None
     return short / inside.name
 

@@ -1,11 +1,12 @@
 """The server process as the guard's child.
 
-Owns its configuration, its start, its end, and the claim that there is one at most. Decides nothing about when: the
-guard does.
+Owns its configuration, its start, its end, and the claim that there is one at most. Decides nothing about
+when: the guard does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -32,8 +33,8 @@ _PR_SET_PDEATHSIG = 1
 class Server:
     """One server program on one directory.
 
-    Duties: 1. write the configuration; 2. make sure that no other server has the data; 3. start it and wait until
-    it serves; 4. repair damaged data once, with a copy kept; 5. end it with the data safe.
+    Duties: 1. make the configuration; 2. make sure that no other server has the data; 3. start it and wait
+    until it serves; 4. repair damaged data once, with a copy kept; 5. end it with the data safe.
     """
 
     def __init__(self, spot: places.Places, binary: Path, pause: Callable[[float], None]) -> None:
@@ -45,6 +46,7 @@ class Server:
         self.socket: Path | None = None
         self.repaired: list[str] = []
         """What was repaired since the guard began, for people."""
+        self._config = b""
         self._library = _c_library()
 
     def start(self) -> None:
@@ -58,13 +60,13 @@ class Server:
         aof.check(self.spot, version)
         password = self._configure()
         try:
-            self._serve(password)
+            self._serve(password, version)
         except ServerError as error:
             # Its own advice is to run the check program by hand; nobody is there to do that.
-            if "check-aof --fix" not in str(error):
+            if "check-aof --fix" not in str(error) or aof.alien(self.spot, version):
                 raise
             self.repaired.append(aof.repair(self.spot, self.binary))
-            self._serve(password)
+            self._serve(password, version)
         places.write(self.spot.version, f"{version}\n")
 
     def dead(self) -> bool:
@@ -82,7 +84,7 @@ class Server:
         return state in {"ready", "loading", "silent"}
 
     def stop(self) -> None:
-        """End the process in an orderly way, so that the append-only file is synced; kill it after `GRACE`."""
+        """End the process in an orderly way, so that its file is synced; kill it after `GRACE`."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
@@ -101,12 +103,10 @@ class Server:
         """Remove the socket and, if it had to be outside of the data directory, its directory."""
         if self.socket is None:
             return
-        self.socket.unlink(missing_ok=True)
-        if self.socket.parent != self.spot.directory:
-            try:
+        with contextlib.suppress(OSError):  # a directory in its place, or other files beside it, are not ours
+            self.socket.unlink(missing_ok=True)
+            if self.socket.parent != self.spot.directory:
                 self.socket.parent.rmdir()
-            except OSError:
-                return  # not empty: not ours to clear
 
     def _configure(self) -> str:
         self.socket, password = places.furnish(self.spot)
@@ -127,24 +127,24 @@ class Server:
             "loglevel": "notice",
             "logfile": str(self.spot.log),
         }
-        text = "".join(f"{name} {_quoted(value)}\n" for name, value in settings.items())
-        places.write(self.spot.config, text)
+        self._config = "".join(f"{name} {_quoted(value)}\n" for name, value in settings.items()).encode()
         return password
 
-    def _serve(self, password: str) -> None:
+    def _serve(self, password: str, version: str) -> None:
         claim = self._sole(password)
         try:
             rotate(self.spot.log, 1 << 20)
             said = self.spot.log.stat().st_size if self.spot.log.exists() else 0
             with self.spot.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [self.binary, self.spot.config],
-                    stdin=subprocess.DEVNULL,
+                    [aof.name(self.binary, "server"), "-"],
+                    executable=self.binary,
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
                     cwd="/",
                     pass_fds=[claim],
-                    # The guard's one other thread is inside flock, so nothing that the fork needs can be locked.
+                    # Safe here: the guard's one other thread is inside flock and holds no lock of Python's.
                     preexec_fn=self._follow(os.getpid()),  # noqa: PLW1509
                 )
         except OSError as error:
@@ -155,10 +155,22 @@ class Server:
         finally:
             # From here on the server alone holds it, so the lock tells whether the server lives.
             os.close(claim)
-        self._ready(password, said)
+        self._instruct()
+        self._ready(password, said, version)
+
+    def _instruct(self) -> None:
+        """Hand over the configuration.
+
+        Not as a file: servers take a path with ``?`` or ``[`` for a pattern, and one that matches nothing for
+        no configuration at all, which is an open TCP port.
+        """
+        assert self.process is not None
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(self._config)
 
     def _sole(self, password: str) -> int:
-        """The lock that only the process on these data may have. A server without a guard is told to end first."""
+        """The lock that only the server of these data has. One that lost its guard is told to end first."""
         deadline = time.monotonic() + PREDECESSOR
         asked = 0.0
         while True:
@@ -167,34 +179,32 @@ class Server:
                 return claim
             if time.monotonic() > deadline:
                 raise ServerError(
-                    f"another server still has the data of {self.spot.directory} and does not end: find it with"
-                    f" `lsof {self.spot.server}` and stop that process"
+                    f"another server still has the data of {self.spot.directory} and does not end: find it"
+                    f" with `lsof {self.spot.server}` and stop that process"
                 )
             if self.socket is not None and time.monotonic() > asked + 1:
                 asked = time.monotonic()
-                try:
+                with contextlib.suppress(OSError, wire.ReplyError):  # only the lock tells whether it ends
                     wire.ask(self.socket, password, "SHUTDOWN")
-                except (OSError, wire.ReplyError):
-                    pass  # it ends, or listens no more: the lock tells
             self.pause(0.02)
 
-    def _ready(self, password: str, said: int) -> None:
+    def _ready(self, password: str, said: int, version: str) -> None:
         assert self.process is not None
         pause = 0.002
         while wire.health(self.socket, password) != "ready":
             if self.process.poll() is not None:
-                raise ServerError(self._last_words(said))
+                raise ServerError(self._last_words(said, version))
             self.pause(pause)
             pause = min(pause * 1.5, 0.05)
 
-    def _last_words(self, said: int) -> str:
+    def _last_words(self, said: int, version: str) -> str:
         with self.spot.log.open("rb") as log:
             log.seek(said)
             tail = log.read().decode(errors="replace").splitlines()[-12:]
         text = "\n".join(f"    {line}" for line in tail) or "    (nothing: is the disk full?)"
         return (
             f"the private server of {self.spot.directory} did not start ({self.binary}, {self.ended()})."
-            f" {aof.advice(text, self.spot)}\n  Its last words, from {self.spot.log}:\n{text}"
+            f" {aof.advice(text, self.spot, version)}\n  Its last words, from {self.spot.log}:\n{text}"
         )
 
     def _follow(self, guard: int) -> Callable[[], None] | None:
@@ -224,7 +234,7 @@ def _quoted(value: str) -> str:
     return f'"{plain}"'
 
 
-def _c_library() -> _Library | None:
+def _c_library() -> CDLL | None:
     if sys.platform != "linux":
         return None
     # Loaded here and not in the fork, where the loader's lock might be taken.
@@ -234,4 +244,4 @@ def _c_library() -> _Library | None:
 
 
 if TYPE_CHECKING:
-    from ctypes import CDLL as _Library
+    from ctypes import CDLL

@@ -1,7 +1,7 @@
 """One question to a server over its Unix socket, then the socket is closed.
 
-Owns no connection: attaching must leave nothing open, so that a caller may fork at once. Not a client; the store
-has one. Understands just the replies to PING, INFO and SHUTDOWN.
+Owns no connection: attaching must leave nothing open, so that a caller may fork at once. Not a client; the
+store has one. Understands just the replies to PING, INFO and SHUTDOWN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Health = Literal["ready", "loading", "absent", "stranger", "silent"]
-"""ready: serves. loading: reads its data. absent: nobody listens. stranger: refuses our password. silent: no answer."""
+"""ready: serves; loading: reads its data; absent: nobody listens; stranger: refuses the password; silent: no
+answer in time."""
 
 
 class ReplyError(Exception):
@@ -40,9 +41,8 @@ def ask(path: Path, password: str, *command: str, timeout: float = 1.0) -> str:
         sock.connect(str(path))
         sock.sendall(_encode("AUTH", password) + _encode(*command))
         with sock.makefile("rb") as stream:
-            for _ in range(2):
-                reply = _reply(stream.readline(), stream.read)
-    return reply
+            _reply(stream.readline(), stream.read)
+            return _reply(stream.readline(), stream.read)
 
 
 def health(path: Path | None, password: str | None, *, timeout: float = 1.0) -> Health:

@@ -1,0 +1,347 @@
+"""The life of the private server: who starts it, who keeps it alive, what ends it. Real programs, real
+kills."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from headrace import embedded
+from headrace.embedded import Status
+from headrace.errors import ServerError
+from tests import servers
+from tests.deadline import eventually
+
+pytestmark = pytest.mark.system
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+USER = """
+import sys
+from headrace import embedded
+handle = embedded.attach(sys.argv[1], linger=0)
+print(handle.url, flush=True)
+sys.stdin.read()
+"""
+
+PARENT = """
+import os, sys
+from headrace import embedded
+handle = embedded.attach(sys.argv[1], linger=0)
+if os.fork():
+    print(handle.url, flush=True)
+    os._exit(0)
+sys.stdin.read()
+"""
+
+Launch = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "data"
+    embedded.stop(tmp_path / "data")
+
+
+@pytest.fixture
+def launch(directory: Path) -> Iterator[Launch]:
+    """Start a program on the directory; it prints the URL once it is attached, and ends when its input
+    does."""
+    started: list[subprocess.Popen[str]] = []
+
+    def go(program: str = USER) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )
+        started.append(process)
+        return process
+
+    yield go
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def url_of(program: subprocess.Popen[str]) -> str:
+    assert program.stdout is not None
+    return program.stdout.readline().strip()
+
+
+def set_key(url: str, value: str = "v") -> None:
+    with redis.Redis.from_url(url, protocol=2) as client:
+        client.set("k", value)
+
+
+def get_key(url: str) -> bytes | None:
+    with redis.Redis.from_url(url, protocol=2) as client:
+        return client.get("k")
+
+
+def ended(directory: Path) -> bool:
+    found = embedded.status(directory)
+    return not found.running and found.guard is None
+
+
+def running(directory: Path) -> Status:
+    found = embedded.status(directory)
+    assert found.pid is not None
+    assert found.guard
+    return found
+
+
+def test_programs_started_at_once_get_one_server(directory: Path, launch: Launch) -> None:
+    programs = [launch() for _ in range(6)]
+    assert len({url_of(program) for program in programs}) == 1
+    assert (directory / "server.log").read_text().count("Ready to accept connections") == 1
+    assert embedded.status(directory).clients == 0
+
+
+def test_the_server_outlives_the_program_that_started_it(directory: Path, launch: Launch) -> None:
+    first = launch()
+    set_key(url_of(first))
+    second = launch()
+    url = url_of(second)
+    before = running(directory)
+    first.kill()
+    first.wait()
+    assert get_key(url) == b"v"
+    assert running(directory).pid == before.pid
+
+
+def test_the_server_ends_with_its_last_user_and_the_data_stay(directory: Path, launch: Launch) -> None:
+    programs = [launch(), launch()]
+    urls = [url_of(program) for program in programs]
+    set_key(urls[0])
+    socket = embedded.status(directory).socket
+    for program in programs:
+        program.kill()
+    eventually(lambda: ended(directory), timeout=10)
+    assert socket is not None
+    assert not socket.exists()
+    with embedded.attach(directory, linger=0) as handle:
+        assert get_key(handle.url) == b"v"
+
+
+def test_a_forked_child_counts_as_a_user(directory: Path, launch: Launch) -> None:
+    parent = launch(PARENT)
+    url = url_of(parent)
+    parent.wait()
+    assert embedded.status(directory).used
+    assert get_key(url) is None
+    assert parent.stdin is not None
+    parent.stdin.close()
+    eventually(lambda: ended(directory), timeout=10)
+
+
+def test_closing_one_handle_leaves_the_others_theirs(directory: Path) -> None:
+    with embedded.attach(directory, linger=0) as kept:
+        other = embedded.attach(directory)
+        other.close()
+        other.close()
+        with pytest.raises(ServerError, match="attach again"):
+            other.revive()
+        assert embedded.status(directory).used
+        assert kept.revive() == kept.url
+
+
+def test_a_newcomer_during_the_linger_finds_the_same_server(directory: Path) -> None:
+    with embedded.attach(directory, linger=60):
+        first = running(directory).pid
+    assert not embedded.status(directory).used
+    with embedded.attach(directory):
+        assert running(directory).pid == first
+
+
+def test_coming_and_going_at_the_end_never_finds_a_dying_server(directory: Path) -> None:
+    for number in range(15):
+        with embedded.attach(directory, linger=0) as handle:
+            assert get_key(handle.url) == (str(number - 1).encode() if number else None)
+            set_key(handle.url, str(number))
+
+
+def test_attaching_leaves_no_thread_no_child_and_one_descriptor(directory: Path) -> None:
+    me = psutil.Process()
+    threads, children, files = threading.active_count(), me.children(), me.num_fds()
+    with embedded.attach(directory, linger=0) as handle:
+        assert (threading.active_count(), me.children(), me.num_fds()) == (threads, children, files + 1)
+        assert handle.directory == directory
+    assert me.num_fds() == files
+
+
+def test_nobody_else_can_reach_it(directory: Path) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        found = running(directory)
+        assert found.socket is not None
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert stat.S_IMODE(found.socket.stat().st_mode) == 0o700
+        assert stat.S_IMODE((directory / "password").stat().st_mode) == 0o600
+        assert not psutil.Process(found.pid).net_connections(kind="inet")
+        with (
+            servers.connect(f"unix://{found.socket}") as stranger,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            stranger.ping()
+        password = (directory / "password").read_text()
+        assert password in handle.url
+        assert password not in repr(found) + repr(handle)
+        shown = [line for pid in (found.pid, found.guard) for line in psutil.Process(pid).cmdline()]
+        assert password not in " ".join(shown)
+        for log in directory.glob("*.log"):
+            assert password not in log.read_text()
+
+
+@pytest.mark.parametrize("name", servers.NAMES)
+def test_each_supported_server_keeps_its_data(
+    name: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        binary = servers.find(name)
+    except servers.AbsentError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(binary.path))
+    with embedded.attach(directory) as handle:
+        set_key(handle.url)
+        assert embedded.status(directory).version == f"{name.partition('-')[0]} {binary.version}"
+        with redis.Redis.from_url(handle.url, protocol=2, decode_responses=True) as client:
+            wanted = {
+                "appendonly": "yes",
+                "appendfsync": "everysec",
+                "maxmemory-policy": "noeviction",
+                "save": "",
+            }
+            for option, value in {**wanted, "port": "0", "aof-load-truncated": "yes"}.items():
+                assert client.config_get(option) == {option: value}
+    assert embedded.stop(directory)
+    with embedded.attach(directory, linger=0) as handle:
+        assert get_key(handle.url) == b"v"
+        assert embedded.status(directory).keys == 1
+
+
+def test_start_keeps_it_until_stop(directory: Path) -> None:
+    found = embedded.start(directory)
+    assert found.running
+    assert found.kept
+    with embedded.attach(directory) as handle:
+        assert embedded.stop(directory)
+        assert ended(directory)
+        with pytest.raises(ServerError, match="headrace server start"):
+            handle.revive()
+    assert not embedded.stop(directory)
+    assert not embedded.status(directory).kept
+    with embedded.attach(directory, linger=0):
+        assert embedded.status(directory).health == "ready"
+
+
+def test_a_kept_server_stays_when_its_last_user_leaves(
+    directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_LINGER", "0")
+    first = embedded.start(directory)
+    program = launch()
+    assert url_of(program)
+    program.kill()
+    program.wait()
+    # The guard looks once and then keeps its hands off: its watcher is what would give it another reason.
+    eventually(lambda: not embedded.status(directory).used)
+    assert running(directory).pid == first.pid
+
+
+def test_a_killed_server_is_back_with_its_data_for_those_attached(directory: Path) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        set_key(handle.url)
+        before = running(directory)
+        # As after the everysec sync: what is in the kernel outlives the process.
+        os.kill(before.pid or 0, signal.SIGKILL)
+
+        def back() -> bool:
+            found = embedded.status(directory)
+            return found.health == "ready" and found.pid != before.pid
+
+        eventually(back, timeout=10)
+        assert get_key(handle.url) == b"v"
+        assert running(directory).guard == before.guard
+
+
+@pytest.mark.parametrize("too", [(), ("server",)], ids=["guard", "guard and server"])
+def test_a_killed_guard_is_replaced_by_who_needs_it(directory: Path, too: tuple[str, ...]) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        set_key(handle.url)
+        before = running(directory)
+        os.kill(before.guard or 0, signal.SIGKILL)
+        if too:
+            os.kill(before.pid or 0, signal.SIGKILL)
+        eventually(lambda: embedded.status(directory).guard != before.guard)
+        assert get_key(handle.revive()) == b"v"
+        assert running(directory).guard != before.guard
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_a_server_without_guard_and_users_ends_by_itself(directory: Path, launch: Launch) -> None:
+    program = launch()
+    assert url_of(program)
+    guard = running(directory).guard
+    os.kill(guard or 0, signal.SIGKILL)
+    program.kill()
+    eventually(lambda: ended(directory), timeout=10)
+
+
+def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(directory: Path) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        url = handle.url
+        set_key(url)
+        assert embedded.stop(directory)
+    # What is left where a child does not learn of its parent's death: a server that holds its lock.
+    fd = os.open(directory / "server.lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    server = servers.find("valkey-9").path
+    orphan = subprocess.Popen([server, "-"], pass_fds=[fd], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert orphan.stdin is not None
+    with orphan.stdin as config:
+        settings = {
+            "port": "0",
+            "unixsocket": directory / "valkey.sock",
+            "dir": directory,
+            "appendonly": "yes",
+        }
+        settings["requirepass"] = (directory / "password").read_text()
+        config.write("".join(f"{name} {value}\n" for name, value in settings.items()).encode())
+    os.close(fd)
+    try:
+        eventually(lambda: embedded.status(directory).health == "ready")
+        assert embedded.status(directory).pid == orphan.pid
+        with embedded.attach(directory, linger=0) as handle:
+            assert orphan.wait(5) == 0
+            assert get_key(handle.url) == b"v"
+    finally:
+        orphan.kill()
+        orphan.wait()
+
+
+def test_the_directory_is_the_projects_own_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert embedded.path() == tmp_path / ".headrace"
+    monkeypatch.setenv("HEADRACE_DIR", str(tmp_path / "elsewhere"))
+    assert embedded.path() == tmp_path / "elsewhere"
+    found = embedded.status()
+    assert not found.running
+    assert not list(tmp_path.iterdir())

