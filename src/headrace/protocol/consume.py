@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.job import Claim, Outcome
+from headrace.job import Claim, Outcome, number
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
@@ -31,20 +31,25 @@ class Claimed:
 
 
 def _claim(row: Any) -> Claim:
-    id, token, queue, ready, task, args, options, key, failures, crashes, interruptions, snoozes, once = row
+    id, token, queue, ready, task, args, options, key, *counts, once = row
+    try:
+        failures, crashes, interruptions, snoozes = map(int, counts)
+    except ValueError:
+        # Alien bytes in one record must not make the whole batch unreadable.
+        failures, crashes, interruptions, snoozes = map(number, counts)
     return Claim(
         id.decode(),
         int(token),
-        queue.decode(),
+        queue.decode("utf-8", "replace"),
         int(float(ready)),
         task.decode("utf-8", "replace"),
         args,
         options,
         key.decode("utf-8", "replace") if key else "",
-        int(failures),
-        int(crashes),
-        int(interruptions),
-        int(snoozes),
+        failures,
+        crashes,
+        interruptions,
+        snoozes,
         once == b"1",
     )
 
@@ -212,9 +217,7 @@ def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
 
     Cost: one round trip, O(limit log n).
     """
-    return load("promote").bind(
-        keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit
-    )
+    return load("promote").bind(keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit)
 
 
 def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int, int]]:

@@ -71,7 +71,7 @@ def enqueue(
         sender=sender,
         number=str(number),
         request=request,
-        dedupe=round(dedupe * 1000),
+        dedupe=max(1, round(dedupe * 1000)),
         jobs=[_row(job) for job in jobs],
     )
 

@@ -44,8 +44,7 @@ end
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
 local first, holds, left = token, {}, limit
 for _, queue in ipairs(names) do
-  if left <= 0 then break end
-  if redis.call('SISMEMBER', paused, queue) == 0 then
+  if left > 0 and redis.call('SISMEMBER', paused, queue) == 0 then
     local popped = redis.call('ZPOPMIN', ready .. queue, left)
     for n = 1, #popped, 2 do
       local id, fields = popped[n], record(popped[n])
@@ -65,7 +64,12 @@ for _, queue in ipairs(names) do
       end
     end
     left = left - #popped / 2
-    if left <= 0 and redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
+  end
+end
+-- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
+if left <= 0 then
+  for _, queue in ipairs(names) do
+    if redis.call('EXISTS', ready .. queue) == 1 and redis.call('SISMEMBER', paused, queue) == 0 then wake_up(queue) end
   end
 end
 for n = 1, #holds, 1000 do

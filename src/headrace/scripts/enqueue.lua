@@ -11,11 +11,15 @@
 -- arg     dedupe     int     milliseconds that a request id is remembered
 -- arg     jobs       packed  {id, queue, priority, delay, at, expires, {field, value, ...}} each; microseconds
 -- return  {ok} | {repeated} | {duplicate, id}
-if redis.call('SET', seen, number, 'EX', 600, 'GET') == number then return {'repeated'} end
+local repeated = redis.call('SET', seen, number, 'EX', 600, 'GET') == number
 if request ~= '' then
   local earlier = redis.call('GET', asked)
-  if earlier then return {'duplicate', earlier} end
+  -- Asked before the number is: the lost reply may have been the one that named another job.
+  if earlier and earlier ~= jobs[1][1] then return {'duplicate', earlier} end
+  if repeated then return {'repeated'} end
   redis.call('SET', asked, jobs[1][1], 'PX', dedupe)
+elseif repeated then
+  return {'repeated'}
 end
 local later = {}
 for _, new in ipairs(jobs) do
