@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import platform
 import signal
 import sys
@@ -26,21 +27,11 @@ _OURS_ONLY = ("mixed", "kill", "pss")
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "benchmarks", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(_BENCHMARKS)}; default all"
-    )
-    parser.add_argument(
-        "--peers", action="store_true", help="measure RQ, Celery, Dramatiq and Huey in the same run"
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD"
-    )
-    parser.add_argument(
-        "--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the load, one run: shows that all works"
-    )
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help=f"of {', '.join(_BENCHMARKS)}; default all")
+    parser.add_argument("--peers", action="store_true", help="measure RQ, Celery, Dramatiq and Huey in the same run")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run: shows that all works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args(words)
     if unknown := set(arguments.benchmarks) - set(_BENCHMARKS):
@@ -50,17 +41,15 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _run(name: str, context: Context, repeat: int) -> list[Figure]:
-    """Medians of one benchmark; one that fails is noted and leaves the others alone."""
+def _repeat(name: str, context: Context, repeat: int, runs: list[list[Figure]]) -> None:
+    """Append the figures of each repetition to ``runs``; one that fails is noted and ends this benchmark."""
     module = importlib.import_module(f"bench.{name.replace('-', '_')}")
-    runs: list[list[Figure]] = []
     while len(runs) < repeat:
         try:
             runs.append(module.run(context))
         except BenchError as error:
             context.failures.append(f"{name}: {error}")
             break
-    return medians(runs)
 
 
 def _number(value: float | None) -> str:
@@ -91,42 +80,51 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _names(arguments: argparse.Namespace, console: Console) -> list[str]:
+    names = arguments.benchmarks or list(_BENCHMARKS)
+    if headrace_is_here():
+        return names
+    console.print(f"Headrace is not importable here: no {', '.join(_OURS_ONLY)}, and no figure of its own")
+    return [name for name in names if name not in _OURS_ONLY]
+
+
+def _tell(figures: Sequence[Figure], failures: Sequence[str], file: Path | None, console: Console) -> None:
+    where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    console.print(_table(figures, where))
+    for failure in failures:
+        console.print(f"not measured: {failure}", style="red", markup=False, highlight=False)
+    if file:
+        file.write_text(json.dumps([figure.as_dict() for figure in figures], indent=1) + "\n")
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 all bars met, 1 a bar missed or a benchmark failed, 2 wrong usage, 130 interrupted."""
     arguments = _arguments(words)
-    console = Console()
-    if not console.is_terminal:
-        # In a file or a log, eighty columns would break every name in three.
-        console = Console(width=150)
+    # In a file or a log, eighty columns would break every name in three.
+    console = Console(width=None if sys.stdout.isatty() else 150)
     # Without this a termination would skip the blocks that end the servers and workers.
     signal.signal(signal.SIGTERM, _interrupted)
     started = time.monotonic()
-    with console.status("starting") as status:
+    status = console.status("starting")
 
-        def say(line: str) -> None:
-            status.update(line)
-            if not console.is_terminal:
-                print(f"{time.monotonic() - started:6.1f} s  {line}", file=sys.stderr, flush=True)
+    def say(line: str) -> None:
+        status.update(line)
+        if not console.is_terminal:
+            print(f"{time.monotonic() - started:6.1f} s  {line}", file=sys.stderr, flush=True)
 
-        context = Context(arguments.peers, arguments.quick, say, tuple(arguments.only))
-        if arguments.peers and not context.peers_python.exists():
-            console.print("the peers are not installed: `make bench-peers` does that, and runs them")
-            return 2
-        names = arguments.benchmarks or list(_BENCHMARKS)
-        if not headrace_is_here():
-            console.print(
-                f"Headrace is not importable here: no {', '.join(_OURS_ONLY)}, and no figure of its own"
-            )
-            names = [name for name in names if name not in _OURS_ONLY]
-        repeat = 1 if arguments.quick else arguments.repeat
-        measured = {name: _run(name, context, repeat) for name in names}
-    figures = [figure for some in measured.values() for figure in some]
-    where = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    console.print(_table(figures, f"{where}, medians of {repeat}"))
-    if arguments.json:
-        arguments.json.write_text(json.dumps([figure.as_dict() for figure in figures], indent=1) + "\n")
-    for failure in context.failures:
-        console.print(f"not measured: {failure}", style="red", markup=False, highlight=False)
+    context = Context(arguments.peers, arguments.quick, say, tuple(arguments.only))
+    if arguments.peers and not context.peers_python.exists():
+        console.print("the peers are not installed: `make bench-peers` does that, and runs them")
+        return 2
+    measured: dict[str, list[list[Figure]]] = {name: [] for name in _names(arguments, console)}
+    try:
+        with status:
+            for name, runs in measured.items():
+                _repeat(name, context, 1 if arguments.quick else arguments.repeat, runs)
+    finally:
+        # Minutes of measurement are shown even when the rest was interrupted or broke.
+        figures = [figure for runs in measured.values() for figure in medians(runs)]
+        _tell(figures, context.failures, arguments.json, console)
     return 1 if context.failures or any(figure.met is False for figure in figures) else 0
 
 

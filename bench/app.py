@@ -78,9 +78,7 @@ def mixed(seed: int) -> None:
     import random
 
     places = set(random.Random(seed).sample(range(2012), 12))
-    app.enqueue_many(
-        sleep.job("long", 2.0) if n in places else sleep.job("short", 0.001) for n in range(2012)
-    )
+    app.enqueue_many(sleep.job("long", 2.0) if n in places else sleep.job("short", 0.001) for n in range(2012))
 
 
 def hanging(count: int) -> None:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.processes import ROOT, BenchError, Group, output, running
+from bench.processes import ROOT, BenchError, Group, answer, running
 from bench.servers import Server
 from bench.systems import HEADRACE, PEERS, URL, System
 
@@ -46,13 +46,9 @@ class Context:
         """Headrace where it is importable, then the peers where they were asked for."""
         systems = [HEADRACE] if headrace_is_here() else []
         systems += [peer for peer in PEERS if self.peers]
-        return [
-            s for s in systems if not self.only or any(word.lower() in s.name.lower() for word in self.only)
-        ]
+        return [s for s in systems if not self.only or any(word.lower() in s.name.lower() for word in self.only)]
 
-    def each(
-        self, systems: Iterable[System], what: str, measure: Callable[[Context, System], T]
-    ) -> dict[System, T]:
+    def each(self, systems: Iterable[System], what: str, measure: Callable[[Context, System], T]) -> dict[System, T]:
         """``measure`` of every system; one that fails is noted in ``failures`` and left out."""
         measured: dict[System, T] = {}
         for system in systems:
@@ -70,9 +66,7 @@ class Context:
         env = {"BENCH_URL": server.url, "HEADRACE_URL": server.url, "PYTHONPATH": str(ROOT), **system.env}
         return env if stamps is None else {**env, "BENCH_STAMPS": str(stamps)}
 
-    def worker(
-        self, system: System, server: Server, stamps: Path | None = None
-    ) -> AbstractContextManager[Group]:
+    def worker(self, system: System, server: Server, stamps: Path | None = None) -> AbstractContextManager[Group]:
         """A context manager: the system's worker, as a Group, for the length of the block."""
         argv = [self._python(system), *(server.url if word == URL else word for word in system.worker)]
         return running(argv, self._env(system, server, stamps))
@@ -82,8 +76,11 @@ class Context:
     ) -> dict[str, Any]:
         """The answer of one producer's verb, run in a process of its own."""
         argv = [self._python(system), "-m", "bench.produce", system.module, verb, str(count)]
-        said = output(argv, self._env(system, server, stamps), 600)
-        return dict(json.loads(said.splitlines()[-1]))
+        line = answer(argv, self._env(system, server, stamps), 600)
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            raise BenchError(f"{argv!r} answered no JSON but {line[:200]!r}") from None
 
 
 def headrace_is_here() -> bool:

@@ -140,9 +140,7 @@ def _figures(system: System, got: Drained, floor: Drained) -> list[Figure]:
         reference = None if system is FLOOR else getattr(floor, part)
         ours = bar if system is HEADRACE else None
         note = "loses the running job on a kill" if part == "rate" and not system.survives else ""
-        figures.append(
-            Figure(f"{words}: {system.name}", getattr(got, part), unit, "floor", reference, ours, note)
-        )
+        figures.append(Figure(f"{words}: {system.name}", getattr(got, part), unit, "floor", reference, ours, note))
     if system is HEADRACE:
         more = got.server - floor.server
         bar = Bar("at most", 25)
@@ -160,7 +158,5 @@ def run(context: Context) -> list[Figure]:
         best = max(peers, key=lambda system: peers[system])
         ours = drained[HEADRACE].rate
         bar = Bar("at least", 8, "ratio")
-        figures.append(
-            Figure("drain: Headrace against the best peer", ours, "jobs/s", best.name, peers[best], bar)
-        )
+        figures.append(Figure("drain: Headrace against the best peer", ours, "jobs/s", best.name, peers[best], bar))
     return figures

@@ -53,16 +53,12 @@ def run(context: Context) -> list[Figure]:
         ours = system is HEADRACE
         bar = Bar("at least", 1.0, "ratio") if ours else None
         figures.append(
-            Figure(
-                f"enqueue one at a time: {brand(system)}", singles[system], "jobs/s", "best peer", best, bar
-            )
+            Figure(f"enqueue one at a time: {brand(system)}", singles[system], "jobs/s", "best peer", best, bar)
         )
         bar = Bar("at least", 4.0, "ratio") if ours else None
         figures.append(Figure(f"enqueue many: {brand(system)}", bulks[system], "jobs/s", "RQ", rq, bar))
     if HEADRACE in bulks:
-        figures.append(
-            Figure("enqueue many: Headrace's rate", bulks[HEADRACE], "jobs/s", bar=Bar("at least", 40_000))
-        )
+        figures.append(Figure("enqueue many: Headrace's rate", bulks[HEADRACE], "jobs/s", bar=Bar("at least", 40_000)))
         context.say("enqueue: a million, streamed")
         figures.append(_stream(context))
     return figures

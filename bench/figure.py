@@ -63,9 +63,7 @@ class Figure:
         return self.bar.met(measured)
 
     def as_dict(self) -> dict[str, Any]:
-        bar = (
-            None if self.bar is None else {"side": self.bar.side, "limit": self.bar.limit, "of": self.bar.of}
-        )
+        bar = None if self.bar is None else {"side": self.bar.side, "limit": self.bar.limit, "of": self.bar.of}
         return {
             "name": self.name,
             "value": self.value,

@@ -19,9 +19,7 @@ def run(context: Context) -> list[Figure]:
     taken = context.each(context.systems(), "idle latency", _latencies)
     figures: list[Figure] = []
     for percent, limit in ((50, 1.0), (99, 2.0)):
-        hueys = [
-            percentile(times, percent) for system, times in taken.items() if system.name.startswith("Huey")
-        ]
+        hueys = [percentile(times, percent) for system, times in taken.items() if system.name.startswith("Huey")]
         reference = min(hueys, default=None)
         for system, times in taken.items():
             bar = Bar("at most", limit, "ratio") if system is HEADRACE else None

@@ -32,8 +32,6 @@ def run(context: Context) -> list[Figure]:
     for system, work in zip(systems, spent, strict=True):
         bar = Bar("at most", 1.0) if system is HEADRACE else None
         # The second reading is one command of ours.
-        figures.append(
-            Figure(f"idle load: {system.name}", (work.commands - 1) / _WATCH, "commands/s", bar=bar)
-        )
+        figures.append(Figure(f"idle load: {system.name}", (work.commands - 1) / _WATCH, "commands/s", bar=bar))
         figures.append(Figure(f"idle load, trips: {system.name}", (work.trips - 1) / _WATCH, "trips/s"))
     return figures

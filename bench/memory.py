@@ -26,8 +26,6 @@ def run(context: Context) -> list[Figure]:
     """Growth of the server's memory per job, after a first thousand."""
     taken = context.each(distinct_producers(context.systems()), "memory per queued job", _bytes)
     return [
-        Figure(
-            f"memory per queued job: {brand(system)}", size, "bytes", bar=_BAR if system is HEADRACE else None
-        )
+        Figure(f"memory per queued job: {brand(system)}", size, "bytes", bar=_BAR if system is HEADRACE else None)
         for system, size in taken.items()
     ]

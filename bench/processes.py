@@ -98,7 +98,12 @@ class Group:
         if self._leader.poll() is not None:
             raise BenchError(f"{self._leader.args!r} ended early ({self._leader.returncode}): {self.said()}")
 
+    def answer(self) -> str:
+        """The last line that the program wrote."""
+        return (self._log.read_text(errors="replace").splitlines() or [""])[-1]
+
     def said(self) -> str:
+        """The end of what the program wrote, short enough for an error's text."""
         return self._log.read_text(errors="replace")[-2000:]
 
     def cpu(self) -> float | None:
@@ -171,8 +176,8 @@ def running(argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Group]:
             group.stop()
 
 
-def output(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
-    """What a program writes to its standard output.
+def answer(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
+    """The last line that a program writes.
 
     Raises:
         BenchError: it failed, or took longer than ``seconds``; the text ends with what it said.
@@ -184,4 +189,4 @@ def output(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
             raise BenchError(f"{argv!r} took longer than {seconds:g} s: {group.said()}") from None
         if status:
             raise BenchError(f"{argv!r} failed ({status}): {group.said()}")
-        return group.said()
+        return group.answer()

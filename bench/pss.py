@@ -40,9 +40,7 @@ def _worker(context: Context) -> tuple[int | None, int | None]:
             wait_until(lambda: sampler.left() == 0, "the jobs before the reading", 60, pause=0.05)
             worker.check()
             if len(worker.members()) < 6:
-                raise BenchError(
-                    f"a supervisor, a dispatcher and 4 runners were expected, not {worker.members()}"
-                )
+                raise BenchError(f"a supervisor, a dispatcher and 4 runners were expected, not {worker.members()}")
             # The reference runs only after this reading: together they would share the pages of files.
             together = worker.proportional_memory()
         return together, _alone(target.url)
