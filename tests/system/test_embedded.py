@@ -45,6 +45,18 @@ if os.fork():
 sys.stdin.read()
 """
 
+COMMUTER = """
+import sys
+import redis
+from headrace import embedded
+for number in range(15):
+    with embedded.attach(sys.argv[1], linger=0) as handle:
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            client.incr("k")
+print("done", flush=True)
+sys.stdin.read()
+"""
+
 Launch = Callable[..., subprocess.Popen[str]]
 
 
@@ -177,6 +189,13 @@ def test_coming_and_going_at_the_end_never_finds_a_dying_server(directory: Path)
             set_key(handle.url, str(number))
 
 
+def test_many_coming_and_going_at_once_lose_nothing(directory: Path, launch: Launch) -> None:
+    programs = [launch(COMMUTER) for _ in range(4)]
+    assert [url_of(program) for program in programs] == ["done"] * 4
+    with embedded.attach(directory, linger=0) as handle:
+        assert get_key(handle.url) == b"60"
+
+
 def test_attaching_leaves_no_thread_no_child_and_one_descriptor(directory: Path) -> None:
     me = psutil.Process()
     threads, children, files = threading.active_count(), me.children(), me.num_fds()
@@ -209,9 +228,7 @@ def test_nobody_else_can_reach_it(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", servers.NAMES)
-def test_each_supported_server_keeps_its_data(
-    name: str, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_supported_server_keeps_its_data(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         binary = servers.find(name)
     except servers.AbsentError as error:
@@ -335,9 +352,7 @@ def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(direc
         orphan.wait()
 
 
-def test_the_directory_is_the_projects_own_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_directory_is_the_projects_own_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert embedded.path() == tmp_path / ".headrace"
     monkeypatch.setenv("HEADRACE_DIR", str(tmp_path / "elsewhere"))

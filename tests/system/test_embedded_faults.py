@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary
+from headrace.embedded import binary, launch
 from headrace.errors import ServerError, ServerTooOld
 from tests import servers
 from tests.deadline import eventually
@@ -99,6 +100,42 @@ def alive(pid: int | None) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_stopped_server_is_not_waited_for_without_end(directory: Path) -> None:
+    with embedded.attach(directory, linger=0):
+        pid = embedded.status(directory).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ServerError, match="does not answer: it is stopped, or busy"):
+                embedded.attach(directory, timeout=0.1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert keys(directory) == 0
+
+
+def test_a_starter_with_blocked_signals_gets_a_guard_that_hears(directory: Path) -> None:
+    blocked = {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        handle = embedded.attach(directory, linger=60)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with handle:
+        assert embedded.stop(directory, timeout=5)
+
+
+def test_a_guard_killed_while_it_starts_is_replaced(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = directory.parent / "first"
+    flag.touch()
+    dies = f"import os, sys; os.path.exists({str(flag)!r}) and (os.remove({str(flag)!r}), os._exit(9)); "
+    monkeypatch.setattr(launch, "_BOOT", dies + launch._BOOT)
+    assert keys(directory) == 0
+    monkeypatch.setattr(launch, "_BOOT", "import os; os._exit(9)")
+    assert embedded.stop(directory) or not embedded.status(directory).running
+    with pytest.raises(ServerError, match=r"end before the server is up: see the end of .*guard\.log"):
+        embedded.attach(directory)
 
 
 def test_a_pid_in_a_file_is_never_believed(directory: Path) -> None:
@@ -196,7 +233,7 @@ def test_a_server_that_keeps_dying_is_given_up(
     flag = tmp_path / "broken"
     says = f'[ "$1" = --version ] || [ ! -e {flag} ] && exec {real} "$@"; exit 9'
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", program(tmp_path / "valkey-server", says))
-    monkeypatch.setattr("headrace.embedded.launch._BOOT", QUICK)
+    monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.CRASHES = 3; guard.main"))
     with embedded.attach(directory, linger=0) as handle:
         found = embedded.status(directory)
         flag.touch()
@@ -207,13 +244,6 @@ def test_a_server_that_keeps_dying_is_given_up(
             handle.revive()
         flag.unlink()
         assert handle.revive() == handle.url
-
-
-QUICK = (
-    "import sys, types; package = types.ModuleType('headrace'); package.__path__ = [sys.argv[1]];"
-    " sys.modules['headrace'] = package; from headrace.embedded import guard; guard.CRASHES = 3;"
-    " guard.main(sys.argv[2])"
-)
 
 
 def test_a_long_path_gets_a_short_private_socket(tmp_path: Path) -> None:

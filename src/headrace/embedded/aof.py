@@ -62,9 +62,7 @@ def version(binary: Path) -> str:
         raise ServerError(f"{binary} is no server program ({''.join(words) or 'no version'}); {_ANOTHER}")
     product, major, minor, patch = found.groups()
     if (int(major), int(minor)) < (6, 2):
-        raise ServerTooOld(
-            f"{binary} is version {major}.{minor}.{patch}, but 6.2 is the oldest that works; {_ANOTHER}"
-        )
+        raise ServerTooOld(f"{binary} is version {major}.{minor}.{patch}, but 6.2 is the oldest that works; {_ANOTHER}")
     return f"{product.lower()} {major}.{minor}.{patch}"
 
 
@@ -154,9 +152,7 @@ def repair(spot: Places, binary: Path) -> str:
             f" copy, or move {spot.directory} away. The check said: {words[-400:]}"
         )
     cut = re.search(r"diff=(\d+)", words)
-    return (
-        f"{source} was damaged: {cut[1] if cut else 'some'} bytes were cut off its end; {copy} is as it was"
-    )
+    return f"{source} was damaged: {cut[1] if cut else 'some'} bytes were cut off its end; {copy} is as it was"
 
 
 def _text(spot: Places) -> str:

@@ -24,8 +24,7 @@ def find() -> Path:
         found = shutil.which(named)
         if found is None:
             raise ServerError(
-                f"HEADRACE_SERVER_BINARY={named} is no program that can be run: name a valkey-server or"
-                " redis-server"
+                f"HEADRACE_SERVER_BINARY={named} is no program that can be run: name a valkey-server or redis-server"
             )
         return Path(found).absolute()
     bundled = _bundled()

@@ -200,9 +200,7 @@ class Guard:
         while True:
             now = time.monotonic()
             if len(self.crashes) == CRASHES and now - self.crashes[0] < WINDOW:
-                raise ServerError(
-                    f"the server ended {CRASHES} times within {WINDOW:.0f} s: see {self.spot.log}"
-                )
+                raise ServerError(f"the server ended {CRASHES} times within {WINDOW:.0f} s: see {self.spot.log}")
             self.crashes.append(now)
             recent = sum(1 for t in self.crashes if now - t < WINDOW)
             note(f"the server ended by itself ({self.server.ended()}): starting it again")

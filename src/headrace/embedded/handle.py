@@ -63,8 +63,7 @@ class Embedded:
             raise ServerError(f"this handle on {self.directory} is closed: attach again")
         if self._spot.stopped.exists():
             raise ServerError(
-                f"the private server of {self.directory} was stopped by command: `headrace server start`"
-                " starts it"
+                f"the private server of {self.directory} was stopped by command: `headrace server start` starts it"
             )
         deadline = time.monotonic() + timeout
         try:

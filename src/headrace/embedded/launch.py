@@ -50,9 +50,7 @@ def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
         return ()
     starter = locks.hold(spot.starter, fcntl.LOCK_EX, deadline)
     if starter is None:
-        raise ServerError(
-            f"another program is still starting the private server of {spot.directory}: try again"
-        )
+        raise ServerError(f"another program is still starting the private server of {spot.directory}: try again")
     try:
         return _bring_up(spot, linger, deadline)
     finally:
@@ -62,12 +60,19 @@ def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
 def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     told = False
+    lost = 0
     pause = 0.002
     while not serves(spot):
         if time.monotonic() > deadline:
             raise ServerError(_stalled(spot))
         if locks.holder(spot.guard) is None:
-            notes += _start_guard(spot, linger, deadline)
+            report = _start_guard(spot, linger, deadline)
+            if report is None and lost == 2:
+                raise ServerError(
+                    f"the guards of {spot.directory} end before the server is up: see the end of {spot.journal}"
+                )
+            lost += report is None
+            notes += report or ()
         elif not told and _health(spot) in {"absent", "stranger"}:
             # Its socket or password may have been removed. The guard knows whether it is just starting.
             told = locks.notify(spot.guard, signal.SIGHUP)
@@ -76,7 +81,8 @@ def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
     return notes
 
 
-def _start_guard(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+def _start_guard(spot: Places, linger: float, deadline: float) -> tuple[str, ...] | None:
+    """What was repaired; None if the guard was killed before it could tell."""
     from headrace.embedded import binary  # imports much, and only a start needs it
 
     program = binary.find()
@@ -111,7 +117,7 @@ def _spawn(spot: Places, orders: guard.Orders) -> None:
         process.wait()  # ends as soon as it has forked the guard
 
 
-def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...]:
+def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...] | None:
     said = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
@@ -123,10 +129,7 @@ def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...]:
             break
         said += piece
     if not said:
-        raise ServerError(
-            f"the guard of {spot.directory} ended before the server was up, see the end of {spot.journal}:"
-            " try again"
-        )
+        return None
     report = guard.Report(**json.loads(said))
     if report.error is not None:
         raise (ServerTooOld if report.old else ServerError)(report.error)
@@ -139,11 +142,7 @@ def _health(spot: Places) -> wire.Health:
 
 def _stalled(spot: Places) -> str:
     pid = locks.holder(spot.guard)
-    who = (
-        f"the private server of {spot.directory} (guard: process {pid})"
-        if pid
-        else f"{spot.directory}'s server"
-    )
+    who = f"the private server of {spot.directory} (guard: process {pid})" if pid else f"{spot.directory}'s server"
     match _health(spot):
         case "loading":
             return f"{who} is still loading its data: try again, or give more time"

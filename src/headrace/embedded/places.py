@@ -140,8 +140,7 @@ def _own(directory: Path) -> None:
         # Never change the mode of a directory with other uses: HEADRACE_DIR=/tmp would lock all out.
         if not (directory / OWN).exists() and any(directory.iterdir()):
             raise ServerError(
-                f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of"
-                " its own"
+                f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of its own"
             )
         directory.chmod(0o700)
 

@@ -228,9 +228,7 @@ def rotate(log: Path, limit: int) -> None:
 
 
 def _quoted(value: str) -> str:
-    plain = "".join(
-        chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in os.fsencode(value)
-    )
+    plain = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in os.fsencode(value))
     return f'"{plain}"'
 
 
