@@ -179,10 +179,14 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
     text = str(error)
     if isinstance(error, driver.NoScriptError):
         return "load"
-    if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(("NOAUTH", "WRONGPASS")):
+    if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
+        ("NOAUTH", "WRONGPASS")
+    ):
         return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
     if isinstance(error, driver.NoPermissionError) or text.startswith("NOPERM"):
-        return ServerError(f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})")
+        return ServerError(
+            f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
+        )
     if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
         return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({text})")
     again = (driver.ConnectionError, driver.TimeoutError, driver.ReadOnlyError, driver.BusyLoadingError, OSError)
@@ -215,6 +219,6 @@ def check_server(info: str, target: Target, allow_eviction: bool) -> None:
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and not allow_eviction:
         raise EvictingServer(
-            f"{target.shown} has maxmemory-policy {policy} and would drop jobs when memory is short: set it to noeviction "
-            f"(CONFIG SET maxmemory-policy noeviction), or accept the risk with HEADRACE_ALLOW_EVICTION=1"
+            f"{target.shown} has maxmemory-policy {policy} and would drop jobs when memory is short: set it to "
+            f"noeviction (CONFIG SET maxmemory-policy noeviction), or accept the risk with HEADRACE_ALLOW_EVICTION=1"
         )

@@ -21,14 +21,16 @@ def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
     """A duration of the public API in seconds.
 
     Raises:
-        OptionsError: it is no number or timedelta, negative, not finite, longer than a century, or zero where ``zero`` is false.
+        OptionsError: not a number or timedelta, negative, not finite, over a century, or zero where ``zero`` is false.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"{what} must be seconds or a timedelta, not {type(value).__name__}")
     if not 0 <= value <= 3_155_760_000 or (value == 0 and not zero):
-        raise OptionsError(f"{what} must be {'at least' if zero else 'more than'} 0 and at most 100 years, not {value!r}")
+        raise OptionsError(
+            f"{what} must be {'at least' if zero else 'more than'} 0 and at most 100 years, not {value!r}"
+        )
     return float(value)
 
 
@@ -42,7 +44,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Each field is also the environment variable ``HEADRACE_<FIELD>``.
     """
 
-    url: Annotated[str | None, Meta(description="server URL; without one, a private Valkey of this directory is started")] = None
+    url: Annotated[
+        str | None, Meta(description="server URL; without one, a private Valkey of this directory is started")
+    ] = None
     dir: Annotated[str | None, Meta(description="directory of the private Valkey; default .headrace here")] = None
     namespace: Annotated[str, Meta(description="first part of every key", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")] = "hr"
     lease: Annotated[float, Meta(description="how long a silent worker keeps its jobs", ge=0.2, le=3600)] = 15.0
@@ -50,15 +54,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hard_grace: Annotated[float, Meta(description="from the soft limit or a cancellation to the kill", ge=0)] = 10.0
     crashes: Annotated[int, Meta(description="crashes before a job is quarantined", ge=1, le=1000)] = 3
     keep: Annotated[float, Meta(description="how long a succeeded job and its result stay", ge=0)] = 3600.0
-    keep_failed: Annotated[float, Meta(description="how long a failed, cancelled or quarantined job stays", ge=0)] = 7 * 86400.0
-    max_kept: Annotated[int, Meta(description="finished jobs kept at most; the soonest to expire go first", ge=0)] = 100_000
+    keep_failed: Annotated[float, Meta(description="how long a failed, cancelled or quarantined job stays", ge=0)] = (
+        7 * 86400.0
+    )
+    max_kept: Annotated[int, Meta(description="finished jobs kept at most; the soonest to expire go first", ge=0)] = (
+        100_000
+    )
     max_kept_bytes: Annotated[int, Meta(description="bytes of kept results and errors at most", ge=0)] = 256 << 20
     max_payload: Annotated[int, Meta(description="bytes of one job's arguments at most", ge=1)] = 1 << 20
     max_result: Annotated[int, Meta(description="bytes of one job's result at most", ge=1)] = 4 << 20
     timeout: Annotated[float, Meta(description="how long a call may wait for an unreachable server", gt=0)] = 10.0
     dedupe: Annotated[float, Meta(description="how long a request id is remembered", gt=0)] = 86400.0
-    allow_eviction: Annotated[bool, Meta(description="accept a server that may drop keys under memory pressure")] = False
-    ahead: Annotated[float, Meta(description="work sent ahead to a runner, in seconds; 0 sends one job at a time", ge=0, le=1)] = 0.005
+    allow_eviction: Annotated[bool, Meta(description="accept a server that may drop keys under memory pressure")] = (
+        False
+    )
+    ahead: Annotated[
+        float, Meta(description="work sent ahead to a runner, in seconds; 0 sends one job at a time", ge=0, le=1)
+    ] = 0.005
     log: Annotated[str, Meta(description="log format: text or json", pattern="^(text|json)$")] = "text"
     linger: Annotated[float, Meta(description="how long the private Valkey outlives its last user", ge=0)] = 3.0
 
@@ -83,7 +95,9 @@ def load(environ: Mapping[str, str], **given: Any) -> Settings:
             values[field], names[field] = environ[name], name
         given.pop(field, None)
     if given:
-        raise SettingsError(f"there is no setting {sorted(given)[0]!r}; the settings are {', '.join(Settings.__struct_fields__)}")
+        raise SettingsError(
+            f"there is no setting {sorted(given)[0]!r}; the settings are {', '.join(Settings.__struct_fields__)}"
+        )
     for field, value in values.items():
         try:
             msgspec.convert({field: value}, Settings, strict=False)

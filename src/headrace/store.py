@@ -59,7 +59,8 @@ class Slots:
 def _check_schema(found: int, target: Target) -> None:
     if found > SCHEMA:
         raise SchemaMismatch(
-            f"{target.shown} holds schema {found}, written by a newer Headrace; this one knows {SCHEMA}: upgrade headrace here"
+            f"{target.shown} holds schema {found}, written by a newer Headrace; this one knows {SCHEMA}: "
+            f"upgrade headrace here"
         )
 
 

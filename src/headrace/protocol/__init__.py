@@ -1,1 +1,1 @@
-"""Verbs as values: each function returns a :class:`headrace.script.Call` and does no I/O, reads no clock, rolls no dice."""
+"""Verbs as values: each function returns a :class:`headrace.script.Call` without I/O, clock or dice."""

@@ -48,7 +48,10 @@ def _overview(reply: Any) -> Overview:
         now,
         {states[n].decode(): states[n + 1] for n in range(0, len(states), 2)},
         sorted(
-            (QueueFacts(name.decode(), count, bool(paused), int(float(oldest))) for name, count, paused, oldest in lines),
+            (
+                QueueFacts(name.decode(), count, bool(paused), int(float(oldest)))
+                for name, count, paused, oldest in lines
+            ),
             key=lambda queue: queue.name,
         ),
         [
@@ -139,7 +142,9 @@ def purge(keys: Keys, queue: str, limit: int = 1000, now: int = 0) -> Call[tuple
 
 def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
     """The last lines that a job logged. Cost: one round trip."""
-    return load("logs").bind(keys, lambda reply: [line.decode("utf-8", "replace") for line in reply], id=id, limit=limit)
+    return load("logs").bind(
+        keys, lambda reply: [line.decode("utf-8", "replace") for line in reply], id=id, limit=limit
+    )
 
 
 def greet(keys: Keys, version: int) -> Call[int]:

@@ -252,10 +252,14 @@ class Note:
     lines: tuple[str, ...] = ()
 
 
-def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000) -> Call[int]:
+def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
     """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
+
+    Args:
+        most: lines kept a job.
+        request: a number that grows with each note; the same number again stores no line twice. 0: not numbered.
 
     Cost: one round trip.
     """
     rows = [(n.id, n.token, "" if n.progress is None else str(n.progress), n.text, n.lines) for n in notes]
-    return load("note").bind(keys, int, owner=owner, notes=rows, most=most)
+    return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)

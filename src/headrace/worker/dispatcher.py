@@ -3,8 +3,8 @@
 Its duties, each with its own module:
 
 1. claim batches and hand them out (handout.py, seat.py);
-2. collect outcomes and settle them in batches; one round trip settles and claims;
-3. keep limits and cancellations (limits.py);
+2. collect outcomes and settle them in batches; one round trip settles and claims (exchange.py);
+3. look after the runners, their limits and cancellations (crew.py, limits.py);
 4. renew the lease, promote, reclaim, sweep, unpark (upkeep.py), travelling with the same round trips;
 5. stop its runners before its lease ends when it cannot renew it (self-fencing);
 6. on shutdown finish or hand back everything, then leave.
@@ -14,48 +14,26 @@ One loop, one thread, no blocking call but a connect: every event is a readable 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import random
-import selectors
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-from redis import exceptions as driver
 
-from headrace.connection import pause_before, verdict
 from headrace.errors import HeadraceError
 from headrace.job import Claim, JobError, Outcome, error_json
-from headrace.keys import keys_of
 from headrace.protocol import consume
-from headrace.script import load
 from headrace.settings import microseconds
-from headrace.worker.handout import STALL, Handout
-from headrace.worker.limits import Limits
-from headrace.worker.link import Link
+from headrace.worker.crew import Crew
+from headrace.worker.exchange import Exchange, Selectors, Step
+from headrace.worker.handout import STALL
 from headrace.worker.options import WorkerOptions
-from headrace.worker.seat import Seat, Start
-from headrace.worker.upkeep import Step, Upkeep
-from headrace.worker.wire import (
-    Channel,
-    Closed,
-    Died,
-    Done,
-    Drain,
-    Exit,
-    FromRunner,
-    FromSupervisor,
-    Owner,
-    Say,
-    Signal,
-    Spawn,
-    Spawned,
-    Stop,
-)
+from headrace.worker.seat import Start
+from headrace.worker.upkeep import Upkeep
+from headrace.worker.wire import Channel, Closed, Died, Drain, FromSupervisor, Owner, Spawned
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -63,11 +41,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.worker")
 
 SETTLE_MOST = 1000
+CLAIM_MOST = 1000
 # While every runner still has work ahead, outcomes gather for this long (seconds), so that a trip carries many.
 GATHER = 0.001
+PLENTY = 8
 NOTES_EVERY = 0.25
-WAKE_WAIT = 30.0
-_SCRIPTS = ("claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note")
+# A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
+FAREWELL = 10.0
 
 
 class Dispatcher:
@@ -76,46 +56,34 @@ class Dispatcher:
     Attributes:
         state: ``working``, ``draining`` (no claims; what runs may finish) or ``left``.
         owner: the current incarnation's name; empty before it is registered.
+        outcomes: what ended and was not sent, each with the score at which it lines up again.
     """
 
     def __init__(self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str) -> None:
+        store = app.client.store
         self.app = app
         self.settings = app.settings
         self.options = options
         self.control = control
         self.place = place
-        self.keys = keys_of(self.settings.namespace)
+        self.keys = store.keys
         self.state = "working"
         self.owner = ""
-        self.handout = Handout(self.settings.ahead)
-        self.limits = Limits(self.settings.hard_grace)
-        self.upkeep = Upkeep(self.keys, self.settings, app.tasks)
         self.outcomes: deque[tuple[Outcome, int]] = deque()
-        self.notes: dict[int, consume.Note] = {}
         self.kinds = tuple(sorted({task.kind for task in app.tasks.values()})) or ("process",)
-        self.finished = 0
-        self._dying: dict[int, Seat] = {}
-        self._pending: dict[str, int] = dict.fromkeys(self.kinds, 0)
+        self.watched = Selectors()
+        self.crew = Crew(self.settings, options, place, control, self.watched, self._conclude, self._place)
+        self.upkeep = Upkeep(self.keys, self.settings, app.tasks)
+        patience = max(0.1, min(5.0, self.settings.lease / 3))
+        self.exchange = Exchange(store.target, patience, self.watched, self._woken, self.upkeep.cancels.append)
         self._blocked: dict[str, str] = {}
-        self._spawn_at: deque[tuple[float, str]] = deque()
-        self._link: Link | None = None
-        self._waker: Link | None = None
-        self._mail: Link | None = None
-        self._inflight: list[Step] = []
-        self._connect_at = 0.0
-        self._failures = 0
         self._request = 0
         self._empty = False
-        self._first_outcome = 0.0
+        self._gathered_since = 0.0
         self._notes_at = 0.0
-        self._stop_at: float | None = None
-        self._killed = False
+        self._stop_at = float("inf")
+        self._leave_at = float("inf")
         self._fenced = False
-        self._single = False
-        self._all = selectors.DefaultSelector()
-        # The store and the supervisor only: what the loop waits for while runners have plenty to do.
-        self._urgent = selectors.DefaultSelector()
-        self._watch(control, self._on_control, urgent=True)
 
     def run(self, predecessor: str) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.
@@ -125,153 +93,62 @@ class Dispatcher:
         """
         if predecessor:
             self.upkeep.victims.append((predecessor, True))
+        self.watched.watch(self.control, self._on_control, urgent=True)
         for kind in self.kinds:
             for _ in range(self.options.runners(kind)):
-                self._spawn(kind)
+                self.crew.spawn(kind)
         while self.state != "left":
-            self._wait()
+            now = time.monotonic()
+            gather = min(GATHER, self._next(now) - now) if self.crew.handout.least_held > PLENTY else 0.0
+            for handler in self.watched.select(max(0.0, self._next(now) - now), max(0.0, gather)):
+                handler()
             self._tick(time.monotonic())
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
-
-    def _wait(self) -> None:
-        now = time.monotonic()
-        pause = max(0.0, self._next(now) - now)
-        if self.handout.ahead_now > 8:
-            # Runners are busy for a while: do not wake for each outcome, let them gather.
-            events = self._urgent.select(min(pause, GATHER)) or self._all.select(0)
-        else:
-            events = self._all.select(pause)
-        for key, _ in events:
-            if key.fileobj in self._all.get_map():
-                key.data()
-
-    def _next(self, now: float) -> float:
-        """When the loop must run again although nothing happens."""
-        times = [now + 60.0]
-        if self._link is None:
-            times.append(self._connect_at)
-        elif self._link.busy:
-            times.append(self._link.deadline)
-        elif self.owner:
-            times.append(self.upkeep.next)
-            if self.outcomes:
-                times.append(self._first_outcome + (GATHER if self.handout.ahead_now else 0.0))
-            if self.notes:
-                times.append(self._notes_at)
-        if self._waker and self._waker.busy:
-            times.append(self._waker.deadline)
-        if (limit := self.limits.next) is not None:
-            times.append(limit)
-        if any(len(seat.starts) > 1 and seat.ticketed for seat in self.handout.seats.values()):
-            times.append(now + STALL)
-        if self.owner and not self._fenced:
-            times.append(self._fence_at)
-        if self._stop_at is not None:
-            times.append(self._stop_at)
-        if self._spawn_at:
-            times.append(self._spawn_at[0][0])
-        return min(times)
-
     def _tick(self, now: float) -> None:
-        self._enforce(now)
-        self._recall_stalled(now)
-        self._respawn(now)
-        self._keep_connected(now)
-        self._leave_when_done(now)
+        crew, upkeep = self.crew, self.upkeep
+        crew.enforce(now)
+        while upkeep.cancels:
+            crew.cancel(upkeep.cancels.popleft(), now)
+        crew.recall_stalled(now)
+        crew.respawn(now)
+        self.exchange.keep(now)
+        if self.state == "draining":
+            self._leave_when_done(now)
+        elif self.options.burst or self.options.max_jobs:
+            self._check_quota()
         if self.owner and now >= self._fence_at:
             self._fence()
         else:
             self._fenced = False
-        self._exchange(now)
-        self._arm_waker(now)
+        if self.exchange.idle and (steps := self._steps(now) if self.owner else self._register(now)):
+            self.exchange.send(steps)
+        if self._sleeps(now):
+            self.exchange.arm([self.keys.wake(name) for name in self.options.queues.names])
 
-    def _watch(self, source: Any, handler: Callable[[], None], *, urgent: bool = False) -> None:
-        self._all.register(source, selectors.EVENT_READ, handler)
-        if urgent:
-            self._urgent.register(source, selectors.EVENT_READ, handler)
+    def _next(self, now: float) -> float:
+        """When the loop must run again although nothing happens."""
+        handout = self.crew.handout
+        times = [now + 60.0, self.exchange.next, self.crew.next, self._stop_at, self._leave_at]
+        if self.exchange.idle and self.owner:
+            times.append(self.upkeep.next)
+            if self.outcomes:
+                times.append(self._gathered_since + (GATHER if handout.least_held else 0.0))
+            if self.crew.notes:
+                times.append(self._notes_at)
+        if any(len(seat.starts) > 1 and seat.ticketed for seat in handout.seats.values()):
+            times.append(now + STALL)
+        if self.owner and not self._fenced:
+            times.append(self._fence_at)
+        return min(times)
 
-    def _unwatch(self, source: Any) -> None:
-        for selector in (self._all, self._urgent):
-            with contextlib.suppress(KeyError, ValueError):
-                selector.unregister(source)
+    # -- what goes to the store -------------------------------------------------------------------------------------
 
-    # -- the store --------------------------------------------------------------------------------------------------
-
-    def _keep_connected(self, now: float) -> None:
-        for link in (self._link, self._waker):
-            if link is not None and link.busy and now >= link.deadline:
-                self._disconnected(driver.TimeoutError("the reply is overdue"))
-                return
-        if self._link is not None or now < self._connect_at:
-            return
-        try:
-            target = self.app.store.target
-            self._link = Link(target, [load(name) for name in _SCRIPTS])
-            self._waker = Link(target)
-            if self.owner:
-                self._subscribe()
-        except (driver.RedisError, OSError) as error:
-            self._disconnected(error)
-            return
-        if self._failures:
-            log.info("connected to %s again", target.shown)
-        self._failures = 0
-        self._watch(self._link, self._on_reply, urgent=True)
-        self._watch(self._waker, self._on_wake, urgent=True)
-        # What was under way is sent again with its numbers, so that a lost reply changes nothing.
-        self._resend()
-
-    def _subscribe(self) -> None:
-        if self._mail is not None:
-            self._unwatch(self._mail)
-            self._mail.close()
-        self._mail = Link(self.app.store.target)
-        self._mail.send([("SUBSCRIBE", self.keys.mail(self.owner))])
-        self._mail.receive()
-        self._watch(self._mail, self._on_mail, urgent=True)
-
-    def _disconnected(self, error: Exception) -> None:
-        """Throw every connection away: a late reply must not answer another question."""
-        for link in (self._link, self._waker, self._mail):
-            if link is not None:
-                self._unwatch(link)
-                link.close()
-        self._link = self._waker = self._mail = None
-        self._failures += 1
-        self._connect_at = time.monotonic() + pause_before(self._failures, random.random())
-        if self._failures in (1, 5) or self._failures % 30 == 0:
-            log.warning("the store does not answer (%s); trying again", error)
-
-    def _resend(self) -> None:
-        if self._inflight and self._link is not None:
-            self._link.send([call.command() for call, _ in self._inflight], self._patience)
-
-    @property
-    def _patience(self) -> float:
-        return max(0.1, min(5.0, self.settings.lease / 3))
-
-    def _exchange(self, now: float) -> None:
-        """Send everything that is due in one round trip: outcomes, housekeeping, then a claim."""
-        if self._link is None or self._link.busy or self._inflight:
-            return
-        steps = self._register_steps(now) if not self.owner else self._steps(now)
-        if not steps:
-            return
-        self._inflight = steps
-        try:
-            self._resend()
-        except (driver.RedisError, OSError) as error:
-            self._disconnected(error)
-
-    def _register_steps(self, now: float) -> list[Step]:
+    def _register(self, now: float) -> list[Step]:
         if self.state != "working":
             return []
         owner = f"{self.place}:{os.urandom(4).hex()}"
-        facts: list[str | int] = [
-            "place", self.place, "queues", ",".join(self.options.queues.names), "kinds", ",".join(self.kinds),
-            "runners", sum(self.options.runners(kind) for kind in self.kinds),
-        ]  # fmt: skip
+        facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
+        facts += ["runners", " ".join(f"{kind}:{self.options.runners(kind)}" for kind in self.kinds)]
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts)
         return [(call, lambda _: self._registered(owner, now))]
 
@@ -279,107 +156,108 @@ class Dispatcher:
         self.owner, self._fenced, self._empty = owner, False, False
         self.upkeep.begin(owner, sent)
         self.control.send(Owner(owner))
-        self._subscribe()
+        self.exchange.subscribe(self.keys.mail(owner))
         log.info("worker %s serves %s", owner, ", ".join(self.options.queues.names))
 
     def _steps(self, now: float) -> list[Step]:
+        """Everything that is due, for one round trip: notes before outcomes, outcomes before a claim."""
         steps: list[Step] = []
-        room = self._wanted(now)
-        if self.outcomes and (room or now >= self._first_outcome + GATHER or not self.handout.ahead_now):
-            steps += self._note_steps() + self._settle_steps()
-        elif self.notes and now >= self._notes_at:
-            steps += self._note_steps()
+        room = self._room(now)
+        if self.crew.notes and not self._notes_at:
+            self._notes_at = now + NOTES_EVERY
+        gathered = now >= self._gathered_since + GATHER or not self.crew.handout.least_held
+        if self.outcomes and (room or gathered):
+            steps += [*self._notes(), self._settle()]
+        elif self.crew.notes and now >= self._notes_at:
+            steps += self._notes()
         if now >= self.upkeep.next:
             steps += self.upkeep.steps(now)
         if room:
             self._request += 1
-            names = self._order()
-            call = consume.claim(self.keys, self.owner, self._request, room, names)
-            steps.append((call, lambda reply: self._claimed(reply, room, names)))
+            call = consume.claim(self.keys, self.owner, self._request, room, self._order())
+            steps.append((call, lambda reply: self._claimed(reply, room)))
         return steps
 
-    def _settle_steps(self) -> list[Step]:
-        most = 1 if self._single else SETTLE_MOST
-        batch = [self.outcomes.popleft() for _ in range(min(most, len(self.outcomes)))]
+    def _settle(self) -> Step:
+        batch = [self.outcomes.popleft() for _ in range(min(SETTLE_MOST, len(self.outcomes)))]
         self._request += 1
-        return [(consume.settle(self.keys, self.owner, self._request, batch), self._settled)]
-
-    def _note_steps(self) -> list[Step]:
-        if not self.notes:
-            return []
-        notes, self.notes = list(self.notes.values())[:1000], {}
-        return [(consume.note(self.keys, self.owner, notes), lambda _: None)]
-
-    def _wanted(self, now: float) -> int:
-        """How many jobs to claim now."""
-        if self.state != "working" or self._fenced or self._empty or len(self._blocked) == len(self.options.queues.names):
-            return 0
-        room = self.handout.room(now)
-        if self.options.max_jobs:
-            room = min(room, self.options.max_jobs - self.finished - self.handout.running)
-        return max(0, min(room, 1000))
-
-    def _order(self) -> tuple[str, ...]:
-        queues = self.options.queues
-        names = queues.arrange([random.random() for _ in queues.names] if queues.weights else [])
-        return tuple(name for name in names if name not in self._blocked)
-
-    def _on_reply(self) -> None:
-        link = self._link
-        if link is None:
-            return
-        try:
-            replies = link.receive()
-        except (driver.RedisError, OSError) as error:
-            self._disconnected(error)
-            return
-        steps, self._inflight = self._inflight, []
-        failed = [(step, reply) for step, reply in zip(steps, replies, strict=True) if isinstance(reply, Exception)]
-        for (call, handler), reply in zip(steps, replies, strict=True):
-            if not isinstance(reply, Exception):
-                handler(call.parse(reply))
-        if failed:
-            self._refused(failed)
-
-    def _refused(self, failed: list[tuple[Step, Exception]]) -> None:
-        """The server answered with errors: repeat what can be repeated, give up what cannot, never stop working."""
-        (call, _), error = failed[0]
-        word = verdict(error, self.app.store.target, call.script.name)
-        self._inflight = [step for step, _ in failed]
-        if word == "load" and self._link is not None:
-            self._link.load([load(name) for name in _SCRIPTS])
-            self._resend()
-        elif word == "again":
-            self._disconnected(error)
-        else:
-            log.error("%s", word)
-            self._disconnected(error)
+        return consume.settle(self.keys, self.owner, self._request, batch), self._settled
 
     def _settled(self, reply: consume.Settled) -> None:
+        now = time.monotonic()
         if reply.stale:
-            log.warning("refused: %s; a newer start of each owns it", ", ".join(reply.stale[:10]))
-        self._single = False
-        self._first_outcome = time.monotonic()
-        self.upkeep.learn_kept(reply.kept, reply.bytes, time.monotonic())
+            log.warning("refused, since a newer start owns it: %s", ", ".join(reply.stale[:10]))
+        self._gathered_since = now
+        self.upkeep.learn_kept(reply.kept, reply.bytes, now)
 
-    # -- claims and runners -----------------------------------------------------------------------------------------
+    def _notes(self) -> list[Step]:
+        if not self.crew.notes:
+            return []
+        notes, self.crew.notes, self._notes_at = list(self.crew.notes.values()), {}, 0.0
+        return [
+            (consume.note(self.keys, self.owner, notes[first : first + 1000]), lambda _: None)
+            for first in range(0, len(notes), 1000)
+        ]
 
-    def _claimed(self, reply: consume.Claimed, asked: int, names: tuple[str, ...]) -> None:
+    def _room(self, now: float) -> int:
+        """How many jobs to claim now."""
+        if self.crew.freed:
+            self._blocked = {queue: kind for queue, kind in self._blocked.items() if kind not in self.crew.freed}
+            self.crew.freed.clear()
+        if self.upkeep.moved:
+            self.upkeep.moved = self._empty = False
+        if (
+            self.state != "working"
+            or self._fenced
+            or self._empty
+            or len(self._blocked) == len(self.options.queues.names)
+        ):
+            return 0
+        room = self.crew.handout.room(now)
+        if self.options.max_jobs:
+            room = min(room, self.options.max_jobs - self.crew.finished - self.crew.running)
+        return max(0, min(room, CLAIM_MOST))
+
+    def _order(self) -> list[str]:
+        queues = self.options.queues
+        names = queues.arrange([random.random() for _ in queues.names] if queues.weights else [])
+        return [name for name in names if name not in self._blocked]
+
+    def _sleeps(self, now: float) -> bool:
+        """Whether there is room but no work: then the dispatcher waits for a wake-up; nothing is polled."""
+        ready = self.state == "working" and self.owner and not self._fenced and self._empty
+        return bool(ready and self.crew.handout.room(now))
+
+    def _woken(self) -> None:
+        self._empty = False
+
+    # -- jobs -------------------------------------------------------------------------------------------------------
+
+    def _claimed(self, reply: consume.Claimed, asked: int) -> None:
         if not reply.alive:
             self.upkeep.gone = True
             return
-        now = time.monotonic()
-        self.upkeep.learn_due(now, reply.now, reply.due)
+        self.upkeep.learn_due(time.monotonic(), reply.now, reply.due)
         self._empty = len(reply.jobs) + len(reply.lost) < asked
         for id in reply.lost:
             log.error("job %s was ready, but its record is gone or alien; it left the queue", id)
-        self._place(reply.jobs, now)
-        if self._empty and self.options.burst and not reply.due and not self.handout.running:
+        idle = not self.crew.running and not self.outcomes
+        self._place(reply.jobs)
+        if self.options.burst and idle and not reply.jobs:
             self._drain(now=False)
 
-    def _place(self, claims: list[Claim], now: float) -> None:
+    def _check_quota(self) -> None:
+        """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
+        if self.crew.running or self.outcomes:
+            return
+        if self.options.max_jobs and self.crew.finished >= self.options.max_jobs:
+            self._drain(now=False)
+        elif self.options.burst and self.exchange.idle:
+            self._empty = False
+
+    def _place(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
-        batches: dict[int, list[Start]] = {}
+        now, starts = time.monotonic(), list[Start]()
         for claim in claims:
             task = self.app.tasks.get(claim.task)
             if task is None:
@@ -392,117 +270,23 @@ class Dispatcher:
                 text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
                 self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
                 continue
-            seat = self.handout.choose(task.kind, claim.task, claim.crashes > 0, now) if self.state == "working" else None
+            working = self.state == "working"
+            seat = self.crew.handout.choose(task.kind, claim.task, now, suspect=claim.crashes > 0) if working else None
             if seat is None:
                 self._conclude(claim, "released")
                 self._blocked[claim.queue] = task.kind
                 continue
             start = Start(claim, plan, seat)
-            self.handout.assign(seat, start, now)
-            batches.setdefault(seat.number, []).append(start)
-        for number, batch in batches.items():
-            seat = self.handout.seats[number]
-            with contextlib.suppress(Closed):
-                seat.give(batch)
-            self._begin(seat, batch, now)
-
-    def _begin(self, seat: Seat, batch: list[Start], now: float) -> None:
-        """Start the clocks of the limits: of each job where all run at once, of the first where they wait in line."""
-        if not seat.counted:
-            for start in batch:
-                self.limits.begin(start, now)
-            return
-        first = next(iter(seat.starts.values()), None)
-        if first is not None and first.claim.token != seat.current:
-            seat.current = first.claim.token
-            self.limits.begin(first, now)
+            self.crew.handout.assign(seat, start, now)
+            starts.append(start)
+        self.crew.give(starts, now)
 
     def _conclude(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0) -> None:
         if not self.outcomes:
-            self._first_outcome = time.monotonic()
+            self._gathered_since = time.monotonic()
         self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim.ready))
 
-    def _on_seat(self, seat: Seat) -> None:
-        try:
-            messages = seat.channel.receive(wait=False)
-        except Closed:
-            self._closed(seat)
-            return
-        now = time.monotonic()
-        for message in messages:
-            if isinstance(message, Done):
-                self._done(seat, message, now)
-            else:
-                self._said(seat, message)
-        if seat.starts:
-            self._begin(seat, [], now)
-
-    def _done(self, seat: Seat, done: Done, now: float) -> None:
-        start = seat.starts.pop(done.token, None)
-        if start is None:
-            return
-        seat.progress = now
-        seat.done += 1
-        self.finished += 1
-        if seat.ticketed:
-            self.handout.measure(start.claim.task, done.cost / 1e6)
-        self.handout.release(seat, start)
-        self._conclude(start.claim, done.kind, done.data, done.amount)
-        if done.kind in ("failed", "retry", "corrupt"):
-            log.warning("job %s (%s), start %d: %s", start.claim.id, start.claim.task, start.claim.attempt, done.kind)
-        if self._blocked:
-            self._blocked = {queue: kind for queue, kind in self._blocked.items() if kind != seat.kind}
-        self._recycle(seat, done.memory)
-        if self.options.max_jobs and self.finished >= self.options.max_jobs and self.state == "working":
-            self._drain(now=False)
-
-    def _recycle(self, seat: Seat, memory: int) -> None:
-        options = self.options
-        worn = options.recycle_jobs and seat.done >= options.recycle_jobs
-        fat = options.recycle_memory and memory > options.recycle_memory
-        if seat.open and (seat.kind == "fork" or worn or fat):
-            seat.leaving = True
-            self._place_again(seat.recall(), time.monotonic())
-            with contextlib.suppress(Closed):
-                seat.channel.offer(Exit())
-            if self.state == "working":
-                self._spawn(seat.kind)
-
-    def _said(self, seat: Seat, say: Say) -> None:
-        start = seat.starts.get(say.token)
-        if start is None:
-            return
-        if not self.notes:
-            self._notes_at = time.monotonic() + NOTES_EVERY
-        old = self.notes.get(say.token)
-        lines = (old.lines if old else ()) + say.lines
-        share, text = (say.progress, say.text) if say.progress is not None else (old.progress, old.text) if old else (None, "")
-        self.notes[say.token] = consume.Note(start.claim.id, say.token, share, text, lines[-1000:])
-
-    def _recall_stalled(self, now: float) -> None:
-        for seat in self.handout.seats.values():
-            if seat.ticketed and len(seat.starts) > 1 and self.handout.stalled(seat, now):
-                self._place_again(seat.recall(), now)
-
-    def _place_again(self, back: list[Start], now: float) -> None:
-        for start in back:
-            self.handout.release(start.seat, start)
-        doomed = [start for start in back if start.doom == "cancel"]
-        for start in doomed:
-            self._conclude(start.claim, "cancelled", _cancelled(start), start.plan.keep_failed)
-        self._place([start.claim for start in back if not start.doom], now)
-
-    # -- runners come and go ----------------------------------------------------------------------------------------
-
-    def _spawn(self, kind: str) -> None:
-        self._pending[kind] += 1
-        self.control.send(Spawn(kind))
-
-    def _respawn(self, now: float) -> None:
-        while self._spawn_at and self._spawn_at[0][0] <= now:
-            kind = self._spawn_at.popleft()[1]
-            if self.state == "working":
-                self._spawn(kind)
+    # -- the supervisor ---------------------------------------------------------------------------------------------
 
     def _on_control(self) -> None:
         try:
@@ -513,274 +297,67 @@ class Dispatcher:
         for message in messages:
             match message:
                 case Spawned():
-                    self._spawned(message)
+                    self.crew.spawned(message, [self.control.descriptors.popleft() for _ in range(4)])
                 case Died():
-                    self._died(message)
+                    self.crew.died(message)
                 case Drain():
                     self._drain(now=message.now)
 
-    def _spawned(self, message: Spawned) -> None:
-        import socket
-
-        fds = [self.control.descriptors.popleft() for _ in range(4)]
-        channel: Channel[FromRunner] = Channel(socket.socket(fileno=fds[0]), FromRunner)
-        seat = Seat(message.runner, message.kind, message.pid, self.options.slots(message.kind), fds[1:], channel)
-        seat.born = time.monotonic()
-        self._pending[message.kind] -= 1
-        self.handout.seats[message.runner] = seat
-        self._watch(channel, lambda: self._on_seat(seat))
-        self._watch(seat.stderr, lambda: self._on_stderr(seat))
-        self._blocked = {queue: kind for queue, kind in self._blocked.items() if kind != seat.kind}
-        if self.state != "working":
-            self._dismiss(seat)
-
-    def _on_stderr(self, seat: Seat) -> None:
-        if not seat.drain_stderr():
-            self._unwatch(seat.stderr)
-
-    def _dismiss(self, seat: Seat) -> None:
-        seat.leaving = True
-        with contextlib.suppress(Closed):
-            seat.channel.offer(Exit())
-
-    def _closed(self, seat: Seat) -> None:
-        """A runner's socket closed: it died or is leaving. The supervisor tells how; if it lives on, it is killed."""
-        self._unwatch(seat.channel)
-        self._dying[seat.number] = seat
-        self.handout.seats.pop(seat.number, None)
-        seat.gone = True
-        if seat.starts or not seat.leaving:
-            self._signal(seat, "kill")
-
-    def _died(self, died: Died) -> None:
-        seat = self._dying.pop(died.runner, None) or self.handout.seats.pop(died.runner, None)
-        if seat is None:
-            return
-        with contextlib.suppress(Closed):
-            # Its last words were sent before it died: an outcome in them counts.
-            while messages := seat.channel.receive(wait=False):
-                for message in messages:
-                    if isinstance(message, Done):
-                        self._done(seat, message, time.monotonic())
-        now = time.monotonic()
-        seat.gone = True
-        seat.drain_stderr()
-        back, running = seat.recall(), list(seat.starts.values())
-        seat.starts.clear()
-        self._unwatch(seat.channel)
-        self._unwatch(seat.stderr)
-        seat.close()
-        for start in running:
-            self._broken(start, seat, died)
-        if self.state == "working" and not seat.leaving:
-            idle_death = not running and now - seat.born < 1.0
-            # A runner that dies as soon as it is born would be forked in a hot loop.
-            self._spawn_at.append((now + (1.0 if idle_death else 0.0), seat.kind))
-        self._place_again(back, now)
-
-    def _broken(self, start: Start, seat: Seat, died: Died) -> None:
-        """Decide what the death of its runner means for one start."""
-        claim, plan = start.claim, start.plan
-        error = JobError(
-            type="Crashed",
-            message=_how(died),
-            attempt=claim.attempt,
-            signal=died.signal or None,
-            exit_code=None if died.signal else died.code,
-            peak_memory=died.memory,
-            stderr=seat.tail.decode("utf-8", "replace"),
-            worker=self.place,
-        )
-        if start.doom == "cancel":
-            self._conclude(claim, "cancelled", _cancelled(start), plan.keep_failed)
-        elif start.doom == "hard":
-            error = msgspec.structs.replace(error, type="HardTimeLimit", message="it ran past its hard time limit and was killed")
-            if claim.failures < plan.retry.max:
-                wait = plan.retry.wait(claim.failures + 1, random.random())
-                self._conclude(claim, "retry", error_json(error), microseconds(wait))
-            else:
-                self._conclude(claim, "failed", error_json(error), plan.keep_failed)
-        elif seat.condemned or self._killed or start.doom == "shutdown":
-            error = msgspec.structs.replace(error, type="Lost", message="its runner was stopped for another reason")
-            self._conclude(claim, "interrupted", error_json(error), plan.keep_failed)
-        else:
-            log.error("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, error.message)
-            self._conclude(claim, "crashed", error_json(error), plan.keep_failed)
-
-    def _signal(self, seat: Seat, what: str) -> None:
-        with contextlib.suppress(Closed):
-            self.control.send(Signal(seat.number, what))
-
-    # -- limits and cancellations -----------------------------------------------------------------------------------
-
-    def _enforce(self, now: float) -> None:
-        for deadline in self.limits.due(now):
-            for seat in self.handout.seats.values():
-                start = seat.starts.get(deadline.token)
-                if start is not None:
-                    self._stop(seat, start, deadline.stage)
-                    break
-        while self.upkeep.cancels:
-            self._cancel(self.upkeep.cancels.popleft(), now)
-
-    def _stop(self, seat: Seat, start: Start, stage: str) -> None:
-        if stage == "hard":
-            start.doom = start.doom if start.doom == "cancel" else "hard"
-            seat.condemned = True
-            self._signal(seat, "kill")
-            return
-        with contextlib.suppress(Closed):
-            seat.channel.offer(Stop(start.claim.token, stage))
-        if seat.kind != "thread":
-            self._signal(seat, "stop")
-
-    def _cancel(self, id: str, now: float) -> None:
-        for seat in self.handout.seats.values():
-            for start in seat.starts.values():
-                if start.claim.id != id or start.doom:
-                    continue
-                start.doom = "cancel"
-                if seat.ticketed and start.claim.token != seat.current:
-                    self._place_again(seat.recall(), now)
-                if start.claim.token in seat.starts:
-                    self._stop(seat, start, "cancel")
-                    self.limits.cancel(start, now)
-                return
-
-    def _on_mail(self) -> None:
-        mail = self._mail
-        if mail is None:
-            return
-        try:
-            message = mail.listen()
-        except (driver.RedisError, OSError) as error:
-            self._disconnected(error)
-            return
-        if message[0] == b"message":
-            self.upkeep.cancels.append(message[2].decode())
-
-    # -- waiting for work -------------------------------------------------------------------------------------------
-
-    def _arm_waker(self, now: float) -> None:
-        """Sleep on the queues' wake-up keys when they are empty and there is room; nothing is polled."""
-        if self.upkeep.moved:
-            self.upkeep.moved, self._empty = False, False
-        waker = self._waker
-        if waker is None or waker.busy or not self._empty or self.state != "working" or not self.owner or self._fenced:
-            return
-        if not self.handout.room(now):
-            return
-        names = [self.keys.wake(name) for name in self.options.queues.names]
-        try:
-            waker.send([("BLPOP", *names, WAKE_WAIT)], WAKE_WAIT + 5.0)
-        except (driver.RedisError, OSError) as error:
-            self._disconnected(error)
-
-    def _on_wake(self) -> None:
-        waker = self._waker
-        if waker is None:
-            return
-        try:
-            reply = waker.receive()[0]
-        except (driver.RedisError, OSError, IndexError) as error:
-            self._disconnected(error if isinstance(error, Exception) else driver.ConnectionError("closed"))
-            return
-        if isinstance(reply, Exception):
-            self._disconnected(reply)
-        else:
-            # After an empty wait, too: a token may have died with the dispatcher that took it.
-            self._empty = False
+    def _orphaned(self) -> None:
+        """The supervisor died, and nobody restarts us: its runners are stopped, what they ran is settled, we leave."""
+        self.watched.unwatch(self.control)
+        log.error("the supervisor died: stopping")
+        self.crew.abandon()
+        self.state = "draining"
+        self._stop_at = time.monotonic()
 
     # -- lease lost, shutdown ---------------------------------------------------------------------------------------
 
     @property
     def _fence_at(self) -> float:
-        if self.upkeep.gone:
-            return 0.0
-        return self.upkeep.lease_until - min(1.0, self.settings.lease / 10)
+        """When runners must be stopped, so that nothing runs here that somebody else may start."""
+        return 0.0 if self.upkeep.gone else self.upkeep.lease_until - min(1.0, self.settings.lease / 10)
 
     def _fence(self) -> None:
         """Stop what runs before somebody else may start it, and begin a new incarnation when the store is back."""
         if not self._fenced:
             log.error("the lease of %s could not be kept: stopping its jobs", self.owner)
             self._fenced = True
-            for seat in list(self.handout.seats.values()):
-                if seat.starts:
-                    seat.condemned = True
-                    self._signal(seat, "kill")
-        if self.handout.running or self._dying or self._link is None or self._link.busy or self._inflight:
+            self.crew.kill_busy()
+        if self.crew.running or not self.exchange.idle:
             return
-        # Nobody may have taken over (the server itself was away): then what was lost here is handed back, uncharged.
-        old = self.owner
         if self.outcomes:
-            self._inflight = self._settle_steps()
-            self._resend()
+            # Nobody may have taken over, if the server itself was away: then these are handed back, uncharged.
+            self.exchange.send([self._settle()])
         else:
-            self.upkeep.victims.append((old, True))
+            self.upkeep.victims.append((self.owner, True))
             self.owner = ""
 
     def _drain(self, *, now: bool) -> None:
         if self.state == "working":
-            log.info("stopping: %d jobs run", self.handout.running)
+            log.info("stopping: %d jobs run", self.crew.running)
             self.state = "draining"
+            self.crew.working = False
             self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
-            for seat in list(self.handout.seats.values()):
-                for start in seat.recall():
-                    self.handout.release(seat, start)
-                    self._conclude(start.claim, "released")
-                if not seat.starts:
-                    self._dismiss(seat)
+            self.crew.recall_all()
         elif now:
             self._stop_at = time.monotonic()
 
     def _leave_when_done(self, now: float) -> None:
-        if self.state != "draining":
+        self.crew.dismiss_idle()
+        if self.crew.running:
+            if now >= self._stop_at:
+                log.warning("the grace is over: %d jobs are stopped and handed back", self.crew.running)
+                self.crew.kill_all()
+                self._stop_at = float("inf")
             return
-        for seat in self.handout.seats.values():
-            if not seat.starts and not seat.leaving:
-                self._dismiss(seat)
-        if self.handout.running or any(seat.starts for seat in self._dying.values()):
-            if self._stop_at is not None and now >= self._stop_at and not self._killed:
-                self._kill_all()
-            return
-        idle = self._link is not None and not self._link.busy and not self._inflight
-        if not self.owner or (self._stop_at is not None and now >= self._stop_at + 10.0):
+        self._leave_at = min(self._leave_at, now + FAREWELL)
+        if not self.owner or now >= self._leave_at:
             self.state = "left"
-        elif idle and not self.outcomes and not self.notes:
-            self._inflight = [(consume.retire(self.keys, self.owner), self._retired)]
-            self._resend()
+        elif self.exchange.idle and not self.outcomes and not self.crew.notes:
+            self.exchange.send([(consume.retire(self.keys, self.owner), self._retired)])
 
-    def _kill_all(self) -> None:
-        log.warning("the grace is over: stopping %d jobs; they are handed back", self.handout.running)
-        self._killed = True
-        self._stop_at = time.monotonic()
-        for seat in self.handout.seats.values():
-            for start in seat.starts.values():
-                start.doom = start.doom or "shutdown"
-            self._signal(seat, "kill")
-
-    def _retired(self, _: bool) -> None:
+    def _retired(self, reply: bool) -> None:
+        if not reply:
+            log.warning("%s still holds jobs; they come back when its lease is over", self.owner)
         self.state = "left"
-
-    def _orphaned(self) -> None:
-        """The supervisor died. Its runners are stopped, what they ran is settled, and nobody restarts us: leave."""
-        self._unwatch(self.control)
-        log.error("the supervisor died: stopping")
-        for seat in list(self.handout.seats.values()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(seat.pid, 9)
-            self._died(Died(seat.number, 9, 0, 0))
-        for number in list(self._dying):
-            self._died(Died(number, 9, 0, 0))
-        self.state = "draining"
-        self._stop_at = time.monotonic()
-
-
-def _how(died: Died) -> str:
-    if died.signal:
-        return f"its process was ended by signal {died.signal}"
-    return f"its process left with exit code {died.code}"
-
-
-def _cancelled(start: Start) -> bytes:
-    return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=start.claim.attempt))

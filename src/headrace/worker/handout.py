@@ -67,7 +67,7 @@ class Handout:
     def stalled(self, seat: Seat, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
 
-    def choose(self, kind: str, task: str, suspect: bool, now: float) -> Seat | None:
+    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
         """The seat for one job, or None when it must not wait at any.
 
         Args:
@@ -78,13 +78,13 @@ class Handout:
             return min(free, key=lambda seat: len(seat.starts), default=None)
         best: Seat | None = None
         cost = self.costs.get(task)
-        tiny = self.ahead and cost is not None and cost <= self.ahead and not suspect and kind == "process"
         for seat in self.open(kind):
             if not seat.starts:
                 return seat
-            if not tiny or seat.suspect or len(seat.starts) >= MOST_AHEAD or self.stalled(seat, now):
+            if cost is None or suspect or seat.suspect or not seat.ticketed or self.stalled(seat, now):
                 continue
-            if seat.load + cost <= self.ahead and (best is None or seat.load < best.load):
+            fits = seat.load + cost <= self.ahead and len(seat.starts) < MOST_AHEAD
+            if fits and (best is None or seat.load < best.load):
                 best = seat
         return best
 
@@ -108,7 +108,6 @@ class Handout:
         return sum(len(seat.starts) for seat in self.seats.values())
 
     @property
-    def ahead_now(self) -> int:
-        """The least that any busy process runner has ahead: while it is large, nobody waits for the dispatcher."""
-        held = [len(seat.starts) for seat in self.seats.values() if seat.starts]
-        return min(held, default=0)
+    def least_held(self) -> int:
+        """The least that any busy runner holds: while it is large, nobody waits for the dispatcher."""
+        return min((len(seat.starts) for seat in self.seats.values() if seat.starts), default=0)

@@ -44,7 +44,7 @@ class Link:
         self.load(scripts)
 
     def fileno(self) -> int:
-        return self._connection._sock.fileno()
+        return self._connection._sock.fileno()  # noqa: SLF001 - redis-py offers no other way to wait for a reply
 
     @property
     def busy(self) -> bool:

@@ -55,7 +55,9 @@ def parse_queues(text: str) -> QueueOrder:
     if len(set(names)) != len(names):
         raise OptionsError(f"a queue is named twice in {text!r}")
     if weights and len(weights) != len(names):
-        raise OptionsError(f"{text!r} gives weights to some queues only: give one to each (high:3,low:1) or to none (high,low)")
+        raise OptionsError(
+            f"{text!r} gives weights to some queues only: give one to each (high:3,low:1) or to none (high,low)"
+        )
     return QueueOrder(tuple(names), tuple(weights))
 
 
@@ -88,7 +90,9 @@ class WorkerOptions:
             if getattr(self, name) < 0:
                 raise OptionsError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
         if max(self.processes, self.forks, self.threads) > 1024 or self.concurrency > 100_000:
-            raise OptionsError("at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead")
+            raise OptionsError(
+                "at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead"
+            )
 
     def runners(self, kind: str) -> int:
         """How many runner processes of a kind work at once."""

@@ -54,7 +54,9 @@ class Seat:
         leaving: gets no more work; ``gone``: its socket is closed.
     """
 
-    def __init__(self, number: int, kind: str, pid: int, slots: int, descriptors: list[int], channel: Channel[FromRunner]) -> None:
+    def __init__(
+        self, number: int, kind: str, pid: int, slots: int, descriptors: list[int], channel: Channel[FromRunner]
+    ) -> None:
         self.number = number
         self.kind = kind
         self.pid = pid
@@ -98,7 +100,7 @@ class Seat:
         return back
 
     def drain_stderr(self) -> bool:
-        """Pass on what the runner wrote to stderr, and keep its end as evidence; False when nobody holds the other end."""
+        """Pass on what the runner wrote to stderr, and keep its end as evidence; False when the other end is closed."""
         try:
             data = os.read(self.stderr, 1 << 16)
         except BlockingIOError:

@@ -7,7 +7,8 @@ Its duties:
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages.
 
-One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop reads.
+One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
+reads.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.worker import runner
@@ -107,7 +110,7 @@ class Supervisor:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
         for number in _FORWARD:
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _nothing)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
@@ -207,7 +210,9 @@ class Supervisor:
             os.dup2(err_write, 2)
             os.close(err_write)
             strangers = [mine, self._wake, self._alarm, *control]
-            _child(lambda sock: self._run_runner(sock, kind, ticket_read), theirs, strangers, parent, die_with_parent=True)
+            _child(
+                lambda sock: self._run_runner(sock, kind, ticket_read), theirs, strangers, parent, die_with_parent=True
+            )
         # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
@@ -280,12 +285,23 @@ class Supervisor:
             del self.children[pid]
 
 
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """A signal is a byte in the wake-up socket; the handler has nothing to add."""
+
+
 def _how(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _child(main: object, sock: socket.socket, strangers: list[socket.socket], parent: int, *, die_with_parent: bool) -> NoReturn:
+def _child(
+    main: Callable[[socket.socket], int],
+    sock: socket.socket,
+    strangers: list[socket.socket],
+    parent: int,
+    *,
+    die_with_parent: bool,
+) -> NoReturn:
     """Be a forked child: nothing of the parent's but its memory, and never its frames' ``finally`` or ``atexit``."""
     code = 70
     try:
@@ -293,7 +309,7 @@ def _child(main: object, sock: socket.socket, strangers: list[socket.socket], pa
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _nothing)
         for stranger in strangers:
             stranger.close()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -301,7 +317,7 @@ def _child(main: object, sock: socket.socket, strangers: list[socket.socket], pa
         os.close(null)
         if die_with_parent:
             _die_with(parent)
-        code = main(sock)  # type: ignore[operator]
+        code = main(sock)
     except BaseException:
         log.critical("a process of the worker failed", exc_info=True)
     finally:

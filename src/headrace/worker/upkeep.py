@@ -24,7 +24,7 @@ class Upkeep:
 
     Attributes:
         owner: the incarnation whose lease is renewed.
-        lease_until: until when this incarnation is sure to own what it holds, reckoned from before the renewal was sent.
+        lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
         moved: jobs were made ready, so a claim is worth while.
         gone: the lease was lost.

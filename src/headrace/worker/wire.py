@@ -2,9 +2,9 @@
 
 Owns the form of messages only. Every message is a tagged array, so an unknown one fails at decoding, not later.
 
-**Tickets** decide who owns work that was sent ahead to a process runner. For each job the dispatcher writes one byte into
-a pipe, *before* it sends the job; the runner reads one byte before it starts a job; the dispatcher, which holds the read
-end too, takes work back by reading bytes. The kernel gives each byte to exactly one of them, so a job is started by the
+**Tickets** decide who owns work that was sent ahead to a process runner. For each job the dispatcher writes one byte
+into a pipe, *before* it sends the job; the runner reads one byte before it starts a job; the dispatcher, which holds the
+read end too, takes work back by reading bytes. The kernel gives each byte to exactly one of them, so a job is started by the
 runner or taken back, never both and never neither; and the bytes left in a dead runner's pipe say which jobs it had not
 started. Taken back are always the last jobs sent.
 """

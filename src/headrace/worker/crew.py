@@ -1,0 +1,379 @@
+"""A dispatcher's runners: they come, are given work, are stopped for limits, die, are replaced.
+
+Owns the seats' life and what the end of a runner means for its jobs. Talks to runners and to the supervisor, never to
+the store: what becomes of a job is said through ``conclude`` and ``again``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from headrace.job import Claim, JobError, error_json
+from headrace.protocol.consume import Note
+from headrace.settings import Settings, microseconds
+from headrace.worker.exchange import Selectors
+from headrace.worker.handout import Handout
+from headrace.worker.limits import Limits
+from headrace.worker.options import WorkerOptions
+from headrace.worker.seat import Seat, Start
+from headrace.worker.wire import (
+    Channel,
+    Closed,
+    Died,
+    Done,
+    Exit,
+    FromRunner,
+    FromSupervisor,
+    Say,
+    Signal,
+    Spawn,
+    Spawned,
+    Stop,
+)
+
+log = logging.getLogger("headrace.worker")
+
+# A runner that dies younger than this (seconds) without work is replaced only after as long again.
+INFANT = 1.0
+
+
+class Conclude(Protocol):
+    """Says how a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`."""
+
+    def __call__(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0) -> None: ...
+
+
+class Crew:
+    """The runners of one worker.
+
+    Attributes:
+        handout: seats and costs.
+        limits: deadlines of what runs.
+        working: whether dead and worn runners are replaced.
+        finished: jobs that runners ended.
+        notes: what running jobs said of themselves since it was last taken, by token.
+        freed: kinds of runners that got room since it was last cleared.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        options: WorkerOptions,
+        place: str,
+        control: Channel[FromSupervisor],
+        watched: Selectors,
+        conclude: Conclude,
+        again: Callable[[list[Claim]], None],
+    ) -> None:
+        self.settings = settings
+        self.options = options
+        self.place = place
+        self.handout = Handout(settings.ahead)
+        self.limits = Limits(settings.hard_grace)
+        self.working = True
+        self.finished = 0
+        self.notes: dict[int, Note] = {}
+        self.freed: set[str] = set()
+        self._control = control
+        self._watched = watched
+        self._conclude = conclude
+        self._again = again
+        self._dying: dict[int, Seat] = {}
+        self._spawn_at: deque[tuple[float, str]] = deque()
+        self._killing = False
+
+    @property
+    def running(self) -> int:
+        """Jobs on runners, dying ones included."""
+        return self.handout.running + sum(len(seat.starts) for seat in self._dying.values())
+
+    @property
+    def next(self) -> float:
+        """When a limit is due or a runner must be replaced (monotonic seconds)."""
+        limit = self.limits.next
+        spawn = self._spawn_at[0][0] if self._spawn_at else float("inf")
+        return spawn if limit is None else min(limit, spawn)
+
+    # -- work -------------------------------------------------------------------------------------------------------
+
+    def give(self, starts: list[Start], now: float) -> None:
+        """Send booked starts to their runners, one message each."""
+        batches: dict[int, list[Start]] = {}
+        for start in starts:
+            batches.setdefault(start.seat.number, []).append(start)
+        for batch in batches.values():
+            seat = batch[0].seat
+            # A runner that just died is noticed by its socket; what it was sent comes back then.
+            with contextlib.suppress(Closed):
+                seat.give(batch)
+            self._start_clocks(seat, batch, now)
+
+    def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
+        """Limits run for each job where all run at once, for the first where they wait in line."""
+        if not seat.counted:
+            for start in batch:
+                self.limits.begin(start, now)
+            return
+        first = next(iter(seat.starts.values()), None)
+        if first is not None and first.claim.token != seat.current:
+            seat.current = first.claim.token
+            self.limits.begin(first, now)
+
+    def recall_stalled(self, now: float) -> None:
+        """Take back what waits behind a slow job."""
+        for seat in list(self.handout.seats.values()):
+            if len(seat.starts) > 1 and self.handout.stalled(seat, now):
+                self._take_back(seat)
+
+    def recall_all(self) -> None:
+        for seat in list(self.handout.seats.values()):
+            self._take_back(seat)
+
+    def _take_back(self, seat: Seat) -> None:
+        self._hand_back(seat.recall())
+
+    def _hand_back(self, back: list[Start]) -> None:
+        for start in back:
+            self.handout.release(start.seat, start)
+            if start.doom == "cancel":
+                self._conclude(start.claim, "cancelled", _cancelled(start), start.plan.keep_failed)
+        self._again([start.claim for start in back if start.doom != "cancel"])
+
+    def _on_seat(self, seat: Seat) -> None:
+        try:
+            messages = seat.channel.receive(wait=False)
+        except Closed:
+            self._closed(seat)
+            return
+        self._heard(seat, messages)
+        if seat.starts:
+            self._start_clocks(seat, [], time.monotonic())
+
+    def _heard(self, seat: Seat, messages: list[FromRunner]) -> None:
+        now = time.monotonic()
+        for message in messages:
+            if isinstance(message, Done):
+                self._done(seat, message, now)
+            else:
+                self._said(seat, message)
+
+    def _done(self, seat: Seat, done: Done, now: float) -> None:
+        start = seat.starts.pop(done.token, None)
+        if start is None:
+            return
+        claim = start.claim
+        seat.progress = now
+        seat.done += 1
+        self.finished += 1
+        if seat.ticketed:
+            self.handout.measure(claim.task, done.cost / 1e6)
+        self.handout.release(seat, start)
+        self.freed.add(seat.kind)
+        self._conclude(claim, done.kind, done.data, done.amount)
+        if done.kind in ("failed", "retry", "corrupt"):
+            log.warning("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, done.kind)
+        self._recycle(seat, done.memory)
+
+    def _said(self, seat: Seat, say: Say) -> None:
+        start = seat.starts.get(say.token)
+        if start is None:
+            return
+        old = self.notes.get(say.token) or Note(start.claim.id, say.token)
+        share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
+        self.notes[say.token] = Note(start.claim.id, say.token, share, text, (old.lines + say.lines)[-1000:])
+
+    # -- runners come and go ----------------------------------------------------------------------------------------
+
+    def spawn(self, kind: str) -> None:
+        """Ask the supervisor for a runner."""
+        with contextlib.suppress(Closed):
+            self._control.send(Spawn(kind))
+
+    def respawn(self, now: float) -> None:
+        while self._spawn_at and self._spawn_at[0][0] <= now:
+            kind = self._spawn_at.popleft()[1]
+            if self.working:
+                self.spawn(kind)
+
+    def spawned(self, message: Spawned, descriptors: list[int]) -> None:
+        """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
+        channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
+        slots = self.options.slots(message.kind)
+        seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
+        seat.born = time.monotonic()
+        self.handout.seats[message.runner] = seat
+        self._watched.watch(channel, lambda: self._on_seat(seat))
+        self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
+        self.freed.add(seat.kind)
+        if not self.working:
+            self.dismiss(seat)
+
+    def _on_stderr(self, seat: Seat) -> None:
+        if not seat.drain_stderr():
+            self._watched.unwatch(seat.stderr)
+
+    def dismiss(self, seat: Seat) -> None:
+        """Let a runner leave when what it holds is done."""
+        seat.leaving = True
+        with contextlib.suppress(Closed):
+            seat.channel.offer(Exit())
+
+    def dismiss_idle(self) -> None:
+        for seat in self.handout.seats.values():
+            if not seat.starts and not seat.leaving:
+                self.dismiss(seat)
+
+    def _recycle(self, seat: Seat, memory: int) -> None:
+        options = self.options
+        worn = options.recycle_jobs and seat.done >= options.recycle_jobs
+        fat = options.recycle_memory and memory > options.recycle_memory
+        if seat.open and (seat.kind == "fork" or worn or fat):
+            self.dismiss(seat)
+            self._take_back(seat)
+            if self.working:
+                self.spawn(seat.kind)
+
+    def _closed(self, seat: Seat) -> None:
+        """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed."""
+        self._watched.unwatch(seat.channel)
+        self._dying[seat.number] = seat
+        self.handout.seats.pop(seat.number, None)
+        seat.gone = True
+        if seat.starts or not seat.leaving:
+            self._signal(seat, "kill")
+
+    def died(self, died: Died) -> None:
+        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
+        seat = self._dying.pop(died.runner, None) or self.handout.seats.pop(died.runner, None)
+        if seat is None:
+            return
+        with contextlib.suppress(Closed):
+            while messages := seat.channel.receive(wait=False):
+                self._heard(seat, messages)
+        seat.gone = True
+        seat.drain_stderr()
+        back, running = seat.recall(), list(seat.starts.values())
+        seat.starts.clear()
+        self._watched.unwatch(seat.channel)
+        self._watched.unwatch(seat.stderr)
+        seat.close()
+        for start in running:
+            self._broken(start, seat, died)
+        if self.working and not seat.leaving:
+            now = time.monotonic()
+            # A runner that dies as soon as it is born would be forked in a hot loop.
+            infant = not running and not seat.done and now - seat.born < INFANT
+            self._spawn_at.append((now + (INFANT if infant else 0.0), seat.kind))
+        self._hand_back(back)
+
+    def _broken(self, start: Start, seat: Seat, died: Died) -> None:
+        """Decide what the death of its runner means for one start."""
+        claim, plan = start.claim, start.plan
+        error = JobError(
+            type="Crashed",
+            message=_how(died),
+            attempt=claim.attempt,
+            signal=died.signal or None,
+            exit_code=None if died.signal else died.code,
+            peak_memory=died.memory,
+            stderr=seat.tail.decode("utf-8", "replace"),
+            worker=self.place,
+        )
+        if start.doom == "cancel":
+            self._conclude(claim, "cancelled", _cancelled(start), plan.keep_failed)
+        elif start.doom == "hard":
+            text = "it ran past its hard time limit and was killed"
+            data = error_json(msgspec.structs.replace(error, type="HardTimeLimit", message=text))
+            if claim.failures < plan.retry.max:
+                wait = plan.retry.wait(claim.failures + 1, random.random())
+                self._conclude(claim, "retry", data, microseconds(wait))
+            else:
+                self._conclude(claim, "failed", data, plan.keep_failed)
+        elif seat.condemned or self._killing:
+            text = "its runner was stopped for another reason than this job"
+            data = error_json(msgspec.structs.replace(error, type="Lost", message=text))
+            self._conclude(claim, "interrupted", data, plan.keep_failed)
+        else:
+            log.error("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, error.message)
+            self._conclude(claim, "crashed", error_json(error), plan.keep_failed)
+
+    # -- limits and cancellations -----------------------------------------------------------------------------------
+
+    def enforce(self, now: float) -> None:
+        """Stop what ran past a limit."""
+        for deadline in self.limits.due(now):
+            for seat in list(self.handout.seats.values()):
+                if (start := seat.starts.get(deadline.token)) is not None:
+                    self._stop(seat, start, deadline.stage)
+
+    def cancel(self, id: str, now: float) -> None:
+        """Stop a job that was cancelled: before it starts if that is possible, else as a soft limit would."""
+        for seat in list(self.handout.seats.values()):
+            for start in list(seat.starts.values()):
+                if start.claim.id != id or start.doom:
+                    continue
+                start.doom = "cancel"
+                if start.claim.token != seat.current:
+                    self._take_back(seat)
+                if start.claim.token in seat.starts:
+                    self._stop(seat, start, "cancel")
+                    self.limits.cancel(start, now)
+
+    def _stop(self, seat: Seat, start: Start, stage: str) -> None:
+        if stage == "hard":
+            start.doom = start.doom or "hard"
+            seat.condemned = True
+            self._signal(seat, "kill")
+            return
+        with contextlib.suppress(Closed):
+            seat.channel.offer(Stop(start.claim.token, stage))
+        if seat.kind != "thread":
+            self._signal(seat, "stop")
+
+    def _signal(self, seat: Seat, what: str) -> None:
+        with contextlib.suppress(Closed):
+            self._control.send(Signal(seat.number, what))
+
+    def kill_all(self) -> None:
+        """End every runner; what runs is handed back."""
+        self._killing = True
+        for seat in self.handout.seats.values():
+            self._signal(seat, "kill")
+
+    def kill_busy(self) -> None:
+        """End the runners that run something; what runs is handed back."""
+        for seat in self.handout.seats.values():
+            if seat.starts:
+                seat.condemned = True
+                self._signal(seat, "kill")
+
+    def abandon(self) -> None:
+        """There is no supervisor any more: end every runner by ourselves and count what they ran."""
+        self.working = False
+        for seat in list(self.handout.seats.values()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(seat.pid, signal.SIGKILL)
+        for number in [*self.handout.seats, *self._dying]:
+            self.died(Died(number, signal.SIGKILL, 0, 0))
+
+
+def _how(died: Died) -> str:
+    if died.signal:
+        name = signal.Signals(died.signal).name if died.signal in signal.Signals else f"signal {died.signal}"
+        return f"its process was ended by {name}"
+    return f"its process left with exit code {died.code}"
+
+
+def _cancelled(start: Start) -> bytes:
+    return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=start.claim.attempt))

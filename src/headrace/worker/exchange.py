@@ -1,0 +1,222 @@
+"""A dispatcher's way to the store: what is due goes out in one round trip, and is sent again until it is answered.
+
+Owns the three connections of a worker and rebuilds all of them together when one fails: ``link`` for requests and their
+replies, ``waker`` that sleeps on the queues' wake-up keys, ``mail`` that hears of cancellations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import exceptions as driver
+
+from headrace.connection import Target, pause_before, verdict
+from headrace.script import Call, load
+from headrace.worker.link import Link
+
+log = logging.getLogger("headrace.worker")
+
+Step = tuple[Call[Any], Callable[[Any], None]]
+
+WAKE_WAIT = 30.0
+_SCRIPTS = ("claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note")
+
+
+class Selectors:
+    """What the loop waits for: ``all`` that it listens to, and ``urgent``, the part that is not runners."""
+
+    def __init__(self) -> None:
+        self.all = selectors.DefaultSelector()
+        self.urgent = selectors.DefaultSelector()
+
+    def watch(self, source: Any, handler: Callable[[], None], *, urgent: bool = False) -> None:
+        self.all.register(source, selectors.EVENT_READ, handler)
+        if urgent:
+            self.urgent.register(source, selectors.EVENT_READ, handler)
+
+    def unwatch(self, source: Any) -> None:
+        for selector in (self.all, self.urgent):
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(source)
+
+    def select(self, pause: float, gather: float) -> list[Callable[[], None]]:
+        """The handlers of what is ready; with ``gather``, what runners say may wait that many seconds."""
+        events = (self.urgent.select(gather) or self.all.select(0)) if gather else self.all.select(pause)
+        return [key.data for key, _ in events if key.fd in self.all.get_map()]
+
+
+class Exchange:
+    """Requests to the store, one at a time, each repeated with its numbers until it is answered.
+
+    Attributes:
+        channel: on which cancellations are announced; empty before the incarnation is registered.
+        woken: called when the queues may have work; ``mailed`` with the id of a job to cancel.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        patience: float,
+        watched: Selectors,
+        woken: Callable[[], None],
+        mailed: Callable[[str], None],
+    ) -> None:
+        self.target = target
+        self.patience = patience
+        self.channel = ""
+        self.woken = woken
+        self.mailed = mailed
+        self._watched = watched
+        self._link: Link | None = None
+        self._waker: Link | None = None
+        self._mail: Link | None = None
+        self._inflight: list[Step] = []
+        self._connect_at = 0.0
+        self._failures = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether a request can be sent now."""
+        return self._link is not None and not self._inflight
+
+    @property
+    def next(self) -> float:
+        """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
+        if self._link is None:
+            return self._connect_at
+        return min((link.deadline for link in (self._link, self._waker) if link and link.busy), default=float("inf"))
+
+    def send(self, steps: list[Step]) -> None:
+        """Send calls in one round trip; each handler gets its reply, whenever that comes."""
+        self._inflight = steps
+        self._resend()
+
+    def keep(self, now: float) -> None:
+        """Notice overdue replies; connect again when it is time."""
+        if self._link is not None:
+            if now >= self.next:
+                self._fail(driver.TimeoutError("a reply is overdue"))
+            return
+        if now < self._connect_at:
+            return
+        try:
+            self._link = Link(self.target, [load(name) for name in _SCRIPTS])
+            self._watched.watch(self._link, self._on_reply, urgent=True)
+            self._waker = Link(self.target)
+            self._watched.watch(self._waker, self._on_wake, urgent=True)
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+            return
+        if self.channel:
+            self.subscribe(self.channel)
+        if self._failures:
+            log.info("connected to %s again", self.target.shown)
+        self._failures = 0
+        self.woken()
+        # What was under way goes out again with its numbers, so that a lost reply changes nothing.
+        self._resend()
+
+    def subscribe(self, channel: str) -> None:
+        """Hear of cancellations on this channel. Waits for one round trip."""
+        if self._mail is not None:
+            self._watched.unwatch(self._mail)
+            self._mail.close()
+        self.channel = channel
+        try:
+            self._mail = Link(self.target)
+            self._mail.send([("SUBSCRIBE", channel)])
+            self._mail.receive()
+            self._watched.watch(self._mail, self._on_mail, urgent=True)
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+
+    def arm(self, keys: Sequence[str]) -> None:
+        """Sleep on wake-up keys, unless that is so already."""
+        if self._waker is None or self._waker.busy:
+            return
+        try:
+            self._waker.send([("BLPOP", *keys, WAKE_WAIT)], WAKE_WAIT + 5.0)
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+
+    def _resend(self) -> None:
+        if not self._inflight or self._link is None:
+            return
+        try:
+            self._link.send([call.command() for call, _ in self._inflight], self.patience)
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Throw every connection away: a late reply must not answer another question."""
+        for link in (self._link, self._waker, self._mail):
+            if link is not None:
+                self._watched.unwatch(link)
+                link.close()
+        self._link = self._waker = self._mail = None
+        self._failures += 1
+        self._connect_at = time.monotonic() + pause_before(self._failures, random.random())
+        if self._failures in (1, 5) or self._failures % 30 == 0:
+            log.warning("the store does not answer (%s); trying again", error)
+
+    def _on_reply(self) -> None:
+        if self._link is None:
+            return
+        try:
+            replies = self._link.receive()
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+            return
+        steps, self._inflight = self._inflight, []
+        failed: list[tuple[Step, Exception]] = []
+        for step, reply in zip(steps, replies, strict=True):
+            if isinstance(reply, Exception):
+                failed.append((step, reply))
+            else:
+                step[1](step[0].parse(reply))
+        if failed:
+            self._refused(failed)
+
+    def _refused(self, failed: list[tuple[Step, Exception]]) -> None:
+        """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""
+        (call, _), error = failed[0]
+        word = verdict(error, self.target, call.script.name)
+        self._inflight = [step for step, _ in failed]
+        if word == "load" and self._link is not None:
+            self._link.load([load(name) for name in _SCRIPTS])
+            self._resend()
+            return
+        if word != "again":
+            log.error("%s", word)
+        self._fail(error)
+
+    def _on_wake(self) -> None:
+        if self._waker is None:
+            return
+        try:
+            replies = self._waker.receive()
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+            return
+        if not replies or isinstance(replies[0], Exception):
+            self._fail(replies[0] if replies else driver.ConnectionError("the server closed the connection"))
+        else:
+            # After an empty wait, too: a token may have died with the dispatcher that took it.
+            self.woken()
+
+    def _on_mail(self) -> None:
+        if self._mail is None:
+            return
+        try:
+            message = self._mail.listen()
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+            return
+        if message[0] == b"message":
+            self.mailed(message[2].decode())
