@@ -7,11 +7,13 @@ one call is a generator that yields calls and receives replies, so that its logi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from headrace.job import NewJob
 from headrace.keys import Keys, keys_of
+from headrace.protocol.produce import Accepted, enqueue
 from headrace.script import Call
 from headrace.settings import Settings
 
@@ -42,22 +44,22 @@ class Client:
     @property
     def store(self) -> Store:
         """The store for threads. Nothing connects until it is used; safe across forks."""
-        made = self._made.get("store")
+        made: Store | None = self._made.get("store")
         if made is None:
             from headrace.store import Store
 
             made = self._made.setdefault("store", Store(self.url(), self.settings))
-        return made
+        return cast("Store", made)
 
     @property
     def astore(self) -> AsyncStore:
         """The store for an event loop."""
-        made = self._made.get("astore")
+        made: AsyncStore | None = self._made.get("astore")
         if made is None:
             from headrace.store import AsyncStore
 
             made = self._made.setdefault("astore", AsyncStore(self.url(), self.settings))
-        return made
+        return cast("AsyncStore", made)
 
     def url(self) -> str:
         """Where the server is; without a URL in the settings, the directory's private server is started or joined.
@@ -72,7 +74,7 @@ class Client:
             from headrace.embedded import attach
 
             mine = attach(Path(self.settings.dir) if self.settings.dir else None, linger=self.settings.linger)
-            held = self._made.setdefault("embedded", mine)
+            held = cast("Embedded", self._made.setdefault("embedded", mine))
             if held is not mine:
                 mine.close()
         return held.url
@@ -89,6 +91,17 @@ class Client:
     async def arun(self, call: Call[T]) -> T:
         return await (await self.ready()).run(call)
 
+    def submit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
+        """Store new jobs, once however often the connection fails. Cost: one round trip."""
+        store = self.store
+        with store.slots.take() as (sender, number):
+            return store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+
+    async def asubmit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
+        store = await self.ready()
+        with store.slots.take() as (sender, number):
+            return await store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+
     def drive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls, one after the other."""
         store = self.store
@@ -97,7 +110,7 @@ class Client:
             while True:
                 call = steps.send(store.run(call))
         except StopIteration as end:
-            return end.value
+            return cast(T, end.value)
 
     async def adrive(self, steps: Steps[T]) -> T:
         store = await self.ready()
@@ -106,7 +119,7 @@ class Client:
             while True:
                 call = steps.send(await store.run(call))
         except StopIteration as end:
-            return end.value
+            return cast(T, end.value)
 
     def close(self) -> None:
         """Close the connections of the store for threads, and leave the private server. May be used again."""

@@ -1,10 +1,126 @@
-"""Find the application that a command line names."""
+"""Find the application that a command line names, and say readably why it cannot be found.
+
+Owns no state but ``sys.path``'s first entry.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+
 from headrace.app import Headrace
+from headrace.errors import AppImportError
 
 
 def load(target: str) -> Headrace:
-    """The application of ``module:attribute``; raises AppImportError."""
-    raise NotImplementedError(target)
+    """The application of ``module:attribute``, or the only one of ``module``; imported from here first.
+
+    Args:
+        target: such as ``tasks:app``; the attribute may be dotted.
+
+    Raises:
+        AppImportError: there is no such module or application; or the module itself raised, in which case the text ends
+            with the traceback of its own code, and ``__cause__`` is what it raised.
+    """
+    name, _, attribute = target.partition(":")
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        hint = " (a path to a file is not)" if "/" in target or name.endswith(".py") else ""
+        raise AppImportError(f"{target!r} names no application{hint}: write module:attribute, such as tasks:app")
+    module = _module(name)
+    return _only(module) if not attribute else _attribute(module, attribute)
+
+
+def _module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    # What lies here goes before what is installed, as with `python -m`.
+    if sys.path[:1] != [here]:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise AppImportError(_absent(name, error.name, here)) from None
+        raise _raised(name, error) from _theirs(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - theirs may raise anything
+        raise _raised(name, error) from _theirs(error)
+
+
+def _absent(name: str, missing: str, here: str) -> str:
+    part = f" (there is no {missing!r})" if missing != name else ""
+    return f"there is no module {name!r}{part} in {here} or among the installed ones: change to its directory, or set PYTHONPATH"
+
+
+def _raised(name: str, error: BaseException) -> AppImportError:
+    said = traceback.format_exception_only(error)[-1].strip()
+    advice = ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        advice = f"; is {error.name.partition('.')[0]!r} installed here ({sys.executable})?"
+    if isinstance(error, SystemExit):
+        advice = "; keep what a program does under `if __name__ == '__main__':`"
+    own = "".join(traceback.format_exception(_theirs(error))).rstrip()
+    return AppImportError(f"the module {name!r} raised while it was imported: {said}{advice}\n\n{own}")
+
+
+def _theirs(error: BaseException) -> BaseException:
+    """The exception without the frames of this file and of the import system, whose lines tell nobody anything."""
+    return error.with_traceback(_strip(error.__traceback__))
+
+
+def _strip(trace: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file not in (__file__, importlib.__file__) and not file.startswith("<frozen importlib"):
+            kept.append(trace)
+        trace = trace.tb_next
+    chain: TracebackType | None = None
+    for part in reversed(kept):
+        chain = TracebackType(chain, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return chain
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    """Names of the module's applications, one each."""
+    found: dict[int, str] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, Headrace):
+            found.setdefault(id(value), name)
+    return list(found.values())
+
+
+def _only(module: ModuleType) -> Headrace:
+    names = _candidates(module)
+    if len(names) == 1:
+        found: Headrace = getattr(module, names[0])
+        return found
+    if not names:
+        raise AppImportError(
+            f"the module {module.__name__!r} holds no application: it needs one, such as app = Headrace()"
+        )
+    choices = ", ".join(f"{module.__name__}:{name}" for name in names)
+    raise AppImportError(f"the module {module.__name__!r} holds {len(names)} applications: name one of {choices}")
+
+
+def _attribute(module: ModuleType, attribute: str) -> Headrace:
+    value: object = module
+    for part in attribute.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            names = _candidates(module)
+            hint = (
+                f"did you mean {', '.join(f'{module.__name__}:{name}' for name in names)}?"
+                if names
+                else "it holds no application"
+            )
+            raise AppImportError(f"{module.__name__}:{attribute} does not exist: {hint}") from None
+    if not isinstance(value, Headrace):
+        names = _candidates(module)
+        hint = f"; did you mean {', '.join(f'{module.__name__}:{name}' for name in names)}?" if names else ""
+        raise AppImportError(
+            f"{module.__name__}:{attribute} is a {type(value).__name__}, not a Headrace application{hint}"
+        )
+    return value

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
-from headrace.errors import CorruptOptions, OptionsError
+from headrace.errors import OptionsError
 from headrace.job import Overrides
 from headrace.keys import check_name
 from headrace.retry import Retry, policy
-from headrace.settings import Duration, Settings, microseconds, seconds
+from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -130,7 +130,9 @@ def _flag(name: str, value: Any) -> bool:
 
 def _at(name: str, value: Any) -> int:
     if not isinstance(value, datetime):
-        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}; {name}=None is not needed")
+        raise OptionsError(
+            f"{name} must be a datetime with a time zone, not {type(value).__name__}; {name}=None is not needed"
+        )
     if value.utcoffset() is None:
         raise OptionsError(
             f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
@@ -200,11 +202,15 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
         checked["at"] = 0
     retries = given.get("retries")
     if isinstance(retries, Retry):
-        if (retries.on, retries.never) != (Retry.on, Retry.never):
-            raise OptionsError("which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)")
+        if (retries.on, retries.never) != (Retry().on, Retry().never):
+            raise OptionsError(
+                "which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)"
+            )
     elif retries is not None:
         checked["retries"] = replace(task.retries, max=checked["retries"].max)
-    travels = {name: checked[name] for name in ("timeout", "hard_timeout", "keep", "keep_failed") if name in checked}
+    travels: dict[str, Any] = {
+        name: checked[name] for name in ("timeout", "hard_timeout", "keep", "keep_failed") if name in checked
+    }
     if retries is not None:
         travels |= _numbers(checked["retries"], task.retries)
     checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
@@ -215,7 +221,11 @@ def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
     """What differs from the retries that the worker knows from the task."""
     names = {"max": "retries", "delay": "retry_delay", "factor": "retry_factor", "max_delay": "retry_max_delay"}
     names["jitter"] = "retry_jitter"
-    return {field: getattr(wanted, name) for name, field in names.items() if name == "max" or getattr(wanted, name) != getattr(known, name)}
+    return {
+        field: getattr(wanted, name)
+        for name, field in names.items()
+        if name == "max" or getattr(wanted, name) != getattr(known, name)
+    }
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +244,9 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _consistent(options: Options) -> Options:
     if options.at_most_once and options.retries.max:
-        raise OptionsError("at_most_once and retries contradict each other: a job that may start once cannot be retried; give retries=0")
+        raise OptionsError(
+            "at_most_once and retries contradict each other: a job that may start once cannot be retried; give retries=0"
+        )
     if options.timeout and options.hard_timeout and options.hard_timeout <= options.timeout:
         raise OptionsError(
             f"hard_timeout={options.hard_timeout:g} must be more than timeout={options.timeout:g}: the job needs "

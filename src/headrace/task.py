@@ -5,16 +5,45 @@ Owns the way from a typed call to a new job, and what a worker asks of a task. S
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
-from headrace.options import Kind, Options
+import msgspec
+
+from headrace.client import Client
+from headrace.errors import CorruptOptions, OptionsError
+from headrace.handle import Job
+from headrace.job import NewJob, Overrides
+from headrace.keys import make_id
+from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, of_call
+from headrace.protocol.produce import Accepted
 from headrace.retry import Retry
+from headrace.settings import microseconds
+from headrace.signature import Signature, Unchecked, pack_result
 
-P = ParamSpec("P")
-R = TypeVar("R")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    V = TypeVar("V", default=R)
+else:
+    from typing import TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    V = TypeVar("V")
+
+# Distinct options blobs of one task whose plans are remembered.
+PLANS = 256
+
+_pack_overrides = msgspec.msgpack.Encoder().encode
+_overrides = msgspec.msgpack.Decoder(Overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +66,246 @@ class Plan:
 
 
 class Task(Generic[P, R, V]):
-    """SKELETON - names are final.
+    """A function that workers run. ``P`` and ``R``: what it takes and what a job of it results in.
+
+    Calling it runs the function in place; ``V`` is what that returns: ``R``, or a coroutine of it.
 
     Attributes:
         name: in the store.
         function: what was decorated.
-        kind: process, fork, thread or async.
+        kind: who runs it: process, fork, thread or async.
         is_async: whether ``function`` is a coroutine function.
+        defaults: the task's options.
     """
 
-    name: str
-    function: Callable[P, V]
-    kind: Kind
-    is_async: bool
+    if not TYPE_CHECKING:
+        # V has a default for type checkers, which the typing of Python 3.11 cannot express.
+        __class_getitem__ = classmethod(GenericAlias)
+
+    def __init__(self, client: Client, name: str, function: Callable[P, V], kind: Kind, options: Options) -> None:
+        """Use ``@app.task``."""
+        self.name = name
+        self.function = function
+        self.kind: Kind = kind
+        self.is_async = kind == "async"
+        self.defaults = options
+        self.signature = Signature(name, function)
+        self._client = client
+        self._bound: Bound[P, R] = Bound(client, self.signature, options)
+        self._plans: dict[bytes, Plan] = {}
+        update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
-        """Run the function here and now; no server is needed."""
+        """Run the function here and now; no server is needed, and there is no current job."""
         return self.function(*args, **kwargs)
 
-    def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Raises ArgumentError (does not fit the function) or CorruptArguments (alien bytes)."""
-        raise NotImplementedError
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job that runs this task: once this returns, no fault of a worker loses it.
 
-    def pack_result(self, value: R) -> bytes:
-        """Empty for None. Raises ArgumentError or PayloadTooLarge."""
-        raise NotImplementedError
+        The arguments are checked as the worker will see them.
+
+        Raises:
+            ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; names it.
+            PayloadTooLarge: the arguments exceed the settings' ``max_payload``.
+            StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
+            StoreFull: the server refused to store it.
+
+        Cost: one round trip.
+        """
+        return self._bound.enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """See :meth:`enqueue`."""
+        return await self._bound.aenqueue(*args, **kwargs)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
+        """A job that is not stored yet, for ``app.enqueue_many``.
+
+        Raises:
+            ArgumentError: as :meth:`enqueue`.
+            PayloadTooLarge: as :meth:`enqueue`.
+
+        Cost: none.
+        """
+        return self._bound.job(*args, **kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
+        """The same task with other options, for one or more jobs; see :class:`headrace.options.CallOptions`.
+
+        Raises:
+            OptionsError: names the option that is out of range, or the two that contradict each other.
+        """
+        return self._bound.options(**options)
+
+    def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Stored arguments, to call the function with.
+
+        Raises:
+            ArgumentError: they do not fit the function as it is here.
+            CorruptArguments: no enqueue wrote these bytes.
+        """
+        return self.signature.unpack(data)
+
+    def pack_result(self, value: object) -> bytes:
+        """What the function returned, as it is stored.
+
+        Raises:
+            ArgumentError: it has a type that cannot be sent.
+            PayloadTooLarge: it exceeds the settings' ``max_result``.
+        """
+        return pack_result(self.name, value, self._client.settings.max_result)
 
     def plan(self, options: bytes) -> Plan:
-        """Raises CorruptOptions."""
-        raise NotImplementedError
+        """How to run a job that was stored with these options.
+
+        Raises:
+            CorruptOptions: no enqueue wrote these bytes.
+        """
+        plan = self._plans.get(options)
+        if plan is None:
+            if len(self._plans) >= PLANS:
+                self._plans.clear()
+            plan = self._plans[options] = self._planned(options)
+        return plan
+
+    def _planned(self, data: bytes) -> Plan:
+        try:
+            own = _overrides.decode(data) if data else Overrides()
+            numbers: dict[str, Any] = {
+                "max": own.retries,
+                "delay": own.retry_delay,
+                "factor": own.retry_factor,
+                "max_delay": own.retry_max_delay,
+                "jitter": own.retry_jitter,
+            }
+            retry = replace(self.defaults.retries, **{name: n for name, n in numbers.items() if n is not None})
+        except (msgspec.MsgspecError, OptionsError, ValueError) as error:
+            raise CorruptOptions(
+                f"the stored options of a job of {self.name} cannot be read ({error}): another program wrote or cut them"
+            ) from None
+        task, settings = self.defaults, self._client.settings
+        timeout = _first(own.timeout, task.timeout, 0.0)
+        hard = _first(own.hard_timeout, task.hard_timeout, 0.0) or (timeout + settings.hard_grace if timeout else 0.0)
+        return Plan(
+            retry,
+            timeout or None,
+            hard or None,
+            microseconds(_first(own.keep, task.keep, settings.keep)),
+            microseconds(_first(own.keep_failed, task.keep_failed, settings.keep_failed)),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class Bound(Generic[P, R]):
+    """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
+
+    __slots__ = ("_client", "_options", "_row", "_signature", "task")
+
+    def __init__(self, client: Client, signature: Signature | Unchecked, options: Options) -> None:
+        """Use ``task.options(...)`` or ``app.by_name(...)``."""
+        self.task = signature.task
+        self._client = client
+        self._signature = signature
+        self._options = options
+        crashes = options.crashes or client.settings.crashes
+        self._row = (
+            options.queue,
+            b"" if options.overrides == Overrides() else _pack_overrides(options.overrides),
+            options.priority,
+            options.delay,
+            options.at,
+            options.expires,
+            0 if crashes == DEFAULT_CRASHES else crashes,
+            options.at_most_once,
+            options.key,
+        )
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """See :meth:`Task.enqueue`."""
+        new = self._new(args, kwargs)
+        return self._stored(new, self._client.submit([new], self._options.request_id))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """See :meth:`Task.enqueue`."""
+        new = self._new(args, kwargs)
+        return self._stored(new, await self._client.asubmit([new], self._options.request_id))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
+        """See :meth:`Task.job`."""
+        if self._options.request_id:
+            raise OptionsError(
+                "request_id names one job, so it cannot be given to enqueue_many: use options(request_id=...).enqueue(...)"
+            )
+        return Draft(self, self._signature.pack(args, kwargs, self._client.settings.max_payload))
+
+    def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
+        """See :meth:`Task.options`; what is not given stays as it is here."""
+        return Bound(self._client, self._signature, of_call(self._options, options))
+
+    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        return self.named(new_id(), self._signature.pack(args, kwargs, self._client.settings.max_payload))
+
+    def named(self, id: str, args: bytes) -> NewJob:
+        """The row to store, for packed arguments."""
+        return NewJob(id, self.task, args, *self._row)
+
+    def handle(self, id: str) -> Job[R]:
+        """A handle on a job of this task. Cost: none."""
+        return Job(self._client, id, self.task, self._signature.unpack_result, self._options.keep_failed)
+
+    def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
+        return self.handle(accepted.id if accepted.word == "duplicate" else new.id)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.task} with options>"
+
+
+class Draft(Generic[R]):
+    """A job that is not stored yet: it gets its id when ``app.enqueue_many`` stores it, once.
+
+    Attributes:
+        id: empty until it is stored.
+    """
+
+    __slots__ = ("_bound", "args", "id")
+
+    def __init__(self, bound: Bound[..., R], args: bytes) -> None:
+        """Use ``task.job(...)``."""
+        self.id = ""
+        self.args = args
+        self._bound = bound
+
+    @property
+    def handle(self) -> Job[R]:
+        """A handle on the stored job. Cost: none.
+
+        Raises:
+            OptionsError: it is not stored.
+        """
+        if not self.id:
+            raise OptionsError("this job is not stored yet: give it to app.enqueue_many first")
+        return self._bound.handle(self.id)
+
+    def take(self, id: str) -> NewJob:
+        """The row to store under an id that was drawn for it."""
+        if self.id:
+            raise OptionsError(f"this job was stored already, as {self.id}: make another with task.job(...)")
+        self.id = id
+        return self._bound.named(id, self.args)
+
+    def __repr__(self) -> str:
+        return f"<Draft of {self._bound.task} {self.id or 'not stored'}>"
+
+
+def new_id() -> str:
+    """An id that no other process draws. Cost: none."""
+    # Not the random module: a program that seeds it, as simulations do, would make the same ids twice.
+    return make_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1)
+
+
+def _first(own: float | None, task: float | None, default: float) -> float:
+    if own is not None:
+        return own
+    return default if task is None else task

@@ -1,0 +1,61 @@
+"""What a function's annotations say, and which of them MessagePack can be converted to. Pure."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import get_annotations, unwrap
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+
+class Unresolved:
+    """An annotation whose names are not known at run time, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Parameter (or ``return``) -> annotation; one that cannot be resolved does not spoil the others."""
+    inner: Any = unwrap(function.func if isinstance(function, partial) else function)
+    try:
+        return typing.get_type_hints(inner, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation is any expression of the user's
+        return {name: _alone(inner, name, value) for name, value in get_annotations(inner).items()}
+
+
+def _alone(function: Any, name: str, annotation: Any) -> Any:
+    holder = type("holder", (), {"__annotations__": {name: annotation}})
+    try:
+        return typing.get_type_hints(holder, getattr(function, "__globals__", {}), include_extras=True)[name]
+    except Exception as error:  # noqa: BLE001
+        return Unresolved(f"{annotation!r} cannot be resolved: {error}")
+
+
+def reason_unchecked(annotation: Any) -> str:
+    """Why values are not converted to an annotation; empty when they are."""
+    if isinstance(annotation, Unresolved):
+        return annotation.reason
+    try:
+        msgspec.msgpack.Decoder(annotation)
+        custom = next(_custom(kinds.type_info(annotation)), None)
+    except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
+        return str(error)
+    return f"MessagePack has no {custom.__module__}.{custom.__qualname__}" if custom else ""
+
+
+def _custom(kind: Any) -> Iterator[type]:
+    """Types that msgspec would only compare with isinstance; fields of records are not looked into."""
+    if isinstance(kind, kinds.CustomType):
+        yield kind.cls
+    for name in ("item_type", "key_type", "value_type", "type"):
+        inner = getattr(kind, name, None)
+        if isinstance(inner, kinds.Type):
+            yield from _custom(inner)
+    for name in ("item_types", "types"):
+        for inner in getattr(kind, name, ()):
+            yield from _custom(inner)

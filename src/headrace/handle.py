@@ -1,0 +1,250 @@
+"""A handle on one job: what its producer, or anybody who has its id, may ask of it.
+
+Owns no connection. Each verb has an asynchronous pair; what a reply means is decided once, in the functions below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from headrace.client import Client
+from headrace.errors import (
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobQuarantined,
+    JobStateError,
+    JobUnsuccessful,
+    ResultTimeout,
+)
+from headrace.job import JobError, Record, State, parse_error
+from headrace.keys import shard_of
+from headrace.protocol import admin, produce
+from headrace.protocol.produce import Watched
+from headrace.script import Call
+from headrace.settings import Duration, microseconds, seconds
+
+R = TypeVar("R")
+
+
+class Job(Generic[R]):
+    """One durable request to run a task. ``R`` is the type that the task returns.
+
+    Attributes:
+        id: 22 characters that sort by the time of the enqueue.
+        task: name of its task.
+    """
+
+    __slots__ = ("_client", "_decode", "_keep_failed", "id", "task")
+
+    def __init__(
+        self, client: Client, id: str, task: str, decode: Callable[[bytes], R], keep_failed: float | None
+    ) -> None:
+        """Use ``task.enqueue(...)`` or ``app.jobs.get(id)``."""
+        self.id = id
+        self.task = task
+        self._client = client
+        self._decode = decode
+        self._keep_failed = keep_failed
+
+    @property
+    def state(self) -> State:
+        """Where the job is now.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return self._state(self._client.run(self._watch()))
+
+    async def astate(self) -> State:
+        """See :attr:`state`."""
+        return self._state(await self._client.arun(self._watch()))
+
+    def refresh(self) -> Record:
+        """Everything that is stored of the job: times, counts, progress, error.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return self._record(self._client.run(self._read()))
+
+    async def arefresh(self) -> Record:
+        """See :meth:`refresh`."""
+        return self._record(await self._client.arun(self._read()))
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait until the job has ended, and return what its task returned. Does not poll.
+
+        Args:
+            timeout: the longest wait; None waits for ever, 0 only looks.
+
+        Raises:
+            ResultTimeout: it has not ended by then; it goes on.
+            JobFailed: it raised, or exceeded a limit; the text holds its traceback.
+            JobCancelled: it was cancelled, or expired.
+            JobQuarantined: it crashed too often, or cannot be read.
+            JobNotFound: it is not stored: with ``keep=0``, ask before it ends.
+            ResultUndecodable: the result does not fit the task's return annotation.
+
+        Cost: one round trip when it has ended; three, and one more each five seconds, when it has not.
+        """
+        return self._conclude(self._client.store.wait_final(self.id, _wait(timeout)), timeout)
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
+        """See :meth:`result`."""
+        store = await self._client.ready()
+        return self._conclude(await store.wait_final(self.id, _wait(timeout)), timeout)
+
+    def cancel(self) -> State:
+        """End the job if it waits; ask it to stop if it runs.
+
+        Returns:
+            ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
+            or the final state that it was in already.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return self._cancelled(self._client.run(self._cancel()))
+
+    async def acancel(self) -> State:
+        """See :meth:`cancel`."""
+        return self._cancelled(await self._client.arun(self._cancel()))
+
+    def retry(self) -> None:
+        """Run the finished job again, with the same arguments and fresh budgets.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+            JobStateError: it has not ended.
+
+        Cost: one round trip.
+        """
+        self._retried(self._client.run(self._rerun()))
+
+    async def aretry(self) -> None:
+        """See :meth:`retry`."""
+        self._retried(await self._client.arun(self._rerun()))
+
+    def logs(self, limit: int = 1000) -> list[str]:
+        """The last lines that the job logged, at most 1,000 are kept. Cost: one round trip."""
+        return self._client.run(admin.logs(self._client.keys, self.id, limit))
+
+    async def alogs(self, limit: int = 1000) -> list[str]:
+        """See :meth:`logs`."""
+        return await self._client.arun(admin.logs(self._client.keys, self.id, limit))
+
+    def _watch(self) -> Call[Watched]:
+        return produce.watch(self._client.keys, self.id, 0)
+
+    def _read(self) -> Call[list[Record | None]]:
+        return produce.read(self._client.keys, [self.id])
+
+    def _rerun(self) -> Call[str]:
+        return produce.rerun(self._client.keys, self.id)
+
+    def _cancel(self) -> Call[str]:
+        keep = self._client.settings.keep_failed if self._keep_failed is None else self._keep_failed
+        return produce.cancel(self._client.keys, self.id, microseconds(keep))
+
+    def _state(self, seen: Watched) -> State:
+        if seen.state is None:
+            raise not_found(self.id)
+        return seen.state
+
+    def _record(self, found: list[Record | None]) -> Record:
+        if found[0] is None:
+            raise not_found(self.id)
+        return found[0]
+
+    def _cancelled(self, word: str) -> State:
+        if word == "missing":
+            raise not_found(self.id)
+        return State.RUNNING if word == "asked" else State(word)
+
+    def _retried(self, word: str) -> None:
+        if word == "missing":
+            raise not_found(self.id)
+        if word != State.READY:
+            raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
+
+    def _conclude(self, seen: Watched, timeout: Duration | None) -> R:
+        if seen.state is None:
+            raise not_found(self.id)
+        if seen.state is State.SUCCEEDED:
+            return self._decode(seen.result or b"")
+        if seen.state.final:
+            raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
+        raise ResultTimeout(
+            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: it goes on; ask again, or cancel() it"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.task}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def check_id(id: str) -> str:
+    """``id``, if it has the form of one.
+
+    Raises:
+        JobNotFound: it has not, so there is no such job.
+    """
+    try:
+        shard_of(id)
+    except (ValueError, TypeError):
+        raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
+    return id
+
+
+def not_found(id: str) -> JobNotFound:
+    return JobNotFound(
+        f"no job {id} is stored: it never existed, or it ended and its retention (keep, keep_failed) is over"
+    )
+
+
+def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:
+    """What to raise for a job that has no result; the text carries the evidence."""
+    kinds = {State.FAILED: JobFailed, State.CANCELLED: JobCancelled, State.QUARANTINED: JobQuarantined}
+    return kinds[state](f"job {id} of {task} {_WORDS[state]}{describe(error)}", id, error)
+
+
+_WORDS = {State.FAILED: "failed", State.CANCELLED: "was cancelled", State.QUARANTINED: "is quarantined"}
+
+
+def describe(error: JobError | None) -> str:
+    """A stored error as text: the exception, what is known of a crash, and the traceback where it was raised."""
+    if error is None:
+        return ""
+    attempt = f" at attempt {error.attempt}" if error.attempt else ""
+    where = f" on {error.worker}" if error.worker else ""
+    facts: list[str] = []
+    if error.signal is not None:
+        facts.append(f"ended by signal {error.signal}")
+    if error.exit_code is not None:
+        facts.append(f"exit code {error.exit_code}")
+    if error.peak_memory is not None:
+        facts.append(f"peak memory {error.peak_memory / (1 << 20):.0f} MiB")
+    text = f"{attempt}{where}: {error.type}" + (f": {error.message}" if error.message else "")
+    text += f" ({', '.join(facts)})" if facts else ""
+    if error.stderr:
+        text += f"\n\nlast lines of stderr:\n{error.stderr.rstrip()}"
+    if error.traceback:
+        text += f"\n\n{error.traceback.rstrip()}"
+    return text
+
+
+def _wait(timeout: Duration | None) -> Any:
+    return None if timeout is None else seconds(timeout, "timeout")

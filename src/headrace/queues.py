@@ -1,0 +1,127 @@
+"""The queues of an application, for those who operate it. Each verb has an asynchronous pair."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from headrace.client import Client, Steps
+from headrace.keys import check_name
+from headrace.protocol import admin
+from headrace.script import Call
+
+# Jobs that one round trip of a purge deletes: others must be served in between.
+PURGE = 1000
+
+
+class Queue:
+    """One named line of ready jobs.
+
+    Attributes:
+        name: of the queue.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        """Use ``app.queues[name]``."""
+        self.name = check_name("queue", name)
+        self._client = client
+
+    @property
+    def size(self) -> int:
+        """How many jobs are ready in it now. Cost: one round trip."""
+        return self._client.run(self._count()).count
+
+    async def asize(self) -> int:
+        """See :attr:`size`."""
+        return (await self._client.arun(self._count())).count
+
+    @property
+    def paused(self) -> bool:
+        """Whether workers pass it over. Cost: one round trip."""
+        return self._is_paused(self._client.run(admin.overview(self._client.keys)))
+
+    async def apaused(self) -> bool:
+        """See :attr:`paused`."""
+        return self._is_paused(await self._client.arun(admin.overview(self._client.keys)))
+
+    def pause(self) -> bool:
+        """Let no more jobs of the queue start; those that run go on. False when it was paused already.
+
+        Cost: one round trip.
+        """
+        return self._client.run(admin.pause(self._client.keys, self.name))
+
+    async def apause(self) -> bool:
+        """See :meth:`pause`."""
+        return await self._client.arun(admin.pause(self._client.keys, self.name))
+
+    def resume(self) -> bool:
+        """Let jobs of the queue start again. False when it was not paused.
+
+        Cost: one round trip.
+        """
+        return self._client.run(admin.resume(self._client.keys, self.name))
+
+    async def aresume(self) -> bool:
+        """See :meth:`resume`."""
+        return await self._client.arun(admin.resume(self._client.keys, self.name))
+
+    def purge(self) -> int:
+        """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
+
+        Scheduled and running jobs stay, and so do those that come during the purge.
+
+        Returns:
+            how many were deleted.
+
+        Cost: one round trip per 1,000 jobs.
+        """
+        return self._client.drive(self._purge())
+
+    async def apurge(self) -> int:
+        """See :meth:`purge`."""
+        return await self._client.adrive(self._purge())
+
+    def _count(self) -> Call[admin.Page]:
+        return admin.page(self._client.keys, f"ready:{self.name}", limit=1)
+
+    def _is_paused(self, seen: admin.Overview) -> bool:
+        return any(queue.paused for queue in seen.queues if queue.name == self.name)
+
+    def _purge(self) -> Steps[int]:
+        removed: int
+        left: int
+        removed, left = yield admin.purge(self._client.keys, self.name, PURGE)
+        # Bounded by what was there at the start: jobs that come faster than they are deleted must not keep it busy for ever.
+        goal = removed + left
+        while left and removed < goal:
+            more, left = yield admin.purge(self._client.keys, self.name, min(PURGE, goal - removed))
+            removed += more
+        return removed
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+
+class Queues:
+    """``app.queues``: by name, or all that ever held work or are paused."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getitem__(self, name: str) -> Queue:
+        """The queue of this name, whether it holds work or not. Cost: none.
+
+        Raises:
+            OptionsError: nothing can have this name.
+        """
+        return Queue(self._client, name)
+
+    def __iter__(self) -> Iterator[Queue]:
+        """Cost: one round trip."""
+        for queue in self._client.run(admin.overview(self._client.keys)).queues:
+            yield Queue(self._client, queue.name)
+
+    async def __aiter__(self) -> AsyncIterator[Queue]:
+        """Cost: one round trip."""
+        for queue in (await self._client.arun(admin.overview(self._client.keys))).queues:
+            yield Queue(self._client, queue.name)

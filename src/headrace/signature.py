@@ -1,0 +1,237 @@
+"""A function's arguments and result as bytes and back, checked against its signature and annotations.
+
+Pure. The producer checks exactly what the worker will see: it decodes what it encoded, with the same decoder.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, TypedDict, cast
+
+import msgspec
+
+from headrace import codec
+from headrace.annotations import hints, reason_unchecked
+from headrace.errors import ArgumentError, CorruptArguments, ResultUndecodable
+
+# What an enqueue without arguments sends: [[], {}].
+NOTHING = b"\x92\x90\x80"
+NONE = b"\xc0"
+# Decoders are kept per shape of a call (how many positions, which keywords): with *args and **kwargs there is no end to shapes.
+SHAPES = 128
+
+_empty = inspect.Parameter.empty
+_sent = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])
+
+Positions = tuple[Any, ...]
+Keywords = dict[str, Any]
+
+
+class Signature:
+    """What one function takes and returns.
+
+    Attributes:
+        task: the task's name, for messages.
+        text: the signature for messages, such as ``(url, sizes=...)``.
+    """
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self.task = task
+        self._function = function
+        parameters = list(inspect.signature(function).parameters.values())
+        by_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in {p.kind for p in parameters}}
+        only_position = by_kind.get(inspect.Parameter.POSITIONAL_ONLY, [])
+        either = by_kind.get(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
+        only_keyword = by_kind.get(inspect.Parameter.KEYWORD_ONLY, [])
+        demanded = {p.name for p in parameters if p.default is _empty}
+        self._positions = only_position + either
+        self._least = len([name for name in self._positions if name in demanded])
+        self._keywords = {*either, *only_keyword}
+        self._demanded = [name for name in only_keyword if name in demanded]
+        self._rest = next(iter(by_kind.get(inspect.Parameter.VAR_POSITIONAL, [])), None)
+        self._others = next(iter(by_kind.get(inspect.Parameter.VAR_KEYWORD, [])), None)
+        self._bare = not self._least and not self._demanded
+        self._decoders: dict[Any, msgspec.msgpack.Decoder[tuple[Positions, Keywords]]] = {}
+        shown = [p.replace(annotation=_empty, default=_empty if p.default is _empty else ...) for p in parameters]
+        self.text = str(inspect.Signature(shown)).replace("=Ellipsis", "=...")
+
+    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
+        """Arguments as an enqueue sends them: what the worker would refuse is refused here.
+
+        Raises:
+            ArgumentError: names the task, the argument and the path in it.
+            PayloadTooLarge: they take more than ``limit`` bytes.
+        """
+        if not args and not kwargs and self._bare:
+            return NOTHING
+        if kwargs or not self._least <= len(args) <= len(self._positions) or self._demanded:
+            args, kwargs = self._bound(args, kwargs)
+        data = codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+        self._decode(data, len(args), kwargs)
+        return data
+
+    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
+        """Positions and keywords to call the function with, converted to its annotations.
+
+        Raises:
+            ArgumentError: they do not fit the function as it is here.
+            CorruptArguments: no enqueue wrote these bytes.
+        """
+        if data == NOTHING and self._bare:
+            return (), {}
+        if (found := self._by_position(data)) is not None:
+            return found
+        try:
+            args, kwargs = _sent.decode(data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptArguments(
+                f"the stored arguments of {self.task} cannot be read ({error}): another program wrote or cut them"
+            ) from None
+        self._bound(tuple(args), kwargs)
+        return self._decode(data, len(args), kwargs)
+
+    def unpack_result(self, data: bytes) -> Any:
+        """The result that :meth:`pack_result` packed, converted to the return annotation.
+
+        Raises:
+            ResultUndecodable: it does not fit.
+        """
+        try:
+            return self._result_decoder.decode(data or NONE)
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            text = _lower(str(error).replace("`$", "`result"))
+            raise ResultUndecodable(
+                f"the stored result of {self.task} does not fit its return annotation: {text}; another version of "
+                f"the code may have returned it (job.refresh().result has the bytes)"
+            ) from None
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """Parameter (or ``return``) -> what its values are converted to; see ``unchecked`` for those that are not."""
+        found: dict[str, Any] = {}
+        for name, annotation in hints(self._function).items():
+            found[name] = Any if reason_unchecked(annotation) else annotation
+        return found
+
+    @cached_property
+    def unchecked(self) -> dict[str, str]:
+        """Parameter (or ``return``) -> why its values are not converted to its annotation."""
+        reasons = {name: reason_unchecked(annotation) for name, annotation in hints(self._function).items()}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    @cached_property
+    def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:
+        return msgspec.msgpack.Decoder(self.types.get("return", Any))
+
+    def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
+        """Arguments in one decode, where all are given by position; None where more must be looked at."""
+        # A pair, then a short array whose second byte tells its length: see the MessagePack specification.
+        count = data[1] - 0x90 if len(data) > 2 and data[0] == 0x92 else -1
+        if self._demanded or not self._least <= count <= min(len(self._positions), 15):
+            return None
+        try:
+            found = (self._decoders.get(count) or self._decoder(count, count, ())).decode(data)
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            return None
+        return None if found[1] else found
+
+    def _bound(self, args: Positions, kwargs: Keywords) -> tuple[Positions, Keywords]:
+        """Arguments that fit the signature, each by position where it can be; one call has one form."""
+        names = self._positions
+        if len(args) > len(names) and self._rest is None:
+            raise self._misfit(f"takes at most {len(names)} positions, got {len(args)}")
+        kwargs, more = dict(kwargs), list(args)
+        for name in names[len(args) :]:
+            if name not in kwargs or name not in self._keywords:
+                break
+            more.append(kwargs.pop(name))
+        for name in kwargs:
+            if name in names[: len(more)] and (name in self._keywords or self._others is None):
+                raise self._misfit(f"got its argument {name!r} twice, by position and by name")
+            if name not in self._keywords and self._others is None:
+                raise self._misfit(f"takes no argument {name!r}")
+        for name in (*names[len(more) : self._least], *self._demanded):
+            if name not in kwargs or name not in self._keywords:
+                raise self._misfit(f"is missing its argument {name!r}")
+        return tuple(more), kwargs
+
+    def _misfit(self, text: str) -> ArgumentError:
+        return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}")
+
+    def _decode(self, data: bytes, count: int, kwargs: Keywords) -> tuple[Positions, Keywords]:
+        shape = (count, tuple(kwargs)) if kwargs else count
+        try:
+            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs)
+            return decoder.decode(data)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ArgumentError(self._explain(str(error), kwargs)) from None
+
+    def _decoder(
+        self, shape: Any, count: int, names: Collection[str]
+    ) -> msgspec.msgpack.Decoder[tuple[Positions, Keywords]]:
+        types = self.types
+        rest = types.get(self._rest or "", Any)
+        positions = [types.get(name, Any) for name in self._positions[:count]]
+        positions += [rest] * (count - len(positions))
+        others = types.get(self._others or "", Any)
+        keywords = {name: types.get(name, Any) if name in self._keywords else others for name in names}
+        # To type checkers these are declarations, not values: hence the detour over Any.
+        typed_dict, array = cast(Any, TypedDict), cast(Any, tuple)
+        pair = array[array[tuple(positions)], typed_dict("Keywords", keywords) if keywords else dict[str, Any]]
+        decoder: msgspec.msgpack.Decoder[tuple[Positions, Keywords]] = msgspec.msgpack.Decoder(pair)
+        if len(self._decoders) >= SHAPES:
+            self._decoders.clear()
+        self._decoders[shape] = decoder
+        return decoder
+
+    def _explain(self, text: str, kwargs: Keywords) -> str:
+        """``Expected `int`, got `str` - at `$[0][1][2]` `` with the argument's name and the path inside it."""
+        what, _, path = text.rpartition(" - at `$")
+        path = path.removesuffix("`")
+        name, inside = self._culprit(path, kwargs)
+        fault = _lower(what.replace("`", ""))
+        return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
+
+    def _culprit(self, path: str, kwargs: Keywords) -> tuple[str, str]:
+        if path.startswith("[0]["):
+            number, _, inside = path[4:].partition("]")
+            position = int(number)
+            if position < len(self._positions):
+                return self._positions[position], inside
+            return f"*{self._rest}", f"[{position - len(self._positions)}]{inside}"
+        named = path.removeprefix("[1].")
+        name = max((key for key in kwargs if named.startswith(key)), key=len, default=named)
+        return name, named[len(name) :]
+
+
+class Unchecked:
+    """The signature of a task whose code is elsewhere: everything that can be sent is."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
+        return codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+
+    def unpack_result(self, data: bytes) -> Any:
+        """Plain values: numbers, texts, bytes, lists and dictionaries."""
+        try:
+            return codec.decode(data or NONE)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ResultUndecodable(f"the stored result of {self.task} is not MessagePack: {error}") from None
+
+
+def pack_result(task: str, value: object, limit: int) -> bytes:
+    """A result as it is stored.
+
+    Raises:
+        ArgumentError: it has a type that cannot be sent.
+        PayloadTooLarge: it takes more than ``limit`` bytes.
+    """
+    return NONE if value is None else codec.encode(value, limit, f"result of {task}")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
