@@ -197,6 +197,7 @@ class Guard:
         Raises:
             ServerError: it does not serve any more.
         """
+        known = len(self.server.repaired)
         while True:
             now = time.monotonic()
             if len(self.crashes) == CRASHES and now - self.crashes[0] < WINDOW:
@@ -212,6 +213,8 @@ class Guard:
             except (ServerError, OSError) as error:
                 note(self.explain(error))
                 continue
+            for text in self.server.repaired[known:]:
+                note(text)
             return
 
     def finish(self, claim: int) -> None:
