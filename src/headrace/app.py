@@ -175,8 +175,8 @@ class Headrace:
     def middleware(self, function: Middleware) -> Middleware:
         """Put a context manager around every run of a job.
 
-        ``function`` gets the :class:`CurrentJob` and returns a context manager. It is entered in the runner, just before
-        the task's function, and left with its exception, if there is one; the first registered is outermost. A
+        ``function`` gets the :class:`CurrentJob` and returns a context manager. It is entered in the runner, just
+        before the task's function, and left with its exception, if there is one; the first registered is outermost. A
         context manager that swallows the exception makes the job succeed, with None. Around a coroutine it is
         entered in its task on the event loop, so it must not block.
 
@@ -192,7 +192,10 @@ class Headrace:
         return function
 
     def on_preload(self, function: F) -> F:
-        """Call this once per worker, in the supervisor before it forks: import, compile, fill caches; start no thread."""
+        """Call this once per worker, in the supervisor before it forks.
+
+        For imports, compilation and caches that all runners share; it must start no thread.
+        """
         self.preload_hooks.append(function)
         return function
 
@@ -247,8 +250,8 @@ class Headrace:
             raise OptionsError(f"task {name}: {error}") from None
         if name in self.tasks:
             raise DuplicateTask(
-                f"there is a task {name} already ({naming.place(self.tasks[name].function)}), so {naming.place(function)} "
-                f"needs another: @app.task(name=...)"
+                f"there is a task {name} already ({naming.place(self.tasks[name].function)}): give the one at "
+                f"{naming.place(function)} another name with @app.task(name=...)"
             )
         self.tasks[name] = task
         return task

@@ -183,7 +183,7 @@ class Job(Generic[R]):
         if seen.state.final:
             raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
         raise ResultTimeout(
-            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: it goes on; ask again, or cancel() it"
+            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s and goes on: ask again, or cancel()"
         )
 
     def __repr__(self) -> str:
@@ -210,6 +210,7 @@ def check_id(id: str) -> str:
 
 
 def not_found(id: str) -> JobNotFound:
+    """What to raise where nothing is stored."""
     return JobNotFound(
         f"no job {id} is stored: it never existed, or it ended and its retention (keep, keep_failed) is over"
     )

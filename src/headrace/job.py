@@ -81,8 +81,7 @@ MESSAGE_CAP = 4_000
 TRACEBACK_CAP = 16_000
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """One job to enqueue.
 
     Attributes:

@@ -114,8 +114,9 @@ class Jobs:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> JobPage:
-        """Jobs of one state, a page at a time: finished ones by their end, running ones by their start, others by due time.
+        """Jobs of one state, a page at a time.
 
+        Finished ones are in the order of their ends, running ones of their starts, others of their due times.
         Ready jobs of several queues come queue by queue, running ones worker by worker, parked ones task by task.
 
         Args:
@@ -128,7 +129,8 @@ class Jobs:
         Raises:
             OptionsError: an argument is out of range.
 
-        Cost: two round trips, three when several structures are looked at, and more when filters pass jobs over: O(limit) of them.
+        Cost: two round trips, one more to learn which queues or workers there are, and two for each further one of
+        them or 500 jobs that are looked at.
         """
         return self._client.drive(_page(self._client, _query(state, queue, task, limit, after, order, since, until)))
 

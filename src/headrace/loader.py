@@ -50,7 +50,10 @@ def _module(name: str) -> ModuleType:
 
 def _absent(name: str, missing: str, here: str) -> str:
     part = f" (there is no {missing!r})" if missing != name else ""
-    return f"there is no module {name!r}{part} in {here} or among the installed ones: change to its directory, or set PYTHONPATH"
+    return (
+        f"there is no module {name!r}{part} in {here} or among the installed ones: change to the directory that holds "
+        f"it, or set PYTHONPATH"
+    )
 
 
 def _raised(name: str, error: BaseException) -> AppImportError:

@@ -75,7 +75,7 @@ class TaskOptions(JobOptions, total=False):
 
     Attributes:
         name: instead of ``module.function``.
-        kind: who runs it: ``process`` (default), ``fork`` (a fresh child per job), ``thread``, or ``async`` for coroutines.
+        kind: who runs it: ``process`` (default), ``fork`` (a fresh child per job) or ``thread``; ``async`` for coroutines.
     """
 
     name: str
@@ -130,9 +130,7 @@ def _flag(name: str, value: Any) -> bool:
 
 def _at(name: str, value: Any) -> int:
     if not isinstance(value, datetime):
-        raise OptionsError(
-            f"{name} must be a datetime with a time zone, not {type(value).__name__}; {name}=None is not needed"
-        )
+        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}")
     if value.utcoffset() is None:
         raise OptionsError(
             f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
@@ -245,7 +243,7 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 def _consistent(options: Options) -> Options:
     if options.at_most_once and options.retries.max:
         raise OptionsError(
-            "at_most_once and retries contradict each other: a job that may start once cannot be retried; give retries=0"
+            "at_most_once and retries contradict each other: what may start once cannot be retried; give retries=0"
         )
     if options.timeout and options.hard_timeout and options.hard_timeout <= options.timeout:
         raise OptionsError(

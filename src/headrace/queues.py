@@ -91,7 +91,7 @@ class Queue:
         removed: int
         left: int
         removed, left = yield admin.purge(self._client.keys, self.name, PURGE)
-        # Bounded by what was there at the start: jobs that come faster than they are deleted must not keep it busy for ever.
+        # Bounded by what was there at the start: jobs that come faster than they are deleted must not hold it for ever.
         goal = removed + left
         while left and removed < goal:
             more, left = yield admin.purge(self._client.keys, self.name, min(PURGE, goal - removed))

@@ -19,7 +19,7 @@ from headrace.errors import ArgumentError, CorruptArguments, ResultUndecodable
 # What an enqueue without arguments sends: [[], {}].
 NOTHING = b"\x92\x90\x80"
 NONE = b"\xc0"
-# Decoders are kept per shape of a call (how many positions, which keywords): with *args and **kwargs there is no end to shapes.
+# Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
 SHAPES = 128
 
 _empty = inspect.Parameter.empty

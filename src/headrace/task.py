@@ -93,7 +93,8 @@ class Task(Generic[P, R, V]):
         self._client = client
         self._bound: Bound[P, R] = Bound(client, self.signature, options)
         self._plans: dict[bytes, Plan] = {}
-        update_wrapper(self, function)
+        # Not the function's own attributes: one called `name` would rename the task.
+        update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
         """Run the function here and now; no server is needed, and there is no current job."""
@@ -181,7 +182,7 @@ class Task(Generic[P, R, V]):
             retry = replace(self.defaults.retries, **{name: n for name, n in numbers.items() if n is not None})
         except (msgspec.MsgspecError, OptionsError, ValueError) as error:
             raise CorruptOptions(
-                f"the stored options of a job of {self.name} cannot be read ({error}): another program wrote or cut them"
+                f"the stored options of a job of {self.name} cannot be read ({error}): another program wrote them"
             ) from None
         task, settings = self.defaults, self._client.settings
         timeout = _first(own.timeout, task.timeout, 0.0)
@@ -236,7 +237,7 @@ class Bound(Generic[P, R]):
         """See :meth:`Task.job`."""
         if self._options.request_id:
             raise OptionsError(
-                "request_id names one job, so it cannot be given to enqueue_many: use options(request_id=...).enqueue(...)"
+                "request_id names one job, so enqueue_many takes none: use options(request_id=...).enqueue(...)"
             )
         return Draft(self, self._signature.pack(args, kwargs, self._client.settings.max_payload))
 
