@@ -1,0 +1,94 @@
+"""Whether a stop may enter user code now: never while a result is packed or sent, never in the next job.
+
+Owns the moment at which an exception is thrown into the main thread. Knows nothing of jobs but their tokens.
+
+A gate is open for one start while its code runs and fires at most once per opening: it closes itself before it raises. So
+whatever code runs next, a ``finally`` of ours included, runs undisturbed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Protocol
+
+from headrace.context import CurrentJob
+from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
+
+SIGNALS: dict[str, type[Interrupt]] = {"soft": SoftTimeLimit, "cancel": CancelRequested}
+
+
+class Gate(Protocol):
+    """What the code that runs a job sees of a gate."""
+
+    def open(self, job: CurrentJob) -> None:
+        """User code of this start begins; may raise at once."""
+        ...
+
+    def close(self) -> None:
+        """User code ended. What was about to be raised will not be any more, once this has returned."""
+        ...
+
+
+class MainGate:
+    """The gate of the main thread, where a Unix signal is what interrupts the code.
+
+    The signal says only *look*: which start is meant, and why, stands in the channel, since signals carry no data and
+    merge. One that comes while the gate is closed is remembered, since it may be meant for the start about to begin.
+
+    Attributes:
+        job: whose code the main thread runs; written by the main thread only.
+    """
+
+    def __init__(self, look: Callable[[int], type[Interrupt] | None]) -> None:
+        """``look`` reads the channel and says what to raise in the start of this token, if anything."""
+        self.job: CurrentJob | None = None
+        self._look = look
+        self._missed = False
+        self._looking = False
+        self._thread = threading.main_thread().ident
+
+    def open(self, job: CurrentJob) -> None:
+        self.job = job
+        if self._missed:
+            self._check(job)
+
+    def close(self) -> None:
+        self.job = None
+
+    def remind(self) -> None:
+        """Look at the next opening even if no signal comes."""
+        self._missed = True
+
+    def hold(self) -> CurrentJob | None:
+        """Keep stops out while the job speaks, since half a frame on a channel would ruin it; :meth:`resume` ends it."""
+        if threading.get_ident() != self._thread:
+            return None
+        job = self.job
+        self.job = None
+        return job
+
+    def resume(self, held: CurrentJob | None) -> None:
+        if held is not None:
+            self.open(held)
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
+        job = self.job
+        if job is None or self._looking:
+            self._missed = True
+        else:
+            self._check(job)
+
+    def _check(self, job: CurrentJob) -> None:
+        # A signal may interrupt this very look: reading a channel twice at once would tear its frames.
+        signal: type[Interrupt] | None = None
+        self._looking = self._missed = True
+        while self._missed and signal is None:
+            self._missed = False
+            signal = self._look(job.token)
+        self._looking = False
+        if signal is not None:
+            self.job = None
+            job.cancelled = signal is CancelRequested
+            raise signal

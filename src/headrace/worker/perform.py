@@ -1,0 +1,169 @@
+"""One start of one job: find, unpack, run, pack, conclude. Every step takes and returns values; the outcome is data.
+
+Sends nothing, knows no channel and no kind of runner. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.app import Headrace
+from headrace.context import CurrentJob, running
+from headrace.errors import CancelRequested, CorruptRecord, Interrupt, OptionsError, Snooze, SoftTimeLimit
+from headrace.job import Claim
+from headrace.protocol.consume import Note
+from headrace.settings import microseconds, seconds
+from headrace.task import Plan, Task
+from headrace.worker.evidence import evidence, forget, plain, signal_in
+from headrace.worker.gate import Gate
+
+# kind, data and amount of a headrace.job.Outcome
+Ended = tuple[str, bytes, int]
+Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
+Emit = Callable[[Note], None]
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every start of one runner needs.
+
+    Attributes:
+        tasks: by name.
+        around: makes the context manager around user code: the current job, and middleware if there is any.
+        keep_failed: microseconds that a job stays whose own options cannot be read.
+        place: ``host:pid`` of the worker, for errors.
+        dice: random numbers from 0 to 1, for the jitter of retries.
+    """
+
+    tasks: dict[str, Task[..., Any, Any]]
+    around: Callable[[CurrentJob], AbstractContextManager[Any]]
+    keep_failed: int
+    place: str
+    dice: Callable[[], float]
+
+
+class Refused(Exception):  # noqa: N818 - carries an outcome
+    """The job ended before its code could begin."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__()
+        self.ended = ended
+
+
+def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
+    # Without middleware the bare context variable is enough, and every job passes here.
+    around = app.around if app.middlewares else running
+    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), place, dice)
+
+
+def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+    """Run one start of a function to its end; raises nothing."""
+    try:
+        task, plan, args, kwargs = prepare(bench, claim)
+    except Refused as refused:
+        return refused.ended
+    try:
+        value = _enclosed(bench, gate, CurrentJob(claim, emit), task.function, args, kwargs)
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
+        return conclude(bench, claim, plan, error)
+    return packed(bench, claim, task, plan, value)
+
+
+async def aperform(bench: Bench, claim: Claim, emit: Emit, drive: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]) -> Ended:
+    """Run one start of a coroutine to its end; raises nothing. ``drive`` awaits it and throws stops into it."""
+    try:
+        task, plan, args, kwargs = prepare(bench, claim)
+    except Refused as refused:
+        return refused.ended
+    try:
+        value = await drive(_aenclosed(bench, CurrentJob(claim, emit), task.function, args, kwargs))
+    except BaseException as error:  # noqa: BLE001 - as above
+        return conclude(bench, claim, plan, error)
+    return packed(bench, claim, task, plan, value)
+
+
+def prepare(bench: Bench, claim: Claim) -> Ready:
+    """The task, how to run it, and its arguments.
+
+    Raises:
+        Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit: its outcome.
+    """
+    task = bench.tasks.get(claim.task)
+    if task is None:
+        raise Refused(("parked", b"", 0))
+    keep = bench.keep_failed
+    try:
+        plan = task.plan(claim.options)
+        keep = plan.keep_failed
+        args, kwargs = task.unpack(claim.args)
+    except CorruptRecord as error:
+        raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), keep)) from None
+    except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
+        raise Refused(("failed", plain(error, claim.attempt, bench.place), keep)) from None
+    return task, plan, args, kwargs
+
+
+def _enclosed(
+    bench: Bench, gate: Gate, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The function's value; a stop may be raised in here and nowhere else."""
+    value = _NOTHING
+    try:
+        try:
+            gate.open(job)
+            with bench.around(job):
+                result = function(*args, **kwargs)
+            value = result
+        finally:
+            gate.close()
+    except Interrupt:
+        # The stop came between the last line of their code and our close(): the job had done all of its work.
+        gate.close()
+        if value is _NOTHING:
+            raise
+    return value
+
+
+async def _aenclosed(
+    bench: Bench, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    with bench.around(job):
+        return await function(*args, **kwargs)
+
+
+def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any) -> Ended:
+    """The outcome of a function that returned: a success if its result can be sent, else a failure that no retry mends."""
+    try:
+        return "succeeded", task.pack_result(value), plan.keep
+    except Exception as error:  # noqa: BLE001 - ArgumentError, PayloadTooLarge; or what a class of theirs raises
+        return "failed", plain(error, claim.attempt, bench.place), plan.keep_failed
+
+
+def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException) -> Ended:
+    """The outcome of a function that raised; afterwards nothing holds its frames."""
+    signal = signal_in(error)
+    try:
+        if isinstance(signal, Snooze):
+            return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))
+        data = evidence(error, claim.attempt, bench.place, type(signal))
+        if isinstance(signal, CancelRequested):
+            return "cancelled", data, plan.keep_failed
+        if claim.failures < plan.retry.max and _retryable(plan, signal):
+            return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, bench.dice()))
+        return "failed", data, plan.keep_failed
+    except OptionsError as odd:
+        return "failed", plain(odd, claim.attempt, bench.place), plan.keep_failed
+    finally:
+        forget(error)
+
+
+def _retryable(plan: Plan, error: BaseException) -> bool:
+    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
+    if isinstance(error, SoftTimeLimit):
+        return not isinstance(error, plan.retry.never)
+    return plan.retry.wants(error)

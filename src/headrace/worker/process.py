@@ -1,0 +1,100 @@
+"""The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
+
+Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start (see wire.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+
+from headrace.errors import CancelRequested, Interrupt
+from headrace.job import Claim
+from headrace.worker.gate import SIGNALS, MainGate
+from headrace.worker.perform import Bench, perform
+from headrace.worker.report import Reporter, Voice
+from headrace.worker.wire import Channel, Closed, Recall, Run, Stop, ToRunner
+
+
+class Process:
+    """One process that runs jobs; ``once``: a single one, then it leaves."""
+
+    def __init__(
+        self, bench: Bench, channel: Channel[ToRunner], tickets: int, *, once: bool, measure_memory: bool
+    ) -> None:
+        self.gate = MainGate(self._look)
+        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self._bench = bench
+        self._channel = channel
+        self._tickets = tickets
+        self._once = once
+        self._inbox: deque[Claim] = deque()
+        self._cancelled: set[int] = set()
+        self._recalls = 0
+        self._leaving = False
+
+    def serve(self) -> None:
+        """Run jobs until told to leave, or until nobody is left to tell."""
+        inbox = self._inbox
+        try:
+            while inbox or not self._leaving:
+                if not inbox:
+                    self._file(self._channel.receive(wait=True), 0)
+                elif self._admitted():
+                    self._run(inbox.popleft())
+                    if self._once:
+                        return
+        except Closed:
+            return
+
+    def _admitted(self) -> bool:
+        """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
+        try:
+            epoch = os.read(self._tickets, 1)
+        except BlockingIOError:
+            self._file(self._channel.receive(wait=True), 0)
+            return False
+        if not epoch:
+            raise Closed
+        # A ticket may have overtaken the recalls that came before it: the head might be one of the recalled.
+        while 0 < (epoch[0] - self._recalls) & 0xFF < 128 or not self._inbox:
+            self._file(self._channel.receive(wait=True), 0)
+        return True
+
+    def _run(self, claim: Claim) -> None:
+        began = time.monotonic_ns()
+        if claim.token in self._cancelled:
+            self.gate.remind()
+        voice = Voice(self.reporter)
+        ended = perform(self._bench, self.gate, claim, voice)
+        self.reporter.done(voice, claim.token, ended, began)
+
+    def _file(self, messages: list[ToRunner], current: int) -> type[Interrupt] | None:
+        """Sort what arrived; returns what to raise in the start ``current``."""
+        signal: type[Interrupt] | None = None
+        for message in messages:
+            if isinstance(message, Run):
+                self._inbox.extend(message.claims)
+            elif isinstance(message, Recall):
+                self._recalls += 1
+                for _ in range(message.count):
+                    self._cancelled.discard(self._inbox.pop().token)
+            elif isinstance(message, Stop):
+                if message.token == current:
+                    signal = SIGNALS[message.reason]
+                elif message.reason == "cancel" and any(claim.token == message.token for claim in self._inbox):
+                    self._cancelled.add(message.token)
+            else:
+                self._leaving = True
+        return signal
+
+    def _look(self, token: int) -> type[Interrupt] | None:
+        """What to raise in this start; reads without waiting. Called while user code runs, so a dead dispatcher waits."""
+        if token in self._cancelled:
+            self._cancelled.discard(token)
+            return CancelRequested
+        try:
+            return self._file(self._channel.receive(wait=False), token)
+        except Closed:
+            return None

@@ -1,0 +1,126 @@
+"""The runner: the process that runs user code and nothing else.
+
+Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and :mod:`loops`
+run the jobs. Must not touch the store, nor decide about leases, limits or retries' times of others.
+
+1. make the fork a process of its own: random numbers, fault evidence, the application's hooks;
+2. run what the dispatcher sends, until it says Exit or is gone;
+3. leave within a deadline: exit hooks, logging, streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.app import Headrace
+from headrace.worker.gate import MainGate
+from headrace.worker.perform import Bench, bench
+from headrace.worker.process import Process
+from headrace.worker.report import Reporter
+from headrace.worker.wire import Channel, ToRunner
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOptions:
+    """How one runner works.
+
+    Attributes:
+        slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
+        measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
+        place: ``host:pid`` of the worker, for errors.
+        exit_deadline: seconds that exit hooks and the flushing of logs and streams may take.
+    """
+
+    slots: int
+    measure_memory: bool
+    place: str
+    exit_deadline: float = 5.0
+
+
+class Work(Protocol):
+    """One kind of runner."""
+
+    reporter: Reporter
+
+    @property
+    def gate(self) -> MainGate | None: ...
+
+    def serve(self) -> None: ...
+
+
+def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
+    """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
+
+    Args:
+        tickets: reading end of the ticket pipe, not blocking; only the process and fork kinds use it.
+
+    Returns:
+        the exit code for the process, which should end now, without the parent's ``atexit``.
+    """
+    work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
+    _settle_in(app, work, channel)
+    work.serve()
+    _leave(getattr(app, "exit_hooks", []), options.exit_deadline)
+    return 0
+
+
+def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
+    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=options.measure_memory)
+
+
+def _settle_in(app: Headrace, work: Work, channel: Channel[ToRunner]) -> None:
+    """Make the fork a process of its own."""
+    random.seed()
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        faulthandler.enable(file=2)
+    # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
+    gc.enable()
+    if work.gate is not None:
+        signal.signal(signal.SIGUSR1, work.gate.on_signal)
+    else:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    def stray() -> None:
+        # A job may fork (multiprocessing does). Its child must not hold our channel open, speak on it, or take jobs.
+        work.reporter.strayed = True
+        if work.gate is not None:
+            work.gate.close()
+        channel.close()
+
+    os.register_at_fork(after_in_child=stray)
+    for hook in app.after_fork_hooks:
+        hook()
+
+
+def _leave(hooks: list[Callable[[], object]], deadline: float) -> None:
+    """Run exit hooks and write out what is buffered; when the deadline passes, the process ends at once."""
+    watchdog = threading.Timer(deadline, _abandon, (deadline,))
+    watchdog.daemon = True
+    watchdog.start()
+    for hook in hooks:
+        try:
+            hook()
+        except BaseException:  # noqa: BLE001 - one failing hook must not cost the others their turn
+            traceback.print_exc()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    watchdog.cancel()
+
+
+def _abandon(deadline: float) -> None:
+    os.write(2, f"headrace: exit hooks of this runner took more than {deadline:g} s; it leaves without them\n".encode())
+    os._exit(0)
