@@ -97,7 +97,9 @@ def _message(error: BaseException, named: type[BaseException]) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        whole = traceback.TracebackException(type(error), error, _theirs(error.__traceback__), limit=-_FRAMES, compact=True)
+        whole = traceback.TracebackException(
+            type(error), error, _theirs(error.__traceback__), limit=-_FRAMES, compact=True
+        )
         left = [whole]
         while left:
             one = left.pop()

@@ -74,7 +74,9 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     return packed(bench, claim, task, plan, value)
 
 
-async def aperform(bench: Bench, claim: Claim, emit: Emit, drive: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]) -> Ended:
+async def aperform(
+    bench: Bench, claim: Claim, emit: Emit, drive: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
+) -> Ended:
     """Run one start of a coroutine to its end; raises nothing. ``drive`` awaits it and throws stops into it."""
     try:
         task, plan, args, kwargs = prepare(bench, claim)
@@ -109,7 +111,12 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
 
 
 def _enclosed(
-    bench: Bench, gate: Gate, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    bench: Bench,
+    gate: Gate,
+    job: CurrentJob,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """The function's value; a stop may be raised in here and nowhere else."""
     value = _NOTHING

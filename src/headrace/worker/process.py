@@ -5,7 +5,6 @@ Owns the inbox and the reading side of the channel. A ticket decides whether the
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 
@@ -14,7 +13,7 @@ from headrace.job import Claim
 from headrace.worker.gate import SIGNALS, MainGate
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
-from headrace.worker.wire import Channel, Closed, Recall, Run, Stop, ToRunner
+from headrace.worker.wire import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
 
 
 class Process:
@@ -50,15 +49,12 @@ class Process:
 
     def _admitted(self) -> bool:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
-        try:
-            epoch = os.read(self._tickets, 1)
-        except BlockingIOError:
+        recalls = take_ticket(self._tickets)
+        if recalls is None:
             self._file(self._channel.receive(wait=True), 0)
             return False
-        if not epoch:
-            raise Closed
-        # A ticket may have overtaken the recalls that came before it: the head might be one of the recalled.
-        while 0 < (epoch[0] - self._recalls) & 0xFF < 128 or not self._inbox:
+        # The ticket may have overtaken recalls: then the head may be one of the recalled.
+        while 0 < (recalls - self._recalls) & 0xFF < 128 or not self._inbox:
             self._file(self._channel.receive(wait=True), 0)
         return True
 

@@ -51,6 +51,7 @@ class Seat:
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork.
         done: jobs that it ended.
+        recalls: how often work was taken back; tickets carry it.
         leaving: gets no more work; ``gone``: its socket is closed.
     """
 
@@ -76,6 +77,7 @@ class Seat:
         self.leaving = False
         self.gone = False
         self.tail = b""
+        self.recalls = 0
         os.set_blocking(self.stderr, False)
 
     @property
@@ -85,7 +87,7 @@ class Seat:
     def give(self, batch: list[Start]) -> None:
         """Send starts that were booked; the tickets go first (see wire.py)."""
         if self.counted:
-            give_tickets(self.ticket_write, len(batch))
+            give_tickets(self.ticket_write, len(batch), self.recalls)
         self.channel.offer(Run([start.claim for start in batch]))
 
     def recall(self) -> list[Start]:
@@ -95,6 +97,7 @@ class Seat:
             return []
         back = [self.starts.popitem()[1] for _ in range(count)]
         back.reverse()
+        self.recalls += 1
         if not self.gone:
             self.channel.offer(Recall(count))
         return back
