@@ -183,7 +183,7 @@ class Job(Generic[R]):
         if seen.state.final:
             raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
         raise ResultTimeout(
-            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s and goes on: ask again, or cancel()"
+            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: it goes on; ask again, or cancel"
         )
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ class TaskOptions(JobOptions, total=False):
 
     Attributes:
         name: instead of ``module.function``.
-        kind: who runs it: ``process`` (default), ``fork`` (a fresh child per job) or ``thread``; ``async`` for coroutines.
+        kind: who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async`` for coroutines.
     """
 
     name: str

@@ -263,20 +263,19 @@ class Bound(Generic[P, R]):
         return f"<Task {self.task} with options>"
 
 
-class Draft(Generic[R]):
-    """A job that is not stored yet: it gets its id when ``app.enqueue_many`` stores it, once.
+class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
+    """A job that is not stored yet, made by ``task.job(...)``: ``app.enqueue_many`` stores it, once.
 
     Attributes:
+        bound: the task and its options.
+        args: packed.
         id: empty until it is stored.
     """
 
-    __slots__ = ("_bound", "args", "id")
-
-    def __init__(self, bound: Bound[..., R], args: bytes) -> None:
-        """Use ``task.job(...)``."""
-        self.id = ""
-        self.args = args
-        self._bound = bound
+    # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.
+    bound: Bound[..., R]
+    args: bytes
+    id: str = ""
 
     @property
     def handle(self) -> Job[R]:
@@ -287,17 +286,17 @@ class Draft(Generic[R]):
         """
         if not self.id:
             raise OptionsError("this job is not stored yet: give it to app.enqueue_many first")
-        return self._bound.handle(self.id)
+        return self.bound.handle(self.id)
 
     def take(self, id: str) -> NewJob:
         """The row to store under an id that was drawn for it."""
         if self.id:
             raise OptionsError(f"this job was stored already, as {self.id}: make another with task.job(...)")
         self.id = id
-        return self._bound.named(id, self.args)
+        return self.bound.named(id, self.args)
 
     def __repr__(self) -> str:
-        return f"<Draft of {self._bound.task} {self.id or 'not stored'}>"
+        return f"<Draft of {self.bound.task} {self.id or 'not stored'}>"
 
 
 def new_id() -> str:
