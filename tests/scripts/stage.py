@@ -100,9 +100,19 @@ class Stage:
         rows = [(outcome, ready) for outcome in outcomes]
         return self.run(consume.settle(self.keys, owner, request or self.next(), rows, now=self.now))
 
+    def outcome(
+        self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP
+    ) -> Outcome:
+        return Outcome(claim.id, claim.token, kind, data, amount)
+
     def end(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> None:
         """Settle one start, which must still count."""
-        answer = self.settle(Outcome(claim.id, claim.token, kind, data, amount))
+        self.end_as("w1", claim, kind, data, amount)
+
+    def end_as(
+        self, owner: str, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP
+    ) -> None:
+        answer = self.settle(Outcome(claim.id, claim.token, kind, data, amount), owner=owner)
         assert not answer.stale
 
     def finished(self, kind: str = "succeeded", data: bytes = b"r", keep: int = KEEP, **facts: Any) -> str:

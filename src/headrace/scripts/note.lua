@@ -1,12 +1,22 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
+-- key     self    hash    owner:<owner>    the incarnation's last notes
 -- key     claims  zset    claims:<owner>
 -- derive  job     hash    job:<id>
 -- derive  log     list    log:<id>
 -- arg     owner   text
+-- arg     request int     number of the request; the same again stores nothing; 0: not numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}} each, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', claims, '')
 local stored = 0
+if request > 0 then
+  local known = redis.call('HMGET', self, 'noted', 'since')
+  -- Without its incarnation there is nothing that a note could belong to, and nothing that would end the mark.
+  if tonumber(known[1]) == request or not known[2] then return 0 end
+  redis.call('HSET', self, 'noted', request)
+end
 for _, note in ipairs(notes) do
   local id, token, progress, text, lines = unpack(note)
   local held = redis.call('ZSCORE', claims, id)

@@ -14,13 +14,18 @@
 -- return  {alive | some | done, jobs moved}
 local ends = redis.call('ZSCORE', owners, owner)
 if ends and known == 0 and tonumber(ends) > now then return {'alive', 0} end
-if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local held = redis.call('ZRANGE', claims, 0, limit - 1)
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('SREM', cancels, '', unpack(held))
+if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
 local evidence = '{"type":"Crashed","message":"its worker ended or lost its lease while the job ran","worker":' ..
   cjson.encode(place) .. '}'
 for _, id in ipairs(held) do
-  if redis.call('EXISTS', job .. id) == 1 then crash(id, evidence, 0, keep) end
+  -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
+  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, keep) then
+    pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep)
+  end
 end
 if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
 finish_all()

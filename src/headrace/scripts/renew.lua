@@ -13,6 +13,8 @@
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept} | {gone}
 local ends = redis.call('ZSCORE', owners, owner)
 if not ends or tonumber(ends) <= now then return {'gone'} end
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('HDEL', self, '')
 redis.call('ZADD', owners, now + lease, owner)
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local nearest = redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')

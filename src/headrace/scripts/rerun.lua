@@ -15,7 +15,7 @@ local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, q
 if not f[1] then return 'missing' end
 if not finals[f[1]] or not f[2] then return f[1] end
 local field = f[1] == 'succeeded' and 'result' or 'error'
-redis.call('HINCRBY', totals, 'bytes', -redis.call('HSTRLEN', job .. id, field))
+redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
 redis.call('ZREM', finals[f[1]], id)
 redis.call('ZREM', expires, id)
 redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',

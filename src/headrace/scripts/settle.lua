@@ -16,27 +16,35 @@
 local function kept(word, stale)
   return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0)}
 end
-if tonumber(redis.call('HGET', self, 'settled')) == request then return kept('repeated', {}) end
-redis.call('HSET', self, 'settled', request)
-
 local ids, fresh, stale = {}, {}, {}
 for n, outcome in ipairs(outcomes) do ids[n] = outcome[1] end
+local known = redis.call('HMGET', self, 'settled', 'since')
+if tonumber(known[1]) == request then return kept('repeated', {}) end
+-- Reclaimed or retired: a note of this request would be a key that nobody owns and nothing ends.
+if not known[2] then return kept('ok', ids) end
 local tokens = #ids > 0 and redis.call('ZMSCORE', claims, unpack(ids)) or {}
-local left = {}
+local left, taken = {}, {}
 for n, outcome in ipairs(outcomes) do
-  if tokens[n] and tonumber(tokens[n]) == outcome[2] then
+  local id = outcome[1]
+  if tokens[n] and tonumber(tokens[n]) == outcome[2] and not taken[id] then
     fresh[#fresh + 1] = outcome
-    left[#left + 1] = outcome[1]
+    left[#left + 1] = id
+    taken[id] = true
   else
-    stale[#stale + 1] = outcome[1]
+    stale[#stale + 1] = id
   end
 end
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', claims, '', unpack(left))
+redis.call('HSET', self, 'settled', request)
 if #left == 0 then return kept('ok', stale) end
-redis.call('ZREM', claims, unpack(left))
 redis.call('SREM', cancels, unpack(left))
 
+local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
+
 local function back(id, score)
-  local f = redis.call('HMGET', job .. id, 'queue', 'priority')
+  local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
+  if f[3] then return finish(id, 'cancelled', CANCELLED, 604800000000) end
   redis.call('HSET', job .. id, 'state', 'ready')
   redis.call('HDEL', job .. id, 'owner')
   if score == 0 then score = now - (tonumber(f[2]) or 0) * 600000000 end
@@ -46,7 +54,7 @@ end
 local function later(id, delay, counter)
   redis.call('HINCRBY', job .. id, counter, 1)
   if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
-    finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled while it ran"}', 604800000000)
+    finish(id, 'cancelled', CANCELLED, 604800000000)
   elseif delay <= 0 then
     back(id, 0)
   else
@@ -79,7 +87,9 @@ local outs = {
     else back(id, score) end
   end,
   parked = function(id)
-    local task = redis.call('HGET', job .. id, 'task') or ''
+    local f = redis.call('HMGET', job .. id, 'task', 'cancel')
+    if f[2] then return finish(id, 'cancelled', CANCELLED, 604800000000) end
+    local task = f[1] or ''
     redis.call('HSET', job .. id, 'state', 'parked')
     redis.call('HDEL', job .. id, 'owner')
     redis.call('ZADD', parked .. task, now, id)
@@ -88,7 +98,11 @@ local outs = {
 }
 for _, outcome in ipairs(fresh) do
   local id, _, kind, data, amount, score = unpack(outcome)
-  outs[kind](id, data, amount, score)
+  -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
+  if not pcall(outs[kind], id, data, amount, score)
+    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', 604800000000) then
+    stale[#stale + 1] = id
+  end
 end
 finish_all()
 line_up_all()

@@ -22,9 +22,13 @@ local ids, gone, freed = {}, {}, 0
 for n = 1, #oldest, 2 do
   local id, ends = oldest[n], tonumber(oldest[n + 1])
   if ends > now and count - #ids <= most and bytes - freed <= room then break end
-  local state = redis.call('HGET', job .. id, 'state')
-  freed = freed + redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error')
-  if finals[state] then redis.call('ZREM', finals[state], id) end
+  local state = redis.pcall('HGET', job .. id, 'state')
+  if finals[state] then
+    freed = freed + redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error')
+    redis.call('ZREM', finals[state], id)
+  else -- a lost or alien record cannot say where it is indexed
+    for _, index in pairs(finals) do redis.call('ZREM', index, id) end
+  end
   ids[#ids + 1] = id
   gone[#gone + 1] = job .. id
   gone[#gone + 1] = log .. id
@@ -32,6 +36,6 @@ end
 if #ids > 0 then
   redis.call('ZREM', expires, unpack(ids))
   for first = 1, #gone, 1000 do redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone))) end
-  if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', -freed) end
+  if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', 0 - freed) end
 end
 return {#ids, now, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

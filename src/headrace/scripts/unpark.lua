@@ -1,21 +1,15 @@
 -- Unpark: parked jobs of a task become ready, since a worker that knows it has come.
--- include line
+-- include again
 -- clock   now
 -- key     parking  set   parking
 -- key     parked   zset  parked:<task>
--- derive  job      hash  job:<id>
 -- arg     task     text
 -- arg     limit    int   most jobs, at most 1000
 -- return  jobs moved
 local ids = redis.call('ZRANGE', parked, 0, limit - 1)
-for _, id in ipairs(ids) do
-  local f = redis.call('HMGET', job .. id, 'queue', 'priority')
-  if f[1] then
-    redis.call('HSET', job .. id, 'state', 'ready')
-    line_up(id, f[1], now - (tonumber(f[2]) or 0) * 600000000)
-  end
-end
+-- The removal comes first: once a script has written, a server whose memory is full lets it write on.
 if #ids > 0 then redis.call('ZREM', parked, unpack(ids)) end
+for _, id in ipairs(ids) do line_up_again(id) end
 if redis.call('EXISTS', parked) == 0 then redis.call('SREM', parking, task) end
 line_up_all()
 return #ids

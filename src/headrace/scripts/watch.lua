@@ -8,5 +8,9 @@
 local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true}
-if not finals[f[1]] and wait > 0 then redis.call('ZADD', waited, 'GT', now + wait, id) end
+if not finals[f[1]] and wait > 0 then
+  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+  redis.call('ZREM', waited, '')
+  redis.call('ZADD', waited, 'GT', now + wait, id)
+end
 return {f[1], f[2], f[3]}

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.protocol import admin
+from headrace.protocol.consume import Note, note
+from tests.scripts.stage import Stage
+
+
+def say(stage: Stage, *notes: Note, owner: str = "w1", most: int = 1000, request: int = 0) -> int:
+    return stage.run(note(stage.keys, owner, notes, most, request))
+
+
+def lines(stage: Stage, id: str) -> list[str]:
+    return stage.run(admin.logs(stage.keys, id))
+
+
+def test_progress_and_lines_are_stored(stage: Stage) -> None:
+    claim = stage.running()
+    assert say(stage, Note(claim.id, claim.token, 0.5, "half", ("one", "two"))) == 1
+    record = stage.record(claim.id)
+    assert (record["progress"], record["note"]) == (b"0.5", b"half")
+    say(stage, Note(claim.id, claim.token, lines=("three",)))
+    assert lines(stage, claim.id) == ["one", "two", "three"]
+    assert stage.record(claim.id)["progress"] == b"0.5"
+
+
+def test_an_older_start_is_not_heard(stage: Stage) -> None:
+    old = stage.running()
+    stage.end(old, "retry", b"", 0)
+    assert say(stage, Note(old.id, old.token, 0.5, "", ("late",))) == 0
+    stage.take()
+    assert say(stage, Note(old.id, old.token, 0.5, "", ("late",))) == 0
+    assert lines(stage, old.id) == []
+    assert "progress" not in stage.record(old.id)
+
+
+def test_a_lost_reply_stores_no_line_twice(stage: Stage) -> None:
+    claim = stage.running()
+    said = Note(claim.id, claim.token, None, "", ("once",))
+    assert say(stage, said, request=8) == 1
+    assert say(stage, said, request=8) == 0
+    assert say(stage, said, request=9) == 1
+    assert lines(stage, claim.id) == ["once", "once"]
+
+
+def test_whoever_is_gone_leaves_no_trace(stage: Stage) -> None:
+    assert say(stage, Note("0" * 22, 1, 0.5), request=8) == 0
+    assert stage.client.dbsize() == 0
+
+
+@pytest.mark.parametrize("count", [1, 999, 1000, 1001, 2500])
+def test_the_last_lines_stay(stage: Stage, count: int) -> None:
+    claim = stage.running()
+    told = [f"line {n}" for n in range(count)]
+    say(stage, Note(claim.id, claim.token, lines=tuple(told)), most=1000)
+    assert lines(stage, claim.id) == told[-1000:]
+
+
+def test_a_thousand_notes(stage: Stage) -> None:
+    stage.put(1000)
+    notes = [Note(c.id, c.token, 1.0, "done", ("x",)) for c in stage.take()]
+    assert say(stage, *notes) == 1000

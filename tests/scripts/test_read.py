@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.job import State
+from headrace.protocol import consume, produce
+from headrace.protocol.produce import read
+from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
+
+
+def test_everything_stored_is_told(stage: Stage) -> None:
+    claim = stage.running(queue="q", priority=3, key="k", expires=KEEP, options=b"\x81")
+    note = consume.Note(claim.id, claim.token, 0.25, "half way to half way")
+    stage.run(consume.note(stage.keys, "w1", [note]))
+    (record,) = stage.run(read(stage.keys, [claim.id]))
+    assert record is not None
+    assert (record.id, record.state, record.task, record.queue) == (claim.id, State.RUNNING, "add", "q")
+    assert (record.args, record.options, record.priority, record.key) == (ARGS, b"\x81", 3, "k")
+    assert (record.started, record.expires, record.owner, record.attempt) == (claim.token, START + KEEP, "w1", 1)
+    assert (record.progress, record.note) == (0.25, "half way to half way")
+    assert (record.finished, record.result, record.error) == (0, None, None)
+    assert record.created == START
+
+
+def test_when_a_waiting_job_is_due(stage: Stage) -> None:
+    ready, later = stage.put(priority=1)[0], stage.put(delay=SECOND)[0]
+    one, two = stage.run(read(stage.keys, [ready, later]))
+    assert one is not None
+    assert two is not None
+    assert (one.due, two.due) == (START - LEVEL, START + SECOND)
+
+
+def test_what_is_not_stored_is_none(stage: Stage) -> None:
+    (id,) = stage.put()
+    assert [r and r.id for r in stage.run(read(stage.keys, ["0" * 22, id, "1" * 22]))] == [None, id, None]
+    assert stage.run(read(stage.keys, [])) == []
+
+
+def test_five_hundred_at_once(stage: Stage) -> None:
+    ids = stage.put(500)
+    assert [r and r.id for r in stage.run(read(stage.keys, ids))] == ids
+
+
+def test_an_error_is_structured_text(stage: Stage) -> None:
+    id = stage.finished("failed", b'{"type":"ValueError","message":"no"}')
+    (record,) = stage.run(read(stage.keys, [id]))
+    assert record is not None
+    assert record.error is not None
+    assert (record.error.type, record.error.message) == ("ValueError", "no")
+    assert (record.state, record.finished) == (State.FAILED, START)
+
+
+@pytest.mark.mangles
+def test_a_record_of_another_type_is_named(stage: Stage) -> None:
+    stage.client.set(stage.keys.job("0" * 22), "alien")
+    (record,) = stage.run(read(stage.keys, ["0" * 22]))
+    assert record is not None
+    assert record.state is State.QUARANTINED
+    assert record.error is not None
+    assert record.error.type == "Corrupt"
+
+
+@pytest.mark.mangles
+def test_alien_fields_are_shown_and_do_not_raise(stage: Stage) -> None:
+    (id,) = stage.put()
+    fields = ("state", "task", "queue", "priority", "token", "failures", "progress", "error", "key", "\udc80alien")
+    alien = {name.encode("utf-8", "surrogateescape"): b"\xff\x00" for name in fields}
+    stage.client.hset(stage.keys.job(id), mapping=alien)
+    (record,) = stage.run(produce.read(stage.keys, [id]))
+    assert record is not None
+    assert (record.state, record.priority, record.failures) == (State.QUARANTINED, 0, 0)
+    assert record.fields["task"] == b"\xff\x00"

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from headrace.job import Outcome
+from headrace.protocol.consume import reclaim
+from headrace.protocol.produce import cancel
+from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
+
+LEASE = 15 * SECOND
+
+
+def take_over(stage: Stage, victim: str = "w1", known: bool = False, limit: int = 500) -> tuple[str, int]:
+    return stage.run(reclaim(stage.keys, victim, known, limit, KEEP, stage.now))
+
+
+def test_while_the_lease_runs_nothing_is_touched(stage: Stage) -> None:
+    stage.running()
+    stage.now += LEASE - 1
+    before = stage.everything()
+    assert take_over(stage) == ("alive", 0)
+    assert stage.everything() == before
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_dead_ones_jobs_run_again_and_count_a_crash(stage: Stage, known: bool) -> None:
+    claim = stage.running(priority=1)
+    if not known:
+        stage.now += LEASE
+    stage.doze()
+    assert take_over(stage, known=known) == ("done", 1)
+    record = stage.record(claim.id)
+    assert (record["state"], record["crashes"]) == (b"ready", b"1")
+    error = msgspec.json.decode(record["error"])
+    assert (error["type"], error["worker"]) == ("Crashed", "host:w1")
+    assert stage.members("ready:default") == {claim.id: stage.now - LEVEL}
+    assert stage.tokens() == 1
+    assert stage.members("owners") == {}
+    assert not stage.client.exists(*(stage.keys(f"{name}:w1") for name in ("owner", "claims", "cancels")))
+
+
+def test_again_is_done_already(stage: Stage) -> None:
+    stage.running()
+    take_over(stage, known=True)
+    before = stage.everything()
+    assert take_over(stage, known=True) == ("done", 0)
+    assert stage.everything() == before
+
+
+def test_the_zombie_is_refused_and_leaves_no_trace(stage: Stage) -> None:
+    claim = stage.running("w1")
+    stage.now += LEASE
+    take_over(stage)
+    (again,) = stage.take("w2")
+    assert again.token > claim.token
+    before = stage.everything()
+    answer = stage.settle(Outcome(claim.id, claim.token, "succeeded", b"late", KEEP), owner="w1")
+    assert answer.stale == [claim.id]
+    assert not stage.claim("w1").alive
+    assert stage.everything() == before
+    stage.end_as("w2", again)
+    assert stage.state(claim.id) == "succeeded"
+
+
+@pytest.mark.parametrize("limit", [1, 100, 500])
+def test_a_bounded_number_at_a_time_and_no_new_claims_meanwhile(stage: Stage, limit: int) -> None:
+    stage.put(1001)
+    stage.take(limit=1000)
+    stage.now += LEASE
+    assert take_over(stage, limit=limit) == ("some", limit)
+    assert len(stage.members("claims:w1")) == 1000 - limit
+    stage.now -= LEASE
+    assert not stage.claim("w1").alive
+    words = [take_over(stage, known=True)[0] for _ in range(3)]
+    assert words[-1] == "done"
+    assert len(stage.ready()) == 1001
+
+
+def test_a_used_up_budget_quarantines(stage: Stage) -> None:
+    claim = stage.running()
+    for _ in range(3):
+        take_over(stage, known=True)
+        stage.take()
+    assert stage.state(claim.id) == "quarantined"
+    assert stage.members("expires") == {claim.id: stage.now + KEEP}
+
+
+def test_a_start_that_may_not_be_repeated_fails(stage: Stage) -> None:
+    claim = stage.running(once=True)
+    take_over(stage, known=True)
+    assert stage.state(claim.id) == "failed"
+
+
+def test_a_job_that_was_asked_to_stop_does_not_run_again(stage: Stage) -> None:
+    stage.put(600)
+    claims = stage.take()
+    for claim in claims[:3]:
+        stage.run(cancel(stage.keys, claim.id, KEEP, stage.now))
+    assert take_over(stage, known=True)[0] == "some"
+    assert {stage.state(claim.id) for claim in claims[:3]} == {"cancelled"}
+    assert stage.names("cancels:w1") == set()
+
+
+def test_a_record_that_is_gone_is_forgotten(stage: Stage) -> None:
+    claim = stage.running()
+    stage.client.delete(stage.keys.job(claim.id))
+    assert take_over(stage, known=True) == ("done", 1)
+
+
+@pytest.mark.mangles
+def test_a_record_of_another_type_does_not_hold_up_the_others(stage: Stage) -> None:
+    stage.put(3)
+    claims = stage.take()
+    stage.client.delete(stage.keys.job(claims[0].id))
+    stage.client.set(stage.keys.job(claims[0].id), "alien")
+    assert take_over(stage, known=True) == ("done", 3)
+    assert stage.ready() == [claims[1].id, claims[2].id]
+
+
+def test_an_odd_place_is_still_readable_evidence(stage: Stage) -> None:
+    claim = stage.running()
+    stage.client.hset(stage.keys.owner("w1"), "place", 'ho"st\\:1\n')
+    take_over(stage, known=True)
+    assert msgspec.json.decode(stage.record(claim.id)["error"])["worker"] == 'ho"st\\:1\n'
+
+
+def test_an_incarnation_that_held_nothing(stage: Stage) -> None:
+    stage.register()
+    stage.now += LEASE
+    assert take_over(stage) == ("done", 0)
+    assert stage.client.dbsize() == 0

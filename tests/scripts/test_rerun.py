@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.protocol.produce import rerun
+from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
+
+
+@pytest.mark.parametrize("kind", ["succeeded", "failed", "cancelled", "corrupt"])
+def test_a_finished_job_starts_afresh(stage: Stage, kind: str) -> None:
+    claim = stage.running(priority=1, expires=SECOND, once=True, key="k", options=b"\x81")
+    stage.end(claim, "snoozed", b"", 0)
+    (claim,) = stage.take()
+    stage.end(claim, kind, b"told")
+    stage.doze()
+    stage.now += 5 * SECOND
+    assert stage.run(rerun(stage.keys, claim.id, stage.now)) == "ready"
+    assert stage.members("ready:default") == {claim.id: stage.now - LEVEL}
+    fields = {"state", "task", "args", "queue", "options", "priority", "once", "key", "token"}
+    assert stage.record(claim.id).keys() == fields
+    assert stage.bytes() == 0
+    assert stage.members("expires") == {}
+    assert stage.tokens() == 1
+    stage.register("w2")
+    (again,) = stage.claim("w2").jobs
+    assert again.attempt == 1
+    assert again.token > claim.token
+
+
+def test_a_repeat_finds_it_ready(stage: Stage) -> None:
+    id = stage.finished()
+    stage.run(rerun(stage.keys, id, stage.now))
+    before = stage.everything()
+    assert stage.run(rerun(stage.keys, id, stage.now)) == "ready"
+    assert stage.everything() == before
+
+
+def test_what_has_not_ended_stays_as_it_is(stage: Stage) -> None:
+    running = stage.running()
+    ready, scheduled = stage.put()[0], stage.put(delay=SECOND)[0]
+    before = stage.everything()
+    answers = [stage.run(rerun(stage.keys, id, stage.now)) for id in (running.id, ready, scheduled, "0" * 22)]
+    assert answers == ["running", "ready", "scheduled", "missing"]
+    assert stage.everything() == before
+
+
+def test_the_other_kept_jobs_keep_their_bytes(stage: Stage) -> None:
+    one, _ = stage.finished(data=b"123"), stage.finished("failed", b"45", KEEP)
+    stage.run(rerun(stage.keys, one, stage.now))
+    assert stage.bytes() == 2
