@@ -1,6 +1,7 @@
 """An exception as structured text: what a job's record keeps of it.
 
-Owns the form of that text. Keeps no exception, frame or traceback: they would hold the job's memory (see docs/design/runners.md).
+Owns the form of that text. Keeps no exception, frame or traceback, since they would hold the job's memory
+(see docs/design/runners.md).
 """
 
 from __future__ import annotations
@@ -58,16 +59,15 @@ def signal_in(error: BaseException) -> BaseException:
         one = left.pop()
         if isinstance(one, Interrupt):
             return one
-        if isinstance(one, BaseExceptionGroup):
-            left.extend(one.exceptions)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        left.extend(_members(one))
     return error
 
 
 def forget(error: BaseException) -> None:
     """Take the tracebacks off an exception and all that it is linked with.
 
-    An exception and its frames hold each other, and with them every local of the job, until a garbage collection; one that
-    a library raises again and again (a module's constant) would collect frames for ever.
+    An exception and its frames hold each other, and with them every local of the job, until a garbage collection;
+    one that a library raises again and again (a module's constant) would collect frames for ever.
     """
     left, seen = [error], set[int]()
     while left:
@@ -76,8 +76,14 @@ def forget(error: BaseException) -> None:
             continue
         seen.add(id(one))
         one.__traceback__ = None
-        linked = (one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()))
-        left.extend(other for other in linked if isinstance(other, BaseException))
+        left.extend(other for other in (one.__cause__, one.__context__, *_members(one)) if other is not None)
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    members: tuple[BaseException, ...] = ()
+    if isinstance(error, BaseExceptionGroup):
+        members = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return members
 
 
 def _name(kind: type[BaseException]) -> str:

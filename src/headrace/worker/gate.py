@@ -2,8 +2,8 @@
 
 Owns the moment at which an exception is thrown into the main thread. Knows nothing of jobs but their tokens.
 
-A gate is open for one start while its code runs and fires at most once per opening: it closes itself before it raises. So
-whatever code runs next, a ``finally`` of ours included, runs undisturbed.
+A gate is open for one start while its code runs and fires at most once per opening: it closes itself before it raises.
+So whatever code runs next, a ``finally`` of ours included, runs undisturbed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MainGate:
         self._missed = True
 
     def hold(self) -> CurrentJob | None:
-        """Keep stops out while the job speaks, since half a frame on a channel would ruin it; :meth:`resume` ends it."""
+        """Keep stops out while the job speaks, since half a frame would ruin the channel; :meth:`resume` ends it."""
         if threading.get_ident() != self._thread:
             return None
         job = self.job
@@ -90,5 +90,5 @@ class MainGate:
         self._looking = False
         if signal is not None:
             self.job = None
-            job.cancelled = signal is CancelRequested
+            job.cancelled = issubclass(signal, CancelRequested)
             raise signal

@@ -24,6 +24,7 @@ from headrace.worker.gate import Gate
 Ended = tuple[str, bytes, int]
 Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
 Emit = Callable[[Note], None]
+Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 
 _NOTHING = object()
 
@@ -47,7 +48,7 @@ class Bench:
     dice: Callable[[], float]
 
 
-class Refused(Exception):  # noqa: N818 - carries an outcome
+class Refused(Exception):
     """The job ended before its code could begin."""
 
     def __init__(self, ended: Ended) -> None:
@@ -56,6 +57,7 @@ class Refused(Exception):  # noqa: N818 - carries an outcome
 
 
 def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
+    """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
     return Bench(app.tasks, around, microseconds(app.settings.keep_failed), place, dice)
@@ -74,16 +76,15 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     return packed(bench, claim, task, plan, value)
 
 
-async def aperform(
-    bench: Bench, claim: Claim, emit: Emit, drive: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
-) -> Ended:
+async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a coroutine to its end; raises nothing. ``drive`` awaits it and throws stops into it."""
     try:
         task, plan, args, kwargs = prepare(bench, claim)
     except Refused as refused:
         return refused.ended
+    job = CurrentJob(claim, emit)
     try:
-        value = await drive(_aenclosed(bench, CurrentJob(claim, emit), task.function, args, kwargs))
+        value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
     except BaseException as error:  # noqa: BLE001 - as above
         return conclude(bench, claim, plan, error)
     return packed(bench, claim, task, plan, value)
@@ -144,7 +145,7 @@ async def _aenclosed(
 
 
 def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any) -> Ended:
-    """The outcome of a function that returned: a success if its result can be sent, else a failure that no retry mends."""
+    """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
         return "succeeded", task.pack_result(value), plan.keep
     except Exception as error:  # noqa: BLE001 - ArgumentError, PayloadTooLarge; or what a class of theirs raises

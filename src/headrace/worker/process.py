@@ -1,6 +1,7 @@
 """The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
 
-Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start (see wire.py).
+Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start
+(see wire.py).
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ class Process:
         except Closed:
             return
 
+    def finish(self) -> None:
+        """Nothing outlives the jobs here."""
+
     def _admitted(self) -> bool:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
         recalls = take_ticket(self._tickets)
@@ -86,7 +90,7 @@ class Process:
         return signal
 
     def _look(self, token: int) -> type[Interrupt] | None:
-        """What to raise in this start; reads without waiting. Called while user code runs, so a dead dispatcher waits."""
+        """What to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
         if token in self._cancelled:
             self._cancelled.discard(token)
             return CancelRequested

@@ -18,8 +18,8 @@ from headrace.context import CurrentJob
 from headrace.protocol.consume import Note
 from headrace.worker.wire import Channel, Closed, Done, Say, ToRunner
 
-# Seconds between two words of progress in the long run, and how many may follow each other closely before that: the first few
-# words of a job (its phases, often) must not wait for the next one, which may come much later.
+# Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
+# first few words of a job (its phases, often) must not wait for the next one, which may come much later.
 PACE = 0.05
 BURST = 5.0
 # The store keeps so many lines of a job's log, so more of one call need not travel.
@@ -69,7 +69,7 @@ class Reporter:
             self._channel.send(Done(token, kind, data, amount, cost, self._memory()))
 
     def say(self, voice: Voice, note: Note) -> None:
-        """Send a note, or keep its progress for a later one. For user code: a dead dispatcher is no error of the job."""
+        """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self.strayed or voice.over:
             return
         held = self._hold.hold() if self._hold else None

@@ -1,7 +1,7 @@
 """The runner: the process that runs user code and nothing else.
 
-Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and :mod:`loops`
-run the jobs. Must not touch the store, nor decide about leases, limits or retries' times of others.
+Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and
+:mod:`loops` run the jobs. Must not touch the store, nor decide when a limit is over or who gets a job.
 
 1. make the fork a process of its own: random numbers, fault evidence, the application's hooks;
 2. run what the dispatcher sends, until it says Exit or is gone;
@@ -26,9 +26,11 @@ from typing import Protocol
 
 from headrace.app import Headrace
 from headrace.worker.gate import MainGate
+from headrace.worker.loops import Loop
 from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
+from headrace.worker.threads import Threads
 from headrace.worker.wire import Channel, ToRunner
 
 
@@ -59,6 +61,8 @@ class Work(Protocol):
 
     def serve(self) -> None: ...
 
+    def finish(self) -> None: ...
+
 
 def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
     """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
@@ -72,12 +76,17 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
     _settle_in(app, work, channel)
     work.serve()
-    _leave(getattr(app, "exit_hooks", []), options.exit_deadline)
+    _leave([work.finish, *getattr(app, "exit_hooks", [])], options.exit_deadline)
     return 0
 
 
 def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
-    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=options.measure_memory)
+    slots, measure_memory = options.slots, options.measure_memory
+    if kind == "thread":
+        return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
+    if kind == "async":
+        return Loop(bench, channel, measure_memory=measure_memory)
+    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
 def _settle_in(app: Headrace, work: Work, channel: Channel[ToRunner]) -> None:

@@ -1,0 +1,216 @@
+"""The async kind: one event loop in the main thread runs the coroutines of many jobs.
+
+Owns the loop, and how a stop reaches one coroutine. A coroutine that waits is cancelled by asyncio; one that does not
+let the loop turn is interrupted by the signal, like the code of a process runner (see gate.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any
+
+from headrace.context import CurrentJob
+from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
+from headrace.job import Claim
+from headrace.worker.gate import MainGate
+from headrace.worker.perform import Bench, aperform
+from headrace.worker.report import Reporter, Voice
+from headrace.worker.wire import Channel, Closed, Exit, Run, Stop, ToRunner
+
+
+class _SoftTimeLimit(SoftTimeLimit, asyncio.CancelledError):
+    # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back)
+    # must be done for a stopped one too, and they know it by this class.
+    __module__ = SoftTimeLimit.__module__
+    __qualname__ = SoftTimeLimit.__qualname__
+
+
+class _CancelRequested(CancelRequested, asyncio.CancelledError):
+    __module__ = CancelRequested.__module__
+    __qualname__ = CancelRequested.__qualname__
+
+
+_SIGNALS: dict[str, type[Interrupt]] = {"soft": _SoftTimeLimit, "cancel": _CancelRequested}
+
+
+class Drive(Generator[Any, Any, Any]):
+    """Awaits the coroutine of one job, with the gate open for each of its steps.
+
+    It turns the cancellation by which a stop wakes the coroutine into the stop's own signal.
+
+    Attributes:
+        task: asyncio's task that awaits this.
+    """
+
+    task: asyncio.Task[None]
+
+    def __init__(self, gate: MainGate) -> None:
+        self._gate = gate
+        self._signal: type[Interrupt] | None = None
+        self._job: CurrentJob | None = None
+        self._asked = False
+
+    def __call__(self, job: CurrentJob, coroutine: Coroutine[Any, Any, Any]) -> Drive:
+        self._job = job
+        self._coroutine: Any = coroutine
+        return self
+
+    def __await__(self) -> Drive:
+        return self
+
+    def stop(self, signal: type[Interrupt]) -> None:
+        """Raise in the coroutine at its next step, and see to it that this comes soon."""
+        if self._job is None:
+            # Only a cancellation is meant for a job that has not begun; a limit is meant for code that runs.
+            if issubclass(signal, CancelRequested):
+                self._signal = signal
+        elif self._signal is None:
+            self._signal = signal
+            self._asked = self.task.cancel()
+
+    def send(self, value: Any) -> Any:
+        if self._signal is None:
+            return self._step(self._coroutine.send, value)
+        # Not begun yet; or what it waited for swallowed the cancellation.
+        return self._interrupt()
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:  # noqa: ARG002 - the form of a generator
+        error = kind if isinstance(kind, BaseException) else value if value is not None else kind()
+        if self._signal is not None and isinstance(error, asyncio.CancelledError):
+            return self._interrupt()
+        return self._step(self._coroutine.throw, error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def _interrupt(self) -> Any:
+        signal, self._signal = self._signal, None
+        assert signal is not None
+        assert self._job is not None
+        if self._asked:
+            # The cancellation ends here: time-outs and groups that the coroutine opens to clean up must not see it.
+            self._asked = False
+            self.task.uncancel()
+        self._job.cancelled = issubclass(signal, CancelRequested)
+        return self._step(self._coroutine.throw, signal())
+
+    def _step(self, step: Callable[[Any], Any], value: Any) -> Any:
+        assert self._job is not None
+        try:
+            try:
+                self._gate.open(self._job)
+                return step(value)
+            finally:
+                self._gate.close()
+        except Interrupt as signal:
+            self._gate.close()
+            if self._coroutine.cr_frame is None:
+                raise
+            # It came before or after the coroutine's own code, which waits and must learn of it.
+            late = signal
+        return self._step(self._coroutine.throw, late)
+
+
+class Loop:
+    """One process whose event loop runs many jobs at once."""
+
+    def __init__(self, bench: Bench, channel: Channel[ToRunner], *, measure_memory: bool) -> None:
+        self.gate: MainGate | None = MainGate(self._look)
+        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self._main_gate = self.gate
+        self._bench = bench
+        self._channel = channel
+        self._loop = asyncio.new_event_loop()
+        self._drives: dict[int, Drive] = {}
+        # Messages that a signal's look read while a job kept the loop from turning.
+        self._stash: deque[ToRunner] = deque()
+        self._leaving = False
+
+    def serve(self) -> None:
+        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
+        self._loop.add_reader(self._channel.fileno(), self._arrived)
+        while self._drives or not self._leaving:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # A task that a job left behind called sys.exit(): no reason to take the mates down.
+                traceback.print_exc()
+
+    def finish(self) -> None:
+        """End what jobs left behind in the loop: tasks, generators, threads."""
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True) if tasks else asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _arrived(self) -> None:
+        try:
+            self._stash.extend(self._channel.receive(wait=False))
+        except Closed:
+            self._leave()
+        self._file()
+
+    def _file(self) -> None:
+        while self._stash:
+            message = self._stash.popleft()
+            if isinstance(message, Run):
+                for claim in message.claims:
+                    self._start(claim)
+            elif isinstance(message, Stop):
+                if message.token in self._drives:
+                    self._drives[message.token].stop(_SIGNALS[message.reason])
+            elif isinstance(message, Exit):
+                self._leaving = True
+        if self._leaving and not self._drives:
+            self._loop.stop()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._loop.remove_reader(self._channel.fileno())
+
+    def _start(self, claim: Claim) -> None:
+        drive = self._drives[claim.token] = Drive(self._main_gate)
+        drive.task = self._loop.create_task(self._run(claim, drive), name=f"{claim.task} {claim.id}")
+        drive.task.add_done_callback(partial(self._ended, claim))
+
+    async def _run(self, claim: Claim, drive: Drive) -> None:
+        began = time.monotonic_ns()
+        voice = Voice(self.reporter)
+        ended = await aperform(self._bench, drive, claim, voice)
+        self.reporter.done(voice, claim.token, ended, began)
+
+    def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
+        del self._drives[claim.token]
+        try:
+            if task.cancelled():
+                # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
+                self.reporter.done(Voice(self.reporter), claim.token, ("released", b"", 0), time.monotonic_ns())
+            else:
+                task.result()
+        except Closed:
+            self._leave()
+        self._file()
+
+    def _look(self, token: int) -> type[Interrupt] | None:
+        """What to raise in this start, whose code keeps the loop from turning."""
+        signal: type[Interrupt] | None = None
+        try:
+            messages = self._channel.receive(wait=False)
+        except Closed:
+            return None
+        for message in messages:
+            if isinstance(message, Stop) and message.token == token:
+                signal = _SIGNALS[message.reason]
+            else:
+                self._stash.append(message)
+        if self._stash:
+            self._loop.call_soon_threadsafe(self._file)
+        return signal
