@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import redis
 
@@ -9,5 +11,7 @@ from tests.scripts.stage import Stage
 
 
 @pytest.fixture
-def stage(client: redis.Redis) -> Stage:
-    return Stage(client)
+def stage(client: redis.Redis) -> Iterator[Stage]:
+    stage = Stage(client)
+    yield stage
+    stage.close()

@@ -1,6 +1,6 @@
 """A stage for scripts: one server, one clock that only the test moves, short names for what tests set up and look at.
 
-Every verb goes through its Call, as in production; only the driver is a bare client.
+Every verb goes through its Call, as in production, and runs as a user who may do only what the script declares.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from headrace.keys import Keys, make_id
 from headrace.protocol import consume, produce
 from headrace.script import Call
 from headrace.testing import read
+from tests.scripts.guard import Guard
 
 T = TypeVar("T")
 
@@ -41,17 +42,20 @@ class Stage:
         self.now = START
         self._made = 0
         self._requests = 0
+        self._guard: Guard | None = None
 
     def run(self, call: Call[T]) -> T:
         return call.parse(self.raw(call))
 
     def raw(self, call: Call[Any]) -> Any:
         """The reply as the server gave it."""
-        try:
-            return self.client.execute_command(*call.command())
-        except redis.exceptions.NoScriptError:
-            self.client.execute_command("SCRIPT", "LOAD", call.script.text)
-            return self.client.execute_command(*call.command())
+        if self._guard is None:
+            self._guard = Guard(self.client, self.keys.prefix)
+        return self._guard.run(call)
+
+    def close(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
 
     def next(self) -> int:
         """A request number that no call had."""

@@ -1,5 +1,4 @@
 -- Page: ids of the jobs in one structure, a bounded piece at a time.
--- clock   now
 -- key     line    zset  <index>
 -- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty

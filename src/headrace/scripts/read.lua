@@ -1,5 +1,4 @@
 -- Read: everything stored of some jobs, for handles and people.
--- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  job        hash    job:<id>
 -- derive  ready      zset    ready:<queue>

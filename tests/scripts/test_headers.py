@@ -1,0 +1,175 @@
+"""What holds for every script: headers say what bodies do, errors name the file's own line, access ends at the header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace import script as loader
+from headrace.keys import Keys
+from headrace.script import Call, Script, load, parse_header
+from headrace.testing import documented
+from tests.scripts.guard import USER, Guard, commands, rules
+from tests.scripts.stage import Stage
+
+SOURCES = {
+    Path(entry.name).stem: entry.read_text()
+    for entry in files("headrace").joinpath("scripts").iterdir()
+    if entry.name.endswith(".lua")
+}
+INCLUDED = {name for text in SOURCES.values() for name in parse_header(text).includes}
+ALONE = sorted(SOURCES.keys() - INCLUDED)
+DUMMIES = {"text": "x", "int": 0, "packed": list[str]()}
+
+
+def body(text: str) -> str:
+    """A script without comments and header."""
+    return "\n".join(line.split("--")[0] for line in text.splitlines())
+
+
+def dummy(script: Script) -> Call[object]:
+    """A call that binds, whatever its arguments mean."""
+    values = {arg.name: DUMMIES[arg.kind] for arg in script.header.args}
+    return script.bind(Keys(), lambda reply: reply, **values)
+
+
+def altered(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """A script as if its file held another text."""
+    load(name)  # into the cache, before its file seems to hold another text
+    original = loader._source
+    monkeypatch.setattr(loader, "_source", lambda part: text if part == name else original(part))
+    return load.__wrapped__(name)
+
+
+def test_each_script_has_a_test_of_its_own() -> None:
+    tested = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert SOURCES.keys() - tested - {"again"} == set()
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_bodies_use_names_only(name: str) -> None:
+    assert re.search(r"\b(KEYS|ARGV)\b", SOURCES[name]) is None
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_every_declared_name_is_used(name: str) -> None:
+    header = parse_header(SOURCES[name])
+    # What an include needs may be declared by the includer alone, so that its own use counts too.
+    text = body("\n".join(SOURCES[part] for part in (*loader._includes(header.includes), name)))
+    names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
+    # A name that only fills a key's hole is used by the header itself.
+    holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
+    unused = [one for one in names if one not in holes and re.search(rf"\b{one}\b", text) is None]
+    assert unused == []
+    if header.clock:
+        assert re.search(r"\bnow\b", text)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_no_name_hides_another(name: str) -> None:
+    header = load(name).header
+    names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
+    assert len(names) == len(set(names))
+    assert not {"prefix", "now", "redis"} & set(names)
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_every_pattern_is_documented_with_its_type(name: str) -> None:
+    documents = documented()
+    header = parse_header(SOURCES[name])
+    for key in (*header.keys, *header.derives):
+        if key.pattern != "<index>":  # page reads whichever sorted set it is told to
+            assert documents.get(key.pattern) == key.type, key
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_holes_of_declared_keys_are_arguments(name: str) -> None:
+    header = load(name).header
+    holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
+    assert holes <= {arg.name for arg in header.args}
+
+
+@pytest.mark.parametrize("name", sorted(INCLUDED))
+def test_included_files_survive_being_one_line(name: str) -> None:
+    for line in SOURCES[name].splitlines():
+        assert line.lstrip().startswith("--") or "--" not in line, line
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_no_global_is_made_or_read(name: str) -> None:
+    """A bare assignment or function would be a global, which the servers refuse only when the line runs."""
+    for line in body(SOURCES[name]).splitlines():
+        assert re.match(r"\s*function\s+\w", line) is None, line
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_error_names_the_line_of_the_file(
+    name: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = SOURCES[name].splitlines()
+    first = next(n for n, line in enumerate(lines) if not line.startswith("--"))
+    lines.insert(first, "error({err = 'ERR ' .. nil})")
+    script = altered(name, "\n".join(lines), monkeypatch)
+    with pytest.raises(redis.ResponseError, match=rf"user_script: ?{first + 1}\b") as caught:
+        client.execute_command("EVAL", script.text, *dummy(script).command()[2:])
+    assert "concatenate a nil" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_included_error_names_the_first_line(name: str) -> None:
+    """Includes and bindings share the title's line, so that the body keeps its own numbers."""
+    text = load(name).text
+    assert text.split("\n")[1:] == SOURCES[name].split("\n")[1:]
+    assert text.startswith("local prefix = ARGV[1] ")
+
+
+@pytest.fixture
+def guard(client: redis.Redis) -> Iterator[Guard]:
+    guard = Guard(client, Keys().prefix)
+    yield guard
+    guard.close()
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        "redis.call('GET', prefix .. 'schema')",
+        "redis.call('DEL', prefix .. 'job:')",
+        "redis.call('SADD', 'paused', 'x')",
+        "redis.call('PUBLISH', prefix .. 'done:1', 'x')",
+        "redis.call('FLUSHALL')",
+    ],
+)
+def test_the_guard_refuses_what_is_not_declared(
+    reach: str, guard: Guard, monkeypatch: pytest.MonkeyPatch, client: redis.Redis
+) -> None:
+    text = SOURCES["pause"].replace("return redis", "local was = redis") + reach
+    script = altered("pause", text, monkeypatch)
+    call = dummy(script)
+    assert guard.run(dummy(load("pause"))) == 1
+    if "FLUSHALL" in reach:
+        monkeypatch.setattr("tests.scripts.guard.commands", lambda _: {"SADD"})
+    with pytest.raises(redis.ResponseError, match=r"(?i)perm|access|can't|NOPERM"):
+        guard.run(call)
+    assert "+sadd" in rules(call, Keys().prefix)
+    assert client.exists(Keys()("paused"))
+
+
+def test_the_guard_knows_each_command() -> None:
+    assert commands(load("pause")) == {"SADD"}
+    assert {"ZADD", "TIME", "EXISTS", "PUBLISH"} <= commands(load("settle"))
+    for name in ALONE:
+        dynamic = re.findall(r"redis\.p?call\((?!').*", body(SOURCES[name]))
+        assert dynamic == [], "a command's name is written out, so that its access can be read off"
+
+
+def test_the_stage_is_guarded(stage: Stage) -> None:
+    """So each test of each script is a test of its access too."""
+    stage.put()
+    (guarded,) = [user for user in stage.client.acl_list() if USER in user]
+    assert "+evalsha" in guarded
