@@ -1,0 +1,113 @@
+"""``headrace enqueue``: a job by the name of its task, from a shell."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import UsageFault
+from headrace.cli.measures import parse_duration
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+_NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+def enqueue(
+    session: Session,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, such as tasks.fetch.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARG...]", help="Each is JSON or, where it is not, text; name=ARG goes by name."),
+    ] = None,
+    kwargs: Annotated[
+        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: an object.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="The queue; default.")] = None,
+    delay: Annotated[
+        float | None, typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Start it later, such as 5m.")
+    ] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option("--expires", parser=parse_duration, metavar="TIME", help="Start it within this, or never."),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher is sooner.")
+    ] = None,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", metavar="TEXT", help="The same text again makes no second job.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended, and print its result as JSON.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="With --wait: at most so long."),
+    ] = None,
+    application: Annotated[
+        str | None,
+        typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
+    ] = None,
+) -> None:
+    """Store a job, and print its id.
+
+    Without --app the arguments are checked by the worker that runs it. An argument that starts with - goes behind --.
+    """
+    if timeout is not None and not wait:
+        raise UsageFault("--timeout says how long to --wait: give both")
+    positions, named = _arguments(arguments or [], kwargs)
+    given = {"queue": queue, "delay": delay, "expires": expires, "priority": priority, "request_id": request_id}
+    options: Any = {name: value for name, value in given.items() if value is not None}
+    with session.code(application) if application else session.app() as app:
+        if application:
+            _defined(app, task)
+        job = app.by_name(task, **options).enqueue(*positions, **named)
+        facts: dict[str, Any] = {"id": job.id, "task": task, "queue": queue or "default"}
+        if not wait:
+            session.output.done(job.id, facts)
+            return
+        session.output.remark(job.id)
+        value = job.result(timeout)
+    session.output.document(facts | {"result": value} if session.output.json else value)
+
+
+def _arguments(given: list[str], kwargs: str | None) -> tuple[list[Any], dict[str, Any]]:
+    import msgspec
+
+    named: dict[str, Any] = {}
+    if kwargs is not None:
+        try:
+            named = msgspec.json.decode(kwargs, type=dict[str, Any])
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise UsageFault(f"--kwargs {kwargs!r} is not a JSON object: {error}") from error
+    positions: list[Any] = []
+    for text in given:
+        if (found := _NAMED.fullmatch(text)) is None:
+            positions.append(_parsed(text))
+        elif found[1] in named:
+            raise UsageFault(f"the argument {found[1]} is given twice")
+        else:
+            named[found[1]] = _parsed(found[2])
+    return positions, named
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; anything else is taken as the text that it is."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError):
+        return text
+
+
+def _defined(app: Headrace, task: str) -> None:
+    if task not in app.tasks:
+        close = difflib.get_close_matches(task, app.tasks, 1)
+        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(app.tasks)[:10]) or 'none'}"
+        raise UsageFault(f"the application has no task {task}: {hint}")

@@ -1,0 +1,66 @@
+"""Exit codes, and which one an error has. Prints nothing."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a script may rely on; the reference page lists the same words."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    SERVER = 3
+    APPLICATION = 4
+    WAITING = 5
+    INTERNAL = 70
+    INTERRUPTED = 130
+    PIPE = 141
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done",
+    Exit.FAILED: "the operation failed: no such job, the job failed, a private server that does not run",
+    Exit.USAGE: "a wrong option, argument, setting or URL; nothing was done",
+    Exit.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full",
+    Exit.APPLICATION: "the application could not be imported, or has no task that this worker could run",
+    Exit.WAITING: "the job had not ended within `--timeout`; it goes on",
+    Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
+    Exit.INTERRUPTED: "interrupted with Ctrl-C",
+    Exit.PIPE: "whoever read the output went away (`headrace jobs list | head -1`)",
+}
+
+
+class UsageFault(Exception):
+    """The command was given something that cannot be used; the text says what would be right."""
+
+
+class OperationFault(Exception):
+    """What was asked for could not be done; the text says why."""
+
+
+class ApplicationFault(Exception):
+    """The application cannot be worked with; the text says what to do."""
+
+
+def exit_of(error: BaseException) -> Exit:
+    """The exit code of a command that ended with ``error``."""
+    from headrace import errors
+
+    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Exit], ...] = (
+        (KeyboardInterrupt, Exit.INTERRUPTED),
+        ((UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge), Exit.USAGE),
+        (OperationFault, Exit.FAILED),
+        ((ApplicationFault, errors.AppImportError, errors.DuplicateTask), Exit.APPLICATION),
+        # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).
+        ((errors.UrlError, errors.ServerError), Exit.SERVER),
+        (errors.SettingsError, Exit.USAGE),
+        (errors.ResultTimeout, Exit.WAITING),
+        (errors.HeadraceError, Exit.FAILED),
+    )
+    return next((code for kinds, code in table if isinstance(error, kinds)), Exit.INTERNAL)

@@ -1,0 +1,219 @@
+"""``headrace jobs``: look at jobs, wait for them, cancel them, run them again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.measures import distance, parse_duration, size
+from headrace.cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.job import Record
+    from headrace.jobs import JobPage
+
+StateName = Literal[
+    "scheduled", "ready", "running", "blocked", "stopped", "parked", "succeeded", "failed", "cancelled", "quarantined"
+]
+
+# Without --state: what happens now comes first, then what went wrong, then what is over.
+EACH: tuple[StateName, ...] = (
+    "running", "ready", "scheduled", "blocked", "stopped", "parked", "quarantined", "failed", "cancelled", "succeeded",
+)  # fmt: skip
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.")]
+
+app = group("Look at jobs, wait for them, cancel them, run them again.")
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    state: Annotated[
+        StateName | None, typer.Option("--state", metavar="STATE", help=f"Only jobs of one state: {', '.join(EACH)}.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")] = None,
+    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")] = 50,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="CURSOR", help="Go on where the page before ended.")
+    ] = None,
+    order: Annotated[
+        Literal["asc", "desc"],
+        typer.Option("--order", metavar="asc|desc", help="Within a state: desc is newest first."),
+    ] = "desc",
+) -> None:
+    """List jobs, a page at a time; as JSON, one line a job, then one with the cursor of the next page if there is one.
+
+    Without --state: what runs or waits first, then what went wrong, then what succeeded. With --queue or --task a page
+    looks at 1,000 jobs of a state at most, so it may hold fewer than --limit and still have a next one.
+    """
+    from headrace.cli.show import summary
+
+    with session.app() as app:
+        states = EACH if state is None else (state,)
+        if after is not None and state is None:
+            states = EACH[EACH.index(_state_of(after)) :]
+        pages = _pages(app, states, queue=queue, task=task, limit=limit, after=after, order=order)
+        records: list[Record] = []
+        following: str | None = None
+        for page in pages:
+            records += page.jobs
+            following = page.next
+    if session.output.json:
+        for record in records:
+            session.output.document(summary(record))
+        if following:
+            session.output.document({"next": following})
+        return
+    now = time.time()
+    rows = [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records]
+    session.output.table(("id", "state", "task", "queue", ">since", "remark"), rows, keep=("id", "state", "since"))
+    if not records:
+        session.output.remark("no jobs here" + (", so far: the next page may hold some" if following else ""))
+    if following:
+        session.output.remark(f"more: --after '{following}'")
+
+
+def _pages(
+    app: Headrace, states: tuple[StateName, ...], *, limit: int, after: str | None, **filters: Any
+) -> Iterator[JobPage]:
+    """Pages of one state after the other, until ``limit`` jobs are found or a page says that it is not the last."""
+    for state in states:
+        page = app.jobs.page(state, limit=limit, after=after, **filters)
+        yield page
+        limit, after = limit - len(page), None
+        if page.next is not None or limit == 0:
+            return
+
+
+def _state_of(cursor: str) -> StateName:
+    """The state whose page gave this cursor: its last part names a structure of the store."""
+    kind = cursor.rpartition("~")[2].partition(":")[0]
+    name = "running" if kind == "claims" else kind
+    # One that is no cursor is left to the page to refuse.
+    return next((state for state in EACH if state == name), EACH[0])
+
+
+def _since(record: Record) -> int:
+    """Since when the job is in its state, or until when it waits."""
+    if record.state.final:
+        return record.finished
+    return {"running": record.started, "scheduled": record.due}.get(record.state, record.created)
+
+
+def _remark(record: Record) -> str:
+    if record.error is not None:
+        return f"{record.error.type.rpartition('.')[2]}: {record.error.message}".splitlines()[0][:120].rstrip(": ")
+    if record.progress is not None and record.state == "running":
+        return f"{record.progress:.0%} {record.note}".strip()
+    return ""
+
+
+@command(app, "show")
+def show(session: Session, id: Id) -> None:
+    """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
+    from headrace.cli.show import describe, details
+
+    with session.app() as app:
+        job = app.jobs.get(id)
+        record, lines = job.refresh(), job.logs()
+    if session.output.json:
+        session.output.document(details(record, lines))
+    else:
+        describe(session.output, record, lines, time.time())
+
+
+@command(app, "cancel")
+def cancel(session: Session, ids: Ids) -> int:
+    """Cancel jobs: waiting ones end at once, running ones are asked to stop, then killed after hard_grace."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        state = app.jobs.get(id).cancel()
+        if state == "running":
+            return "is running and was asked to stop", True
+        if state == "cancelled":
+            return "is cancelled", True
+        return f"had ended already: {state}", False
+
+    return _each(session, ids, one)
+
+
+@command(app, "retry")
+def retry(session: Session, ids: Ids) -> int:
+    """Run ended jobs again, with the same arguments and fresh budgets."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        app.jobs.get(id).retry()
+        return "is ready again", True
+
+    return _each(session, ids, one)
+
+
+def _each(session: Session, ids: list[str], operate: Any) -> int:
+    """Do one thing to each job; a job that refuses does not keep the others from it."""
+    from headrace.errors import JobNotFound, JobStateError
+
+    code = Exit.OK
+    with session.app() as app:
+        for id in dict.fromkeys(ids):
+            try:
+                text, done = operate(app, id)
+            except (JobNotFound, JobStateError) as error:
+                code = Exit.FAILED
+                session.output.fault(str(error), type(error).__name__, Exit.FAILED)
+                continue
+            code = code if done else Exit.FAILED
+            session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
+    return code
+
+
+@command(app, "result")
+def result(
+    session: Session,
+    id: Id,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait at most so long; 0 only looks."),
+    ] = None,
+) -> None:
+    """Wait until a job has ended, and print its result as JSON; exit 1 when it has none, 5 when the time is over."""
+    with session.app() as app:
+        value = app.jobs.get(id).result(timeout)
+    session.output.document({"id": id, "result": value} if session.output.json else value)
+
+
+@command(app, "logs")
+def logs(
+    session: Session,
+    id: Id,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the last ones.")] = 1000,
+) -> None:
+    """Print the lines that a job logged with current_job().log(...)."""
+    with session.app() as app:
+        lines = app.jobs.get(id).logs(limit)
+    for line in lines:
+        if session.output.json:
+            session.output.document(line)
+        else:
+            session.output.line(line)
+
+
+@command(app, "count")
+def count(session: Session) -> None:
+    """Count jobs by state. The cost does not grow with the number of jobs."""
+    with session.app() as app:
+        seen = app.overview()
+    if session.output.json:
+        session.output.document({"states": seen.states, "parked": seen.parked, "kept_bytes": seen.bytes})
+        return
+    session.output.table(("state", ">jobs"), [(name, f"{seen.states.get(name, 0):,}") for name in EACH])
+    for task, jobs in sorted(seen.parked.items()):
+        session.output.remark(f"{jobs:,} jobs of {task} are parked: no worker here knows that task")
+    session.output.remark(f"results and errors that are kept take {size(seen.bytes)}")

@@ -1,0 +1,103 @@
+"""What a worker's log lines look like: text for people, JSON lines for programs; both on stderr.
+
+Every line of a job's own code carries the job's id and task. Passwords of URLs never pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.cli.output import to_json
+from headrace.context import current_job
+from headrace.errors import NoCurrentJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+# What every record has: anything else on it was given by `extra=`, and is worth a field.
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+
+# Shorter ones would hide innocent words of the log.
+_SECRET_LENGTH = 4
+
+
+def configure(form: Literal["text", "json"], level: int, secrets: Collection[str] = ()) -> None:
+    """Send the log to stderr.
+
+    Headrace's own lines always; those of the application too, unless it configured logging itself.
+
+    Args:
+        secrets: texts that no line may contain, such as the password of the server's URL.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines(json_line if form == "json" else text_line, secrets))
+    ours, root = logging.getLogger("headrace"), logging.getLogger()
+    if not root.handlers:
+        root.addHandler(handler)
+        root.setLevel(level)
+    else:
+        ours.handlers[:] = [handler]
+        ours.propagate = False
+    ours.setLevel(level)
+    # logging.config.dictConfig, which frameworks call, disables the loggers that exist already.
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "headrace" and isinstance(logger, logging.Logger):
+            logger.disabled = False
+    logging.captureWarnings(capture=True)
+
+
+class Lines(logging.Formatter):
+    """Shapes a record and its fields, and hides what must not be told."""
+
+    def __init__(
+        self, shape: Callable[[logging.LogRecord, dict[str, Any], str], str], secrets: Collection[str]
+    ) -> None:
+        super().__init__()
+        self._shape = shape
+        self._secrets = [text for text in secrets if len(text) >= _SECRET_LENGTH]
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = [self.formatException(record.exc_info)] if record.exc_info else []
+        parts += [self.formatStack(record.stack_info)] if record.stack_info else []
+        text = self._shape(record, _fields(record), "\n".join(parts))
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def text_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:
+    """``2026-11-21 22:36:00.123 INFO    the message job=… task=…``, in local time."""
+    at = datetime.fromtimestamp(record.created, UTC).astimezone()
+    where = "" if record.name.startswith("headrace") else f"{record.name}: "
+    more = "".join(f" {name}={value}" for name, value in fields.items())
+    time = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+    line = f"{time} {record.levelname:<7} {where}{record.getMessage()}{more}"
+    return f"{line}\n{trace}" if trace else line
+
+
+def json_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:
+    """One JSON object: time (UTC), level, event, logger, pid, job and task, and what ``extra`` gave."""
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line: dict[str, Any] = {
+        "time": at,
+        "level": record.levelname.lower(),
+        "event": record.getMessage(),
+        "logger": record.name,
+        "pid": record.process,
+        **fields,
+    }
+    if trace:
+        line["traceback"] = trace
+    return to_json(line)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    try:
+        job = current_job()
+    except NoCurrentJob:
+        return fields
+    return {"job": job.id, "task": job.task, "attempt": job.attempt, **fields}

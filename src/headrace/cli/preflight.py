@@ -1,0 +1,107 @@
+"""What a worker makes sure of before it forks: there is something to run, and a server to run it with.
+
+Leaves no connection open: what is forked afterwards must not share one.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as driver
+
+from headrace.cli.exits import ApplicationFault, UsageFault
+from headrace.connection import Target, check_server, connect, parse, pause_before, verdict
+from headrace.errors import ServerError
+from headrace.keys import SCHEMA, keys_of
+from headrace.protocol.admin import greet
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.worker.options import WorkerOptions
+
+# One attempt to reach the server, seconds.
+PATIENCE = 5.0
+
+_FLAGS = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
+
+
+def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
+    """Every task has somebody to run it.
+
+    Raises:
+        ApplicationFault: there is no task at all.
+        UsageFault: a task's kind has no runner.
+    """
+    if not app.tasks:
+        module = target.partition(":")[0]
+        raise ApplicationFault(
+            f"{target} has no task, so there is nothing to run: put @app.task above a function, and import the module "
+            f"that holds it in {module}"
+        )
+    for task in app.tasks.values():
+        if not options.runners(task.kind):
+            raise UsageFault(
+                f"the task {task.name} is of the kind {task.kind}, and this worker has {_FLAGS[task.kind]} 0: give it "
+                f"1 at least, or the task another kind"
+            )
+
+
+def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
+    """Wait until the server answers, and return its name and version.
+
+    Args:
+        warn: told once, when it does not answer at first.
+
+    Raises:
+        UrlError, ServerError: it can never be used like this: waiting would not help.
+    """
+    target = parse(app.client.url())
+    attempt = 0
+    while True:
+        try:
+            return _ask(app, target)
+        except (driver.RedisError, OSError) as error:
+            if _is_unknown_host(error):
+                raise ServerError(f"{target.shown}: no such host; check the name in the URL") from error
+            word = verdict(error, target, "greet")
+            if isinstance(word, Exception):
+                raise word from error
+            attempt += 1
+            if attempt == 1:
+                warn(f"{target.shown} does not answer ({error}): trying until it does; Ctrl-C stops this")
+            time.sleep(pause_before(attempt, random.random()))
+
+
+def _ask(app: Headrace, target: Target) -> str:
+    connection: Any = connect(target, PATIENCE)
+    try:
+        facts = ""
+        for section in ("server", "memory"):
+            connection.send_command("INFO", section)
+            facts += connection.read_response().decode("utf-8", "replace") + "\n"
+        check_server(facts, target, app.settings.allow_eviction)
+    finally:
+        connection.disconnect()
+    app.store.run(greet(keys_of(app.settings.namespace), SCHEMA))
+    app.store.close()
+    return _version(facts)
+
+
+def _version(facts: str) -> str:
+    found = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
+    if "valkey_version" in found:
+        return f"Valkey {found['valkey_version']}"
+    return f"Redis {found.get('redis_version', 'of an unknown version')}"
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether nobody knows the host: unlike an outage, or a silent name server, that does not pass by itself."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return error.errno != socket.EAI_AGAIN
+        error = error.__cause__ or error.__context__
+    return False

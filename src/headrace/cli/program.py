@@ -1,0 +1,98 @@
+"""The program: all commands together, and how each kind of ending looks.
+
+Owns the last word: one readable line for an error, its exit code, a traceback only when asked.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli import demo, enqueue, jobs, queues, server, worker, workers
+from headrace.cli.exits import Exit, exit_of
+from headrace.cli.output import Output, plain
+from headrace.cli.session import command, group
+
+app = group("Background jobs for Python on Redis or Valkey that lose no job.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from headrace import __version__
+
+        print(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+command(app, "worker", shared=worker.SHARED)(worker.worker)
+command(app, "enqueue")(enqueue.enqueue)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(queues.app, name="queues")
+app.add_typer(workers.app, name="workers")
+app.add_typer(server.app, name="server")
+command(app, "demo", shared=demo.SHARED)(demo.demo)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Never raises but for what ends the process anyway."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    json, debug = "--json" in ours, "--debug" in ours
+    try:
+        code: Any = typer.main.get_command(app).main(list(arguments), prog_name="headrace", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
+        return _explain(error, json=json, debug=debug)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
+    """Say why the command ended, once; its exit code."""
+    if hasattr(error, "format_message"):
+        code, text = Exit.USAGE, _usage(error)
+        if not text:
+            return Exit.USAGE
+    else:
+        code, text = exit_of(error), _text(error)
+    if code is Exit.INTERRUPTED:
+        return code
+    output = Output(json=json)
+    if debug:
+        traceback.print_exception(error)
+    output.fault(text, type(error).__name__, code)
+    return code
+
+
+def _usage(error: Any) -> str:
+    """The line of a command line that cannot be parsed; empty when the help was printed instead."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(plain(error.format_message()), file=sys.stderr)
+        return ""
+    text = error.format_message().rstrip(".")
+    path = context.command_path if context else "headrace"
+    if path == "headrace" and any(option in text for option in ("--json", "--url", "--debug", "--namespace")):
+        return f"{text}: options stand after the command, such as headrace jobs list --json"
+    return f"{text} (see {path} --help)"
+
+
+def _text(error: BaseException) -> str:
+    from headrace.errors import JobUnsuccessful
+
+    text = str(error) or type(error).__name__
+    if isinstance(error, JobUnsuccessful):
+        return f"{text.splitlines()[0]}; headrace jobs show {error.id} shows all that is known"
+    if exit_of(error) is Exit.INTERNAL:
+        return f"internal error: {type(error).__name__}: {text}; please report it with what --debug shows"
+    return text

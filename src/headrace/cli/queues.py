@@ -1,0 +1,115 @@
+"""``headrace queues``: look at queues, hold and release them, empty them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import OperationFault, UsageFault
+from headrace.cli.measures import span
+from headrace.cli.output import plain
+from headrace.cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.protocol.admin import QueueFacts
+
+# Jobs that one round trip of a purge deletes: others must be served in between.
+CHUNK = 1000
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+
+app = group("Look at queues, hold and release them, empty them.")
+
+
+@command(app, "list")
+def list_(session: Session) -> None:
+    """List the queues that ever held work or are paused: ready jobs, and how long the next one has waited."""
+    with session.app() as app:
+        seen = app.overview()
+    if session.output.json:
+        for queue in seen.queues:
+            session.output.document(
+                {
+                    "name": queue.name,
+                    "ready": queue.size,
+                    "paused": queue.paused,
+                    "oldest_wait": _waited(queue, seen.now),
+                }
+            )
+        return
+    rows: list[tuple[object, ...]] = []
+    for queue in seen.queues:
+        waited = _waited(queue, seen.now)
+        rows.append(
+            (queue.name, f"{queue.size:,}", "paused" if queue.paused else "-", "-" if waited is None else span(waited))
+        )
+    session.output.table(("queue", ">ready", "paused", ">oldest wait"), rows)
+    if not seen.queues:
+        session.output.remark("no queue has held work yet")
+
+
+def _waited(queue: QueueFacts, now: int) -> float | None:
+    """Seconds that the next job has waited; a high priority may let it look older than it is."""
+    return max(0, now - queue.oldest) / 1e6 if queue.size else None
+
+
+@command(app, "pause")
+def pause(session: Session, name: Name) -> None:
+    """Let no more jobs of a queue start; enqueuing goes on, running jobs finish."""
+    with session.app() as app:
+        changed = app.queues[name].pause()
+    text = f"{name} is paused" if changed else f"{name} was paused already"
+    session.output.done(text, {"name": name, "paused": True, "changed": changed})
+
+
+@command(app, "resume")
+def resume(session: Session, name: Name) -> None:
+    """Let jobs of a paused queue start again."""
+    with session.app() as app:
+        changed = app.queues[name].resume()
+    text = f"{name} is served again" if changed else f"{name} was not paused"
+    session.output.done(text, {"name": name, "paused": False, "changed": changed})
+
+
+@command(app, "purge")
+def purge(
+    session: Session, name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+) -> None:
+    """Delete the jobs that are ready in a queue; scheduled and running ones stay. This cannot be undone."""
+    with session.app() as app:
+        size = app.queues[name].size
+        if size and not yes:
+            _confirm(name, size)
+        removed = _purge(session, app, name, size)
+    session.output.done(f"{removed:,} jobs of {name} were deleted", {"name": name, "deleted": removed})
+
+
+def _confirm(name: str, size: int) -> None:
+    if not sys.stdin.isatty():
+        raise UsageFault(f"this would delete {size:,} jobs of {name} for good: add --yes if that is meant")
+    print(f"Delete {size:,} jobs of {plain(name)} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise OperationFault(f"nothing was deleted: {name} still holds its jobs")
+
+
+def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
+    """Delete in pieces, as many as there were: jobs that come faster than they go must not keep it busy for ever."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from headrace.protocol import admin
+
+    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = session.output.console(sys.stderr)
+    removed, left = 0, size
+    with Progress(*columns, console=console, disable=session.output.json or not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("", total=size)
+        while left and removed < size:
+            gone, left = app.client.run(admin.purge(app.client.keys, name, min(CHUNK, size - removed)))
+            removed += gone
+            progress.update(bar, completed=removed)
+            if not gone:
+                break
+    return removed

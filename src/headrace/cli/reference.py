@@ -1,0 +1,126 @@
+"""``python -m headrace.cli.reference [cli|settings]``: the pages docs/cli.md and docs/settings.md, from the code.
+
+Prints a page. The text comes from what the program parses and checks, so that page and program cannot disagree.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.program import app
+from headrace.settings import Settings, environment_name
+
+_HEAD = """\
+# {title}
+
+<!-- Printed by `python -m headrace.cli.reference {name}`; a test fails when it is not current. -->
+
+"""
+
+_INTRODUCTION = """\
+`headrace COMMAND --help` prints the same. TIME is seconds, or a number with `ms`, `s`, `m`, `h` or `d`; SIZE is bytes, or
+a number with `K`, `M` or `G`. With `--json` results are one JSON document on stdout, lists one document a line, and errors
+`{"error": …, "type": …, "exit": …}` on stderr; times are ISO 8601 in UTC, durations seconds, sizes bytes. Errors are one
+line that says what to do; `--debug` adds the traceback.
+
+"""
+
+_SETTINGS = """\
+Each setting is an environment variable, and a keyword of `Headrace(...)`, which wins. Durations are seconds, sizes bytes.
+
+| setting | environment | default | meaning |
+|---|---|---|---|
+"""
+
+_SHARED = ("url", "namespace", "dir", "json", "debug")
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command's full name and click object, in the order of the help."""
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        if hasattr(command, "commands"):
+            for inner, leaf in command.commands.items():
+                yield f"headrace {name} {inner}", leaf
+        else:
+            yield f"headrace {name}", command
+
+
+def cli() -> str:
+    """The reference of the command line."""
+    parts = [
+        _HEAD.format(title="The command line", name="cli"),
+        _INTRODUCTION,
+        "## Exit codes\n\n| code | meaning |\n|---|---|\n",
+        *(f"| {code.value} | {code.meaning} |\n" for code in Exit),
+        "\n## Options that commands share\n\n",
+        _table([p for p in dict(commands())["headrace enqueue"].params if p.name in _SHARED]),
+    ]
+    for name, command in commands():
+        parts.append(f"\n## {name}\n\n{command.help}\n\n```\n{_usage(name, command)}\n```\n\n")
+        own = [p for p in command.params if p.name not in _SHARED]
+        parts.append(_table(own) if own else "")
+        shared = ", ".join(f"`{p.opts[0]}`" for p in command.params if p.name in _SHARED)
+        parts.append(f"\nAlso {shared}.\n" if own else f"Options: {shared}.\n")
+    return "".join(parts)
+
+
+def settings() -> str:
+    """The reference of the settings."""
+    parts = [
+        _HEAD.format(title="Settings", name="settings"),
+        _SETTINGS,
+    ]
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        meta = next(part for part in get_args(hints[field.name]) if isinstance(part, msgspec.Meta))
+        limits = _limits(meta)
+        text = f"{meta.description}{f' ({limits})' if limits else ''}"
+        parts.append(f"| `{field.name}` | `{environment_name(field.name)}` | {_default(field.default)} | {text} |\n")
+    return "".join(parts)
+
+
+def _limits(meta: msgspec.Meta) -> str:
+    words = (("at least", meta.ge), ("more than", meta.gt), ("at most", meta.le), ("less than", meta.lt))
+    return ", ".join(f"{word} {limit:g}" for word, limit in words if limit is not None)
+
+
+def _default(value: Any) -> str:
+    if value is None or value is False:
+        return "none" if value is None else "no"
+    return f"{value:,g}".replace(",", "") if isinstance(value, float) else str(value)
+
+
+def _usage(name: str, command: Any) -> str:
+    arguments = [p.make_metavar(typer.Context(command)) for p in command.params if p.param_type_name == "argument"]
+    return " ".join([name, *arguments, "[OPTIONS]"])
+
+
+def _table(params: list[Any]) -> str:
+    rows = "".join(f"| {_names(p)} | {_help(p)} |\n" for p in params)
+    return f"| | |\n|---|---|\n{rows}"
+
+
+def _names(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return f"`{param.metavar or param.name.upper()}`"
+    value = "" if param.is_flag else f" {param.metavar or '|'.join(param.type.choices)}"
+    names = (f"`{option}{value if option.startswith('--') else ''}`" for option in param.opts)
+    return ", ".join(names).replace("|", "\\|")
+
+
+def _help(param: Any) -> str:
+    variable = f" Or `{param.envvar}`." if param.envvar else ""
+    shown = param.default not in (None, False, 0, []) and not callable(param.default)
+    default = f" Default: {param.default}." if shown and param.param_type_name == "option" else ""
+    return f"{param.help}{variable}{default}".replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write({"cli": cli, "settings": settings}[sys.argv[1] if len(sys.argv) > 1 else "cli"]())

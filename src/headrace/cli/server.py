@@ -1,0 +1,109 @@
+"""``headrace server``: the private Valkey of a directory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.measures import size, span
+from headrace.cli.output import Output
+from headrace.cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from headrace.embedded import Status
+
+SHARED = ("dir", "json", "debug")
+
+Wait = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give up after this.")]
+
+app = group("Start, stop and describe the private Valkey of a directory.")
+
+
+@command(app, "start", shared=SHARED)
+def start(session: Session, timeout: Wait = 30.0) -> None:
+    """Start the server, or keep the one that runs, until `headrace server stop`; programs need not do this first."""
+    from headrace import embedded
+
+    _show(session.output, embedded.start(session.settings["dir"], timeout=timeout))
+    _remind(session.output)
+
+
+@command(app, "stop", shared=SHARED)
+def stop(session: Session, timeout: Wait = 30.0) -> None:
+    """Stop the server in an orderly way, its data safe, even while programs use it."""
+    from headrace import embedded
+
+    directory = embedded.path(session.settings["dir"])
+    stopped = embedded.stop(session.settings["dir"], timeout=timeout)
+    text = f"the server of {directory} has stopped" if stopped else f"no server runs for {directory}"
+    session.output.done(text, {"directory": str(directory), "stopped": stopped})
+
+
+@command(app, "status", shared=SHARED)
+def status(session: Session) -> int:
+    """Describe the server; exit 1 when it does not run. Starts nothing."""
+    from headrace import embedded
+
+    found = embedded.status(session.settings["dir"])
+    _show(session.output, found)
+    _remind(session.output)
+    return Exit.OK if found.running else Exit.FAILED
+
+
+@command(app, "path", shared=SHARED)
+def path(session: Session) -> None:
+    """Print the data directory that is used here. Touches nothing."""
+    from headrace import embedded
+
+    directory = str(embedded.path(session.settings["dir"]))
+    session.output.done(directory, {"directory": directory})
+
+
+def _show(output: Output, found: Status) -> None:
+    if output.json:
+        output.document(_facts(found))
+        return
+    rows: list[tuple[str, object]] = [("directory", found.directory), ("server", _state(found))]
+    if found.version:
+        rows += [("version", found.version), ("process", found.pid)]
+        rows += [("up for", span(found.uptime or 0)), ("clients", found.clients), ("keys", found.keys)]
+        rows += [("memory", size(found.memory or 0)), ("data file", size(found.file or 0)), ("url", found.url)]
+    rows += [("repaired copy", copy) for copy in found.damaged]
+    output.facts(rows)
+
+
+def _state(found: Status) -> str:
+    if not found.running:
+        return "stopped by command" if found.stopped else "does not run"
+    words = {"ready": "runs", "loading": "loads its data"}.get(found.health, f"runs, but is {found.health}")
+    if found.kept:
+        return f"{words}, until headrace server stop"
+    return f"{words}, while somebody uses it" if found.used else f"{words}, about to end: nobody uses it"
+
+
+def _facts(found: Status) -> dict[str, Any]:
+    return {
+        "directory": str(found.directory),
+        "running": found.running,
+        "health": found.health,
+        "kept": found.kept,
+        "stopped": found.stopped,
+        "used": found.used,
+        "url": found.url,
+        "pid": found.pid,
+        "version": found.version,
+        "uptime": found.uptime,
+        "clients": found.clients,
+        "memory": found.memory,
+        "keys": found.keys,
+        "file": found.file,
+        "damaged": [str(copy) for copy in found.damaged],
+    }
+
+
+def _remind(output: Output) -> None:
+    if os.environ.get("HEADRACE_URL"):
+        output.remark("HEADRACE_URL is set, so programs here use that server, not this one")

@@ -1,0 +1,186 @@
+"""One job in full, for people and for programs. Prints what it is given; asks the store nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.cli.measures import moment, size, stamp
+from headrace.cli.output import to_json
+from headrace.codec import decode, readable
+
+if TYPE_CHECKING:
+    from headrace.cli.output import Output
+    from headrace.job import JobError, Record
+
+# Lines of the log that `show` ends with; `headrace jobs logs` has all.
+TAIL = 20
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """A job for a list: what fits in a line."""
+    facts: dict[str, Any] = {
+        "id": record.id,
+        "state": record.state,
+        "task": record.task,
+        "queue": record.queue,
+        "priority": record.priority,
+        "key": record.key or None,
+        "attempt": record.attempt,
+        "created": stamp(record.created),
+        "due": stamp(record.due),
+        "started": stamp(record.started),
+        "finished": stamp(record.finished),
+        "worker": record.owner or None,
+        "progress": record.progress,
+        "error": None,
+    }
+    if record.error is not None:
+        facts["error"] = {"type": record.error.type, "message": record.error.message}
+    return facts
+
+
+def details(record: Record, lines: list[str]) -> dict[str, Any]:
+    """A job with everything that is stored of it."""
+    args, kwargs = _arguments(record)
+    facts: dict[str, Any] = summary(record) | {
+        "expires": stamp(record.expires),
+        "failures": record.failures,
+        "crashes": record.crashes,
+        "interruptions": record.interruptions,
+        "snoozes": record.snoozes,
+        "note": record.note or None,
+        "args": args,
+        "kwargs": kwargs,
+        "options": _value(record.options) if record.options else {},
+        "result": None if record.result is None else _value(record.result),
+        "log": lines,
+    }
+    if record.error is not None:
+        facts["error"] = msgspec.to_builtins(record.error)
+        if record.error.signal is not None:
+            facts["error"]["signal_name"] = signal_name(record.error.signal)
+    return facts
+
+
+def describe(output: Output, record: Record, lines: list[str], now: float) -> None:
+    """Print a job for people."""
+    output.facts(_facts(record, now))
+    if record.error is not None:
+        _error(output, record.error)
+    if lines:
+        kept = len(lines)
+        output.heading(f"log, the last {TAIL} of {kept} lines" if kept > TAIL else "log")
+        for line in lines[-TAIL:]:
+            output.line(f"  {line}")
+
+
+def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
+    """Names and values; what a job does not have is left out."""
+    progress = "" if record.progress is None else f"{record.progress:.0%} {record.note}".strip()
+    yield from (("job", record.id), ("state", record.state))
+    yield from (("task", record.task or "-"), ("queue", record.queue or "-"))
+    yield from _given(("priority", record.priority), ("key", record.key))
+    yield from _times(record, now)
+    yield from _given(("worker", record.owner if record.state == "running" else ""))
+    yield "attempts", _attempts(record)
+    yield from _given(("progress", progress))
+    yield "arguments", _call(record)
+    yield from _given(("options", readable(record.options) if record.options else ""))
+    if record.result is not None:
+        yield "result", readable(record.result)
+
+
+def _given(*rows: tuple[str, object]) -> Iterator[tuple[str, object]]:
+    yield from (row for row in rows if row[1])
+
+
+def _times(record: Record, now: float) -> Iterator[tuple[str, object]]:
+    yield "enqueued", moment(record.created, now)
+    if record.state == "scheduled":
+        yield "due", moment(record.due, now)
+    if record.started:
+        yield "started", moment(record.started, now)
+    if record.finished:
+        yield "ended", moment(record.finished, now)
+        yield "ran for", _took(record)
+    if record.expires and not record.state.final:
+        yield "expires", moment(record.expires, now)
+
+
+def _took(record: Record) -> str:
+    seconds = (record.finished - record.started) / 1e6
+    return f"{seconds:.3f} s" if record.started and seconds >= 0 else "- (it never started)"
+
+
+def _attempts(record: Record) -> str:
+    counts = (
+        (record.failures, "failed"),
+        (record.crashes, "crashed"),
+        (record.interruptions, "interrupted"),
+        (record.snoozes, "snoozed"),
+    )
+    words = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"{record.attempt}" + (f" ({words})" if words else "")
+
+
+def _call(record: Record) -> str:
+    """Arguments as they stand in a call, each as JSON."""
+    args, kwargs = _arguments(record)
+    if kwargs is None:
+        return str(args)
+    parts = [to_json(value) for value in args] + [f"{name}={to_json(value)}" for name, value in kwargs.items()]
+    return ", ".join(parts) or "none"
+
+
+def _arguments(record: Record) -> tuple[Any, dict[str, Any] | None]:
+    """Positions and keywords; or what cannot be read, as text, and None."""
+    try:
+        return msgspec.msgpack.decode(record.args, type=tuple[list[Any], dict[str, Any]])
+    except (msgspec.MsgspecError, ValueError):
+        return readable(record.args), None
+
+
+def _value(data: bytes) -> Any:
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        return readable(data)
+
+
+def _error(output: Output, error: JobError) -> None:
+    """What is known of the last failure, the evidence of a crash included."""
+    output.heading("error")
+    output.facts(_evidence(error))
+    for title, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):
+        if text:
+            output.heading(title)
+            for line in text.rstrip().splitlines():
+                output.line(f"  {line}")
+
+
+def _evidence(error: JobError) -> Iterator[tuple[str, object]]:
+    yield "type", error.type
+    if error.message:
+        yield "message", error.message
+    if error.attempt:
+        yield "attempt", error.attempt
+    if error.worker:
+        yield "worker", error.worker
+    if error.signal is not None:
+        yield "signal", f"{signal_name(error.signal)} ({error.signal})"
+    if error.exit_code is not None:
+        yield "exit code", error.exit_code
+    if error.peak_memory is not None:
+        yield "peak memory", size(error.peak_memory)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` of 11; a number without a name on this system as it is."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
