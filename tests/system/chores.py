@@ -1,0 +1,292 @@
+"""The application that the fault suite's workers run: each task does one thing well, or badly.
+
+The function ``nap`` is the task ``process.nap``, ``fork.nap`` and ``thread.nap``; its coroutine is ``async.nap``. Which
+kinds a worker has is said by HR_KINDS, so that a test starts no more processes than it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace import Headrace, current_job
+from headrace.retry import Retry
+from tests.system import ledger
+
+app = Headrace()
+HASTE = Retry(max=0, delay=0.01, factor=1, jitter=0)
+LONG = 60.0
+
+
+def _recorded(body: Callable[..., Any]) -> Callable[..., Any]:
+    def chore(*args: Any, **kwargs: Any) -> Any:
+        ledger.write("S")
+        value = body(*args, **kwargs)
+        ledger.write("E")
+        return value
+
+    chore.__name__ = chore.__qualname__ = body.__name__
+    return chore
+
+
+def _hold(path: str) -> None:
+    end = time.monotonic() + LONG
+    while not Path(path).exists() and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def add(a: int = 0, b: int = 0) -> int:
+    return a + b
+
+
+def noop() -> None:
+    return None
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def gate(path: str) -> int:
+    """Run until a file exists: the test decides when."""
+    _hold(path)
+    return current_job().attempt
+
+
+def fail(times: int) -> int:
+    if current_job().failures < times:
+        raise ValueError("not yet")
+    return current_job().attempt
+
+
+def crash(how: str, times: int = 1000) -> int:
+    """Take the runner down, the first so many times."""
+    if current_job().attempt > times:
+        return current_job().attempt
+    print(f"about to {how}", file=sys.stderr, flush=True)
+    if how == "exit":
+        os._exit(7)
+    elif how == "segfault":
+        ctypes.string_at(0)
+    elif how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "memory":
+        _exhaust()
+    return 0
+
+
+def _exhaust() -> None:
+    """Take memory until the kernel kills us (a cgroup's limit), or the stand-in does (our own limit, then SIGKILL)."""
+    group = os.environ.get("HR_MEMORY_GROUP")
+    if group:
+        Path(group, "cgroup.procs").write_text(str(os.getpid()))
+    else:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    taken: list[bytes] = []
+    with contextlib.suppress(MemoryError):
+        while len(taken) < 4096:
+            taken.append(b"x" * (1 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def snooze(times: int) -> int:
+    if current_job().attempt <= times:
+        current_job().snooze(0.02)
+    return current_job().attempt
+
+
+def say(path: str) -> str:
+    current_job().progress(0.5, "half")
+    current_job().log("a line\nanother")
+    _hold(path)
+    current_job().progress(1.0, "all")
+    return "said"
+
+
+def swallow(seconds: float) -> int:
+    """Catch every Exception for so long, as careless code does."""
+    end, caught = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.01)
+        except Exception:  # noqa: BLE001
+            caught += 1
+    return caught
+
+
+def stubborn(seconds: float) -> None:
+    """Let nothing end it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            while time.monotonic() < end:
+                time.sleep(0.01)
+        except BaseException:  # noqa: BLE001
+            ledger.write("caught")
+
+
+def hog(seconds: float) -> float:
+    """Hold the interpreter in C code: no other thread of the process runs."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    return seconds
+
+
+def children(path: str, count: int) -> None:
+    """Start programs and write their process ids down; never wait for them."""
+    pids: list[int] = []
+    for _ in range(count):
+        pid = os.fork()
+        if not pid:
+            os.execvp("sleep", ["sleep", "300"])
+        pids.append(pid)
+    part = Path(f"{path}.part")
+    part.write_text(" ".join(map(str, pids)))
+    part.rename(path)
+    time.sleep(LONG)
+
+
+def flood(megabytes: int) -> int:
+    for _ in range(megabytes):
+        sys.stdout.write("out\n" * (1 << 18))
+        sys.stderr.write("err\n" * (1 << 18))
+    sys.stdout.flush()
+    return megabytes
+
+
+def recurse() -> None:
+    recurse()
+
+
+def many_children(count: int) -> int:
+    """Forks that are left behind, each asleep."""
+    for _ in range(count):
+        if not os.fork():
+            time.sleep(LONG)
+            os._exit(0)
+    return count
+
+
+def close_all() -> None:
+    """Close what is not ours, the runner's own descriptors too."""
+    os.closerange(3, 4096)
+
+
+def leave_thread() -> int:
+    threading.Thread(target=time.sleep, args=(LONG,), daemon=True).start()
+    return threading.active_count()
+
+
+def grow(megabytes: int) -> int:
+    return len(b"x" * (megabytes << 20))
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+async def a_add(a: int = 0, b: int = 0) -> int:
+    return a + b
+
+
+async def a_nap(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+async def a_gate(path: str) -> int:
+    end = time.monotonic() + LONG
+    while not Path(path).exists() and time.monotonic() < end:  # noqa: ASYNC240, ASYNC110
+        await asyncio.sleep(0.005)
+    return current_job().attempt
+
+
+async def a_fail(times: int) -> int:
+    return fail(times)
+
+
+async def a_crash(how: str, times: int = 1000) -> int:
+    return crash(how, times)
+
+
+async def a_snooze(times: int) -> int:
+    return snooze(times)
+
+
+async def a_say(path: str) -> str:
+    current_job().progress(0.5, "half")
+    current_job().log("a line\nanother")
+    await a_gate(path)
+    current_job().progress(1.0, "all")
+    return "said"
+
+
+async def a_swallow(seconds: float) -> int:
+    end, caught = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        try:
+            await asyncio.sleep(0.01)
+        except Exception:  # noqa: BLE001
+            caught += 1
+    return caught
+
+
+async def a_stubborn(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            while time.monotonic() < end:
+                await asyncio.sleep(0.01)
+        except BaseException:  # noqa: BLE001
+            ledger.write("caught")
+
+
+async def a_block(seconds: float) -> float:
+    """Block the event loop, as synchronous code in a coroutine does."""
+    time.sleep(seconds)  # noqa: ASYNC251
+    return seconds
+
+
+SYNC: tuple[Callable[..., Any], ...] = (
+    add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children, close_all,
+    leave_thread, grow, pid,
+)  # fmt: skip
+ASYNC: tuple[Callable[..., Any], ...] = (
+    a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block
+)  # fmt: skip
+
+
+def _arecorded(body: Callable[..., Any]) -> Callable[..., Any]:
+    async def chore(*args: Any, **kwargs: Any) -> Any:
+        ledger.write("S")
+        value = await body(*args, **kwargs)
+        ledger.write("E")
+        return value
+
+    chore.__name__ = chore.__qualname__ = body.__name__
+    return chore
+
+
+def define(app: Headrace, kinds: list[str]) -> None:
+    """Add the tasks of these kinds."""
+    for kind in kinds:
+        if kind == "async":
+            for body in ASYNC:
+                app.task(name=f"async.{body.__name__.removeprefix('a_')}", retries=HASTE)(_arecorded(body))
+        else:
+            for body in SYNC:
+                app.task(name=f"{kind}.{body.__name__}", kind=kind, retries=HASTE)(_recorded(body))  # type: ignore[arg-type]
+            app.task(name=f"{kind}.noop", kind=kind, keep=0)(noop)  # type: ignore[arg-type]
+
+
+define(app, os.environ.get("HR_KINDS", "process").split(","))

@@ -1,0 +1,38 @@
+"""What the fault suite asks for: a fleet of workers on the shared server, or on one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import Server
+from tests.system.fleet import Fleet
+
+
+@pytest.fixture
+def fleet(server: Server, tmp_path: Path) -> Iterator[Fleet]:
+    """Workers on the shared server; ended, and the invariants checked, when the test is over."""
+    fleet = Fleet(server.url, tmp_path)
+    yield fleet
+    fleet.end()
+    assert fleet.ledger.tokens_grow()
+
+
+@pytest.fixture
+def new_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    """``new_fleet(url, **settings)``: workers on a server that the test made, or with other settings."""
+    made: list[Fleet] = []
+
+    def make(url: str, **settings: Any) -> Fleet:
+        directory = tmp_path / f"fleet-{len(made)}"
+        directory.mkdir()
+        made.append(Fleet(url, directory, **settings))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.end()
+        assert fleet.ledger.tokens_grow()

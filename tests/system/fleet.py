@@ -1,0 +1,250 @@
+"""Real workers for tests: started as programs of their own, taken apart role by role, always ended.
+
+Owns the processes that it starts and waits on what they announce in the store and in the ledger. Kills by process id
+only, and only processes that it found below a worker of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+
+from headrace import Headrace
+from headrace.handle import Job
+from headrace.job import Record
+from headrace.testing import assert_invariants
+from tests.deadline import eventually
+from tests.servers import connect
+from tests.system.ledger import VARIABLE, Ledger
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 20.0
+
+
+class Worker:
+    """One worker: a supervisor, its dispatcher and runners.
+
+    Attributes:
+        place: what it calls itself in the store, ``host:pid``.
+        errors: the file that its stderr goes to.
+    """
+
+    def __init__(self, environ: dict[str, str], errors: Path) -> None:
+        self.errors = errors
+        with errors.open("ab") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.system.station"],
+                cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
+            )  # fmt: skip
+        self.pid = self.process.pid
+        self.place = f"{socket.gethostname()}:{self.pid}"
+        self._seen: dict[int, psutil.Process] = {}
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.pid}, its stderr ends: {self.log()[-3000:]}>"
+
+    def log(self) -> str:
+        return self.errors.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def _below(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(self.pid).children(recursive=True)
+            self._seen |= {child.pid: child for child in found}
+            return found
+        return []
+
+    def dispatcher(self) -> int:
+        """The process id of the living dispatcher."""
+        return eventually(self._dispatcher, PATIENCE, what=f"a dispatcher of {self!r}")
+
+    def _dispatcher(self) -> int:
+        for child in psutil.Process(self.pid).children():
+            # Runners lead groups of their own; the dispatcher stays in the supervisor's.
+            if _lives(child) and _group(child.pid) == _group(self.pid) and child.ppid() == self.pid:
+                return child.pid
+        return 0
+
+    def runners(self) -> list[int]:
+        """The process ids of the living runners."""
+        found = psutil.Process(self.pid).children() if self.alive else []
+        return [child.pid for child in found if _lives(child) and _group(child.pid) == child.pid]
+
+    def everyone(self) -> list[int]:
+        """All processes of this worker, what jobs started included."""
+        return [self.pid, *(child.pid for child in self._below())]
+
+    def descendants_left(self) -> list[int]:
+        """Which of the processes ever seen below it still live (as themselves, not as reused numbers)."""
+        return [pid for pid, child in self._seen.items() if _lives(child)]
+
+    def kill(self, role: str) -> None:
+        """SIGKILL the ``runner`` s, the ``dispatcher``, the ``supervisor`` or the whole ``worker``."""
+        self._below()
+        if role == "runner":
+            pids = self.runners()
+        elif role == "dispatcher":
+            pids = [self.dispatcher()]
+        elif role == "supervisor":
+            pids = [self.pid]
+        else:
+            # Stopped first, so that nobody has the time to react to the death of another: as a power cut.
+            pids = self.stop_all()
+        assert pids, f"no {role} lives"
+        send(pids, signal.SIGKILL)
+        if self.pid in pids:
+            self.process.wait(PATIENCE)
+
+    def stop_all(self) -> list[int]:
+        """SIGSTOP every process; which those were."""
+        pids = self.everyone()
+        send(pids, signal.SIGSTOP)
+        return pids
+
+    def terminate(self) -> None:
+        self._below()
+        self.process.terminate()
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Its exit code, when it has ended and nothing of it is left."""
+        code = self.process.wait(timeout)
+        eventually(lambda: not self.descendants_left(), PATIENCE, what=f"nothing is left of {self!r}")
+        return code
+
+    def end(self) -> None:
+        """However it stands: gone when this returns."""
+        self._below()
+        if self.alive:
+            send(self.everyone(), signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                send(self.stop_all(), signal.SIGKILL)
+                self.process.wait(PATIENCE)
+        send(self.descendants_left(), signal.SIGKILL)
+
+
+class Fleet:
+    """A store, the workers on it, their ledger, and a producer.
+
+    Attributes:
+        app: knows no task: jobs are enqueued by name.
+        ledger: what the jobs did.
+    """
+
+    def __init__(self, url: str, directory: Path, **settings: Any) -> None:
+        self.url = url
+        self.directory = directory
+        self.settings = {"lease": 2.0, "grace": 10.0, "hard_grace": 0.5, **settings}
+        self.ledger = Ledger(directory / "ledger")
+        self.workers: list[Worker] = []
+        self.app = Headrace(url, **self.settings)
+
+    def worker(
+        self, *, kinds: str = "process", ready: bool = True, url: str = "", environ: dict[str, str] | None = None,
+        settings: dict[str, Any] | None = None, **options: Any,
+    ) -> Worker:  # fmt: skip
+        """Start a worker; with ``ready``, return when it has registered and has all its runners.
+
+        Args:
+            kinds: of tasks that it knows, separated by commas.
+            options: of ``WorkerOptions``; ``queues`` as the command line takes it.
+        """
+        options = {"processes": 1, "forks": 1, "threads": 3, "concurrency": 4, **options}
+        values = {**self.settings, **(settings or {}), "url": url or self.url}
+        mine = {f"HEADRACE_{name.upper()}": str(value) for name, value in values.items()}
+        mine |= {VARIABLE: str(self.ledger.path), "HR_KINDS": kinds, "HR_OPTIONS": json.dumps(options)}
+        errors = self.directory / f"worker-{len(self.workers)}.log"
+        worker = Worker({**os.environ, **mine, **(environ or {})}, errors)
+        self.workers.append(worker)
+        if ready:
+            counts = {"process": options["processes"], "fork": options["forks"], "thread": 1, "async": 1}
+            wanted = sum(counts[kind] for kind in kinds.split(","))
+            eventually(
+                lambda: self.registered(worker) and len(worker.runners()) >= wanted,
+                PATIENCE,
+                what=f"ready: {worker!r}",
+            )
+        return worker
+
+    def registered(self, worker: Worker) -> bool:
+        assert worker.alive, f"it ended: {worker!r}"
+        return worker.place in {seen.facts.get("place") for seen in self.app.overview().workers}
+
+    def enqueue(self, task: str, *args: Any, **options: Any) -> Job[Any]:
+        return self.app.by_name(task, **options).enqueue(*args)
+
+    def enqueue_many(self, task: str, arguments: list[tuple[Any, ...]], **options: Any) -> list[Job[Any]]:
+        bound = self.app.by_name(task, **options)
+        drafts = [bound.job(*args) for args in arguments]
+        assert self.app.enqueue_many(drafts) == len(drafts)
+        return [draft.handle for draft in drafts]
+
+    def started(self, job: Job[Any], times: int = 1, timeout: float = PATIENCE) -> None:
+        """Wait until the job's code has begun so many times."""
+        eventually(lambda: len(self.ledger.starts(job.id)) >= times, timeout, what=f"start {times} of {job} on {self!r}")
+
+    def ended(self, job: Job[Any], timeout: float = PATIENCE) -> Record:
+        """The record of the job when it has ended."""
+        eventually(lambda: job.state.final, timeout, what=f"the end of {job} on {self!r}")
+        return job.refresh()
+
+    def until(self, condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+        """Wait; a failure shows what the workers said."""
+        return eventually(condition, timeout, what=f"what {self!r} should show")
+
+    def drained(self, timeout: float = PATIENCE) -> None:
+        """Wait until nothing waits and nothing runs."""
+        live = ("scheduled", "ready", "running")
+        self.until(lambda: not sum(self.app.overview().states.get(state, 0) for state in live), timeout)
+
+    def check(self, namespace: str = "hr") -> None:
+        """What holds after every scenario."""
+        client: redis.Redis
+        with connect(self.url) as client:
+            assert_invariants(client, namespace)
+        assert self.ledger.tokens_grow()
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.end()
+        self.app.close()
+
+    def __repr__(self) -> str:
+        return "\n".join(repr(worker) for worker in self.workers) or "<no worker>"
+
+
+def send(pids: list[int], number: int) -> None:
+    """Signal processes; those that are gone do not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1

@@ -1,0 +1,194 @@
+"""The happy path: every kind of runner does every thing that a job may do, and nothing is started twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import JobFailed
+from headrace.job import State
+from tests.system.fleet import Fleet
+
+KINDS = ("process", "fork", "thread", "async")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_starts_once_and_its_result_is_read(fleet: Fleet, kind: str) -> None:
+    fleet.worker(kinds=kind)
+    job = fleet.enqueue(f"{kind}.add", 2, 3)
+    assert job.result(timeout=20) == 5
+    assert len(fleet.ledger.starts(job.id)) == len(fleet.ledger.ends(job.id)) == 1
+    assert fleet.ledger.starts(job.id)[0].attempt == 1
+
+
+def test_one_worker_serves_all_kinds_at_once(fleet: Fleet) -> None:
+    fleet.worker(kinds=",".join(KINDS))
+    jobs = [fleet.enqueue(f"{kind}.add", n, n) for n in range(20) for kind in KINDS]
+    assert [job.result(timeout=20) for job in jobs] == [2 * n for n in range(20) for _ in KINDS]
+    assert set(fleet.ledger.counts().values()) == {1}
+    assert len(fleet.ledger.counts()) == len(jobs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_retried_until_one_start_succeeds(fleet: Fleet, kind: str) -> None:
+    fleet.worker(kinds=kind)
+    lucky = fleet.enqueue(f"{kind}.fail", 2, retries=3)
+    luckless = fleet.enqueue(f"{kind}.fail", 5, retries=1)
+    assert lucky.result(timeout=20) == 3
+    with pytest.raises(JobFailed, match="ValueError: not yet"):
+        luckless.result(timeout=20)
+    assert [line.attempt for line in fleet.ledger.starts(lucky.id)] == [1, 2, 3]
+    assert len(fleet.ledger.starts(luckless.id)) == 2
+    assert luckless.refresh().failures == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_snooze_runs_the_job_again_and_uses_no_retry(fleet: Fleet, kind: str) -> None:
+    fleet.worker(kinds=kind)
+    job = fleet.enqueue(f"{kind}.snooze", 2, retries=0)
+    assert job.result(timeout=20) == 3
+    assert (job.refresh().snoozes, job.refresh().failures) == (2, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_progress_and_log_are_visible_while_the_job_runs(fleet: Fleet, kind: str, tmp_path: Path) -> None:
+    fleet.worker(kinds=kind)
+    job = fleet.enqueue(f"{kind}.say", str(tmp_path / "go"))
+    fleet.until(lambda: job.refresh().progress == 0.5 and job.logs())
+    assert job.state is State.RUNNING
+    assert job.refresh().note == "half"
+    assert job.logs() == ["a line", "another"]
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == "said"
+    assert job.refresh().progress == 1.0
+
+
+def test_a_delayed_job_waits_on_the_server(fleet: Fleet) -> None:
+    fleet.worker()
+    job = fleet.enqueue("process.add", 1, 1, delay=0.5)
+    assert job.state is State.SCHEDULED
+    assert job.result(timeout=20) == 2
+    record = job.refresh()
+    assert record.started - record.created >= 500_000
+
+
+def test_an_expired_job_never_starts(fleet: Fleet) -> None:
+    job = fleet.enqueue("process.add", 1, 1, expires=0.01)
+    late = fleet.enqueue("process.add", 1, 1)
+    fleet.until(lambda: late.refresh().created + 20_000 < fleet.app.overview().now)
+    fleet.worker()
+    assert late.result(timeout=20) == 2
+    assert fleet.ended(job).state is State.CANCELLED
+    assert not fleet.ledger.starts(job.id)
+
+
+def test_a_higher_priority_starts_sooner(fleet: Fleet) -> None:
+    jobs = [fleet.enqueue("process.add", priority=priority) for priority in (0, -1, 5, 0, 1)]
+    fleet.worker()
+    for job in jobs:
+        job.result(timeout=20)
+    order = [line.id for line in fleet.ledger.starts()]
+    assert order == [jobs[n].id for n in (2, 4, 0, 3, 1)]
+
+
+def test_strict_order_serves_the_first_queue_first(fleet: Fleet) -> None:
+    low = fleet.enqueue_many("process.add", [()] * 30, queue="low")
+    high = fleet.enqueue_many("process.add", [()] * 30, queue="high")
+    fleet.worker(queues="high,low")
+    fleet.drained()
+    order = [line.id for line in fleet.ledger.starts()]
+    assert set(order[:30]) == {job.id for job in high}
+    assert set(order[30:]) == {job.id for job in low}
+
+
+def test_weights_starve_no_queue(fleet: Fleet) -> None:
+    low = {job.id for job in fleet.enqueue_many("process.add", [()] * 100, queue="low")}
+    fleet.enqueue_many("process.add", [()] * 1000, queue="high")
+    fleet.worker(queues="high:3,low:1", settings={"ahead": 0})
+    fleet.drained()
+    order = [line.id for line in fleet.ledger.starts()]
+    # One claim in four asks the light queue first; that none of 500 did has no chance worth a name.
+    assert low & set(order[:500])
+    assert low - set(order[:100])
+
+
+def test_a_queue_that_nobody_serves_waits(fleet: Fleet) -> None:
+    other = fleet.enqueue("process.add", queue="other")
+    fleet.worker(queues="default")
+    assert fleet.enqueue("process.add", 1, 2).result(timeout=20) == 3
+    assert other.state is State.READY
+    fleet.worker(queues="other")
+    assert other.result(timeout=20) == 0
+
+
+def test_burst_leaves_when_the_queues_are_empty(fleet: Fleet) -> None:
+    jobs = fleet.enqueue_many("process.add", [(n, n) for n in range(200)])
+    worker = fleet.worker(ready=False, processes=2, burst=True)
+    assert worker.wait() == 0
+    assert all(job.state is State.SUCCEEDED for job in jobs)
+    assert set(fleet.ledger.counts().values()) == {1}
+    assert not fleet.app.overview().workers
+
+
+def test_burst_leaves_at_once_when_there_is_nothing_to_do(fleet: Fleet) -> None:
+    assert fleet.worker(ready=False, burst=True).wait() == 0
+
+
+def test_a_worker_leaves_after_its_last_job(fleet: Fleet) -> None:
+    fleet.enqueue_many("process.add", [()] * 50)
+    assert fleet.worker(ready=False, processes=2, max_jobs=7).wait() == 0
+    assert len(fleet.ledger.starts()) == 7
+    assert fleet.app.jobs.count("ready") == 43
+
+
+def test_a_runner_is_replaced_after_its_number_of_jobs(fleet: Fleet) -> None:
+    jobs = fleet.enqueue_many("process.pid", [()] * 40)
+    fleet.worker(recycle_jobs=10)
+    pids = [job.result(timeout=20) for job in jobs]
+    assert len(set(pids)) == 4
+    assert set(fleet.ledger.counts().values()) == {1}
+
+
+def test_a_runner_that_grew_is_replaced(fleet: Fleet) -> None:
+    fleet.worker(recycle_memory=120 << 20)
+    before = fleet.enqueue("process.pid").result(timeout=20)
+    assert fleet.enqueue("process.pid").result(timeout=20) == before
+    fleet.enqueue("process.grow", 150).result(timeout=20)
+    assert fleet.enqueue("process.pid").result(timeout=20) != before
+
+
+def test_each_job_of_the_fork_kind_has_a_process_of_its_own(fleet: Fleet) -> None:
+    fleet.worker(kinds="fork", forks=2)
+    jobs = fleet.enqueue_many("fork.pid", [()] * 12)
+    assert len({job.result(timeout=20) for job in jobs}) == 12
+
+
+def test_an_unknown_task_is_parked_until_a_worker_knows_it(fleet: Fleet) -> None:
+    fleet.worker()
+    job = fleet.enqueue("fork.add", 4, 4)
+    assert fleet.until(lambda: job.state is State.PARKED)
+    assert fleet.app.overview().parked == {"fork.add": 1}
+    fleet.worker(kinds="fork")
+    assert job.result(timeout=20) == 8
+    assert job.refresh().crashes == job.refresh().failures == 0
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(fleet: Fleet) -> None:
+    fleet.worker()
+    fleet.app.queues["default"].pause()
+    job = fleet.enqueue("process.add", 1, 1)
+    other = fleet.enqueue("fork.add", queue="default")
+    fleet.app.queues["default"].resume()
+    assert job.result(timeout=20) == 2
+    fleet.until(lambda: other.state is State.PARKED)
+
+
+def test_a_worker_that_comes_to_a_paused_queue_waits_for_its_resumption(fleet: Fleet) -> None:
+    fleet.app.queues["default"].pause()
+    job = fleet.enqueue("process.add", 1, 1)
+    fleet.worker(queues="default,second")
+    assert fleet.enqueue("process.add", 2, 2, queue="second").result(timeout=20) == 4
+    assert job.state is State.READY
+    fleet.app.queues["default"].resume()
+    assert job.result(timeout=20) == 2
