@@ -26,7 +26,7 @@ def load(target: str) -> Headrace:
             with the traceback of its own code, and ``__cause__`` is what it raised.
     """
     name, _, attribute = target.partition(":")
-    if not name or not all(part.isidentifier() for part in name.split(".")):
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         hint = " (a path to a file is not)" if "/" in target or name.endswith(".py") else ""
         raise AppImportError(f"{target!r} names no application{hint}: write module:attribute, such as tasks:app")
     module = _module(name)

@@ -101,7 +101,8 @@ class Signature:
         try:
             return self._result_decoder.decode(data or NONE)
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            text = _lower(str(error).replace("`$", "`result"))
+            what, _, path = str(error).partition(" - at `$")
+            text = _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
             raise ResultUndecodable(
                 f"the stored result of {self.task} does not fit its return annotation: {text}; another version of "
                 f"the code may have returned it (job.refresh().result has the bytes)"
@@ -141,7 +142,7 @@ class Signature:
         """Arguments that fit the signature, each by position where it can be; one call has one form."""
         names = self._positions
         if len(args) > len(names) and self._rest is None:
-            raise self._misfit(f"takes at most {len(names)} positions, got {len(args)}")
+            raise self._misfit(f"takes at most {len(names)} arguments by position, got {len(args)}")
         kwargs, more = dict(kwargs), list(args)
         for name in names[len(args) :]:
             if name not in kwargs or name not in self._keywords:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headrace import CurrentJob, Headrace, current_job
+from headrace.context import LINE_CAP, running
+from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, Snooze
+from headrace.job import Claim
+from headrace.protocol.consume import Note
+
+CLAIM = Claim("0" * 22, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
+
+
+@pytest.fixture
+def notes() -> list[Note]:
+    return []
+
+
+@pytest.fixture
+def job(notes: list[Note]) -> CurrentJob:
+    return CurrentJob(CLAIM, notes.append)
+
+
+def test_a_job_knows_what_it_is(job: CurrentJob) -> None:
+    assert (job.id, job.token, job.queue, job.task, job.key) == ("0" * 22, 77, "low", "tasks.f", "k")
+    assert (job.attempt, job.failures) == (5, 2)
+
+
+def test_the_current_job_is_that_of_the_block_and_of_its_thread(job: CurrentJob) -> None:
+    found: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            current_job()
+        except NoCurrentJob as error:
+            found.append(error)
+
+    with running(job) as inside:
+        assert current_job() is inside is job
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert len(found) == 1
+    with pytest.raises(NoCurrentJob):
+        current_job()
+
+
+async def test_coroutines_do_not_see_each_others_jobs() -> None:
+    async def run(job: CurrentJob) -> bool:
+        with running(job):
+            await asyncio.sleep(0)
+            return current_job() is job and await asyncio.to_thread(current_job) is job
+
+    assert await asyncio.gather(*(run(CurrentJob(CLAIM, lambda note: None)) for _ in range(20))) == [True] * 20
+
+
+def test_progress_and_log_are_told(job: CurrentJob, notes: list[Note]) -> None:
+    job.progress(0.4, "two of five")
+    job.log("one\ntwo")
+    job.log("")
+    job.log("x" * (LINE_CAP + 1))
+    assert notes[0] == Note(job.id, 77, progress=0.4, text="two of five")
+    assert [note.lines for note in notes[1:3]] == [("one", "two"), ("",)]
+    assert len(notes[3].lines[0]) == LINE_CAP
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "half", True, float("nan")])
+def test_progress_is_a_share(job: CurrentJob, notes: list[Note], share: float) -> None:
+    with pytest.raises(OptionsError, match="progress is a share from 0 to 1"):
+        job.progress(share)
+    assert notes == []
+
+
+def test_a_snooze_passes_except_exception(job: CurrentJob) -> None:
+    def careless() -> None:
+        with contextlib.suppress(Exception):
+            job.snooze(2.5)
+
+    with pytest.raises(Snooze) as caught:
+        careless()
+    assert caught.value.delay == 2.5
+    with pytest.raises(OptionsError, match="the delay of a snooze must be at least 0"):
+        job.snooze(-1)
+
+
+def test_middleware_wraps_the_run_in_order_and_sees_its_error(job: CurrentJob) -> None:
+    app, seen = Headrace("redis://x"), list[str]()
+
+    def record(name: str) -> None:
+        @app.middleware
+        @contextlib.contextmanager
+        def around(current: CurrentJob) -> Iterator[None]:
+            assert current_job() is current
+            seen.append(f"{name} in")
+            try:
+                yield
+            except ZeroDivisionError:
+                seen.append(f"{name} saw it")
+                raise
+
+    record("outer")
+    record("inner")
+    with pytest.raises(ZeroDivisionError), app.around(job):
+        _ = 1 / 0
+    assert seen == ["outer in", "inner in", "inner saw it", "outer saw it"]
+    with Headrace("redis://x").around(job):
+        assert current_job() is job
+
+
+def test_what_is_no_middleware_is_refused() -> None:
+    def forgot(current: CurrentJob) -> Iterator[None]:
+        yield
+
+    for wrong in (forgot, 3):
+        with pytest.raises(OptionsError, match=r"decorate a generator function with contextlib\.contextmanager"):
+            Headrace("redis://x").middleware(wrong)  # type: ignore[arg-type]
+
+
+def test_hooks_are_registered_in_order() -> None:
+    app = Headrace("redis://x")
+
+    @app.on_preload
+    def warm() -> None: ...
+
+    @app.after_fork
+    def connect() -> None: ...
+
+    assert (app.preload_hooks, app.after_fork_hooks) == ([warm], [connect])
+
+
+def test_all_errors_can_be_caught_as_one() -> None:
+    assert issubclass(NoCurrentJob, HeadraceError)

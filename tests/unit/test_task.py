@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace, Retry, Settings, Task, current_job
+from headrace.errors import CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
+from headrace.job import NewJob
+from headrace.options import CallOptions, JobOptions, TaskOptions
+from headrace.task import Bound
+
+
+@pytest.fixture
+def app() -> Headrace:
+    # Port 1: whatever connects fails the test.
+    return Headrace("redis://localhost:1/0")
+
+
+def row(bound: Bound[..., Any], *args: Any) -> NewJob:
+    return bound.job(*args).take("0" * 22)
+
+
+def plain(x: int = 0) -> int:
+    return x + 1
+
+
+def test_a_task_called_like_a_function_runs_in_place_without_a_server(app: Headrace) -> None:
+    task = app.task(plain)
+    assert task(2) == 3
+    assert "store" not in app.client._made
+
+
+async def test_a_coroutine_task_called_in_place_is_a_coroutine(app: Headrace) -> None:
+    @app.task
+    async def double(x: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * x
+
+    assert await double(4) == 8
+    assert (double.kind, double.is_async) == ("async", True)
+
+
+def test_a_task_keeps_what_python_knows_of_its_function(app: Headrace) -> None:
+    @app.task
+    def documented() -> None:
+        """Say why."""
+
+    assert (documented.__name__, documented.__doc__) == ("documented", "Say why.")
+
+
+def test_no_job_runs_in_place(app: Headrace) -> None:
+    task = app.task(name="asks")(current_job)
+    with pytest.raises(NoCurrentJob, match="no job runs here"):
+        task()
+
+
+def test_names_come_from_module_and_function(app: Headrace) -> None:
+    task = app.task(plain)
+    assert task.name.endswith("test_task.plain")
+    assert app.tasks == {task.name: task}
+
+
+def test_a_local_function_has_a_name_too(app: Headrace) -> None:
+    @app.task
+    def inner() -> None: ...
+
+    assert inner.name.endswith("test_a_local_function_has_a_name_too.inner")
+
+
+def test_the_same_name_twice_is_refused_and_both_places_are_told(app: Headrace) -> None:
+    app.task(name="x")(plain)
+    with pytest.raises(DuplicateTask, match=r"a task x already \(.*test_task.py:\d+\): give the one at .*test_task.py"):
+        app.task(name="x")(lambda: None)
+
+
+def test_the_script_that_is_run_and_the_module_that_is_imported_agree_on_names(tmp_path: Path) -> None:
+    code = (
+        "from headrace import Headrace\napp = Headrace('redis://localhost:1')\n"
+        "@app.task\ndef fetch() -> None: ...\n"
+        "if __name__ == '__main__': print(fetch.name)\n"
+    )
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "jobs.py").write_text(code)
+    (tmp_path / "jobs.py").write_text(code)
+
+    def printed(*command: str) -> str:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert printed("jobs.py") == "jobs.fetch"
+    assert printed("-m", "jobs") == "jobs.fetch"
+    assert printed("-m", "shop.jobs") == "shop.jobs.fetch"
+    assert printed("shop/jobs.py") == "shop.jobs.fetch"
+    assert printed("-c", "import shop.jobs; print(shop.jobs.fetch.name)") == "shop.jobs.fetch"
+
+
+async def agen() -> Any:
+    yield 1
+
+
+def gen() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "text"),
+    [
+        (plain, {"kind": "async"}, "runs coroutines: write `async def`"),
+        (agen, {}, "yields, but a job has one result"),
+        (gen, {}, "yields, but a job has one result"),
+        (dict, {}, "takes a function"),
+        (3, {}, "takes a function"),
+        (lambda: None, {}, "no name of its own"),
+        (plain, {"name": "a b"}, "task name 'a b' cannot be used"),
+        (plain, {"name": ""}, "cannot be used"),
+        (plain, {"name": 7}, "must be a text"),
+        (plain, {"kind": "rocket"}, "kind must be one of process, fork, thread, async"),
+        (plain, {"request_id": "x"}, "request_id names one job"),
+        (plain, {"prio": 1}, "there is no option 'prio': did you mean 'priority'"),
+        (plain, {"zzz": 1}, "there is no option 'zzz': the options are queue, "),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused_where_it_is_defined(
+    app: Headrace, function: Any, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(OptionsError, match=text):
+        app.task(**options)(function)
+    assert app.tasks == {}
+
+
+def test_a_coroutine_of_another_kind_is_refused(app: Headrace) -> None:
+    async def waits() -> None: ...
+
+    with pytest.raises(OptionsError, match="runs on an event loop, so kind='thread' cannot be"):
+        app.task(kind="thread")(waits)
+
+
+def test_wrong_options_are_refused_before_the_function_is_seen(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="priority"):
+        app.task(priority=101)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"queue": "sp ace"}, "queue name 'sp ace' cannot be used"),
+    ({"queue": ""}, "queue name '' cannot be used"),
+    ({"queue": None}, "queue must be the name of a queue"),
+    ({"queue": "q" * 129}, "cannot be used: take 1 to 128"),
+    ({"priority": 101}, "priority must be a whole number from -100 to 100, not 101"),
+    ({"priority": 1.5}, "priority must be a whole number"),
+    ({"priority": True}, "priority must be a whole number"),
+    ({"delay": -1}, "delay must be at least 0 and at most 100 years, not -1"),
+    ({"delay": timedelta(seconds=-1)}, "delay must be at least 0"),
+    ({"delay": float("nan")}, "delay must be at least 0"),
+    ({"delay": "1"}, "delay must be seconds or a timedelta, not str"),
+    ({"at": datetime(2030, 1, 1)}, "at=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
+    ({"at": 17}, "at must be a datetime with a time zone, not int"),
+    ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5}, "delay and at contradict each other"),
+    ({"expires": 0}, "expires must be more than 0"),
+    ({"expires": 5, "delay": 5}, "expires must be more than delay"),
+    ({"retries": -1}, "retries must be a whole number from 0 to 1000, not -1"),
+    ({"retries": "3"}, "retries must be a whole number"),
+    ({"timeout": -1}, "timeout must be at least 0"),
+    ({"timeout": 5, "hard_timeout": 5}, "hard_timeout=5 must be more than timeout=5"),
+    ({"crashes": 0}, "crashes must be a whole number from 1 to 1000"),
+    ({"keep": -1}, "keep must be at least 0"),
+    ({"keep_failed": "a day"}, "keep_failed must be seconds or a timedelta, not str"),
+    ({"at_most_once": 1}, "at_most_once must be True or False"),
+    ({"at_most_once": True, "retries": 1}, "at_most_once and retries contradict each other"),
+    ({"key": ""}, "key must be a text of 1 to 256 characters"),
+    ({"key": 7}, "key must be a text"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), BAD, ids=[str(options) for options, _ in BAD])
+def test_each_option_is_checked_at_the_task_and_at_the_call(app: Headrace, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        app.task(**options)
+    task = app.task(plain)
+    with pytest.raises(OptionsError, match=text):
+        task.options(**options)
+    with pytest.raises(OptionsError, match=text):
+        app.by_name("elsewhere", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kind": "fork"}, "kind belongs to the task"),
+        ({"name": "x"}, "name belongs to the task"),
+        ({"request_id": ""}, "request_id must be a text"),
+        ({"retries": Retry(on=(ValueError,))}, "which exceptions are retried is the task's to say"),
+    ],
+)
+def test_what_only_the_task_may_say_is_refused_at_the_call(app: Headrace, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        app.task(plain).options(**options)
+
+
+def test_contradictions_between_task_and_call_are_found(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="at_most_once"):
+        app.task(name="a", retries=3)(plain).options(at_most_once=True)
+    with pytest.raises(OptionsError, match="hard_timeout=60 must be more than timeout=100"):
+        app.task(name="b", timeout=30, hard_timeout=60)(plain).options(timeout=100)
+    assert app.tasks["a"].options(at_most_once=True, retries=0)
+
+
+def test_options_reach_the_row(app: Headrace) -> None:
+    task = app.task(queue="low", priority=5, crashes=7, delay=60)(plain)
+    bound = task.options(priority=-3, key="customer-7", expires=timedelta(minutes=2), at_most_once=True)
+    new = row(bound)
+    assert (new.queue, new.priority, new.crashes, new.delay) == ("low", -3, 7, 60_000_000)
+    assert (new.key, new.expires, new.once, new.options) == ("customer-7", 120_000_000, True, b"")
+
+
+def test_a_call_replaces_delay_by_at_and_the_reverse(app: Headrace) -> None:
+    task = app.task(delay=60)(plain)
+    when = datetime(2030, 1, 1, 0, 0, 0, 7, tzinfo=UTC)
+    new = row(task.options(at=when))
+    assert (new.delay, new.at) == (0, 1_893_456_000_000_007)
+    new = row(task.options(at=when).options(delay=5))
+    assert (new.delay, new.at) == (5_000_000, 0)
+    assert row(task.options(at=datetime(1960, 1, 1, tzinfo=UTC))).at == 1
+
+
+def test_options_of_options_add_up(app: Headrace) -> None:
+    new = row(app.task(plain).options(queue="low", timeout=3).options(priority=2, keep=0))
+    plan = app.tasks[new.task].plan(new.options)
+    assert (new.queue, new.priority, plan.timeout, plan.keep) == ("low", 2, 3.0, 0)
+
+
+def test_the_default_budget_costs_no_field_and_another_default_is_sent() -> None:
+    assert row(Headrace("redis://x").task(plain).options()).crashes == 0
+    assert row(Headrace("redis://x", crashes=5).task(plain).options()).crashes == 5
+    assert row(Headrace("redis://x", crashes=5).task(crashes=3)(plain).options()).crashes == 0
+
+
+def test_a_plan_puts_settings_task_and_call_together() -> None:
+    app = Headrace("redis://x", hard_grace=4, keep=50, keep_failed=60)
+    task = app.task(retries=Retry(max=2, delay=9, never=(KeyError,)), timeout=30)(plain)
+    plan = task.plan(b"")
+    assert (plan.timeout, plan.hard_timeout, plan.keep, plan.keep_failed) == (30.0, 34.0, 50_000_000, 60_000_000)
+    assert plan is task.plan(b"")
+    options = row(task.options(retries=5, timeout=1, keep=0)).options
+    plan = task.plan(options)
+    assert plan.retry == Retry(max=5, delay=9, never=(KeyError,))
+    assert (plan.timeout, plan.hard_timeout, plan.keep) == (1.0, 5.0, 0)
+    assert task.plan(row(task.options(timeout=None)).options).hard_timeout is None
+    assert task.plan(row(task.options(hard_timeout=99)).options).hard_timeout == 99.0
+    plan = task.plan(row(task.options(retries=Retry(max=1, delay=2, factor=1, jitter=0))).options)
+    assert plan.retry == Retry(max=1, delay=2, factor=1, jitter=0, never=(KeyError,))
+
+
+def test_plans_are_not_kept_without_end(app: Headrace) -> None:
+    task = app.task(plain)
+    for n in range(1000):
+        task.plan(row(task.options(timeout=n + 1)).options)
+    assert len(task._plans) < 500
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff", b"\x81", b"\x93\x01\x02\x03", b"\x81\xa7retries\xcd\xff\xff"])
+def test_alien_options_are_named(app: Headrace, data: bytes) -> None:
+    with pytest.raises(CorruptOptions, match=r"the stored options of a job of .*plain cannot be read"):
+        app.task(plain).plan(data)
+
+
+def test_a_draft_of_a_request_id_is_refused(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="request_id names one job, so enqueue_many takes none"):
+        app.task(plain).options(request_id="order-7").job()
+
+
+def test_a_draft_has_no_handle_before_it_is_stored(app: Headrace) -> None:
+    draft = app.task(plain).job()
+    with pytest.raises(OptionsError, match="not stored yet"):
+        _ = draft.handle
+    draft.take("0" * 22)
+    with pytest.raises(OptionsError, match="was stored already"):
+        draft.take("1" * 22)
+
+
+def test_each_option_is_documented() -> None:
+    documented = "".join(kind.__doc__ or "" for kind in (JobOptions, CallOptions, TaskOptions))
+    names = {*CallOptions.__annotations__, *TaskOptions.__annotations__, *JobOptions.__annotations__}
+    assert [name for name in names if f"        {name}: " not in documented] == []
+
+
+def test_settings_are_taken_and_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_NAMESPACE", "shop")
+    monkeypatch.setenv("HEADRACE_URL", "redis://env")
+    assert Headrace().settings.namespace == "shop"
+    assert Headrace("redis://mine").settings.url == "redis://mine"
+    given = Settings(url="redis://given", lease=3)
+    assert Headrace(settings=given).settings is given
+    mixed = Headrace("redis://mine", settings=given, grace=1).settings
+    assert (mixed.url, mixed.lease, mixed.grace, mixed.namespace) == ("redis://mine", 3, 1, "hr")
+    with pytest.raises(SettingsError, match="there is no setting 'leese'"):
+        Headrace(leese=3)
+    with pytest.raises(SettingsError, match="lease=-1 cannot be used"):
+        Headrace(lease=-1)
+
+
+def test_a_task_can_be_subscripted_at_run_time() -> None:
+    assert "Task" in repr(Task[[str], int])
