@@ -211,7 +211,7 @@ class Crew:
         channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
         slots = self.options.slots(message.kind)
         seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
-        seat.born = time.monotonic()
+        seat.born, seat.quota = time.monotonic(), self.options.recycle_jobs
         self.handout.seats[message.runner] = seat
         self._watched.watch(channel, lambda: self._on_seat(seat))
         self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
@@ -370,7 +370,7 @@ class Crew:
 
 def _how(died: Died) -> str:
     if died.signal:
-        name = signal.Signals(died.signal).name if died.signal in signal.Signals else f"signal {died.signal}"
+        name = signal.Signals(died.signal).name if died.signal in set(signal.Signals) else f"signal {died.signal}"
         return f"its process was ended by {name}"
     return f"its process left with exit code {died.code}"
 

@@ -57,12 +57,10 @@ class Handout:
                 continue
             held = len(seat.starts)
             if not seat.ticketed:
-                total += seat.slots - held
-            elif not held:
-                total += window
-            elif held <= window // 2 and not self.stalled(seat, now) and not seat.suspect:
-                total += window - held
-        return max(0, total)
+                total += max(0, seat.spare(seat.slots))
+            elif not held or (held <= window // 2 and not self.stalled(seat, now) and not seat.suspect):
+                total += max(0, seat.spare(window))
+        return total
 
     def stalled(self, seat: Seat, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
@@ -74,7 +72,7 @@ class Handout:
             suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
         """
         if kind in ("thread", "async"):
-            free = [seat for seat in self.open(kind) if len(seat.starts) < seat.slots]
+            free = [seat for seat in self.open(kind) if seat.spare(seat.slots) > 0]
             return min(free, key=lambda seat: len(seat.starts), default=None)
         best: Seat | None = None
         cost = self.costs.get(task)
@@ -83,7 +81,7 @@ class Handout:
                 return seat
             if cost is None or suspect or seat.suspect or not seat.ticketed or self.stalled(seat, now):
                 continue
-            fits = seat.load + cost <= self.ahead and len(seat.starts) < MOST_AHEAD
+            fits = seat.load + cost <= self.ahead and seat.spare(MOST_AHEAD) > 0
             if fits and (best is None or seat.load < best.load):
                 best = seat
         return best

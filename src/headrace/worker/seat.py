@@ -51,6 +51,7 @@ class Seat:
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork.
         done: jobs that it ended.
+        quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
         recalls: how often work was taken back; tickets carry it.
         leaving: gets no more work; ``gone``: its socket is closed.
     """
@@ -70,6 +71,7 @@ class Seat:
         self.load = 0.0
         self.progress = 0.0
         self.done = 0
+        self.quota = 0
         self.suspect = False
         self.current = 0
         self.condemned = False
@@ -83,6 +85,11 @@ class Seat:
     @property
     def open(self) -> bool:
         return not (self.leaving or self.gone)
+
+    def spare(self, most: int) -> int:
+        """How many more starts it may be given, holding ``most`` at once."""
+        held = len(self.starts)
+        return most - held if not self.quota else min(most, self.quota - self.done) - held
 
     def give(self, batch: list[Start]) -> None:
         """Send starts that were booked; the tickets go first (see wire.py)."""
