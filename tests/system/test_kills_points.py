@@ -1,0 +1,121 @@
+"""Kill points: one job, killed at each step of its life, by the death of each role. Each has a promised number of starts.
+
+==========================  =======  ==========  ==========  ======
+killed                      runner   dispatcher  supervisor  worker
+==========================  =======  ==========  ==========  ======
+before the claim's reply    1, free  1, crash    1, free     1, crash
+after the claim             1, free  1, crash    1, free     1, crash
+while it runs               2, crash 2, crash    2, crash    2, crash
+returned, not settled       1, free  2, crash    1, free     2, crash
+settled, reply lost         1, free  1, free     1, free     1, free
+==========================  =======  ==========  ==========  ======
+
+The number counts starts of the job's code; *crash* says that one of the crash budget is used up.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.handle import Job
+from headrace.job import State
+from tests.servers import Server
+from tests.system.fleet import Fleet, Worker, send
+from tests.system.tap import Tap
+
+ROLES = ("runner", "dispatcher", "supervisor", "worker")
+PROMISED = {
+    "claiming": {"runner": (1, 0), "dispatcher": (1, 1), "supervisor": (1, 0), "worker": (1, 1)},
+    "claimed": {"runner": (1, 0), "dispatcher": (1, 1), "supervisor": (1, 0), "worker": (1, 1)},
+    "running": {"runner": (2, 1), "dispatcher": (2, 1), "supervisor": (2, 1), "worker": (2, 1)},
+    "returned": {"runner": (1, 0), "dispatcher": (2, 1), "supervisor": (1, 0), "worker": (2, 1)},
+    "settled": {"runner": (1, 0), "dispatcher": (1, 0), "supervisor": (1, 0), "worker": (1, 0)},
+}
+
+
+@pytest.fixture
+def tap(server: Server, tmp_path: Path, fleet: Fleet) -> Iterator[Tap]:
+    tap = Tap(server.socket, tmp_path)
+    yield tap
+    # The workers first: a connection that closes under them would be one fault more than the test wants.
+    fleet.end()
+    tap.close()
+
+
+def _kill(fleet: Fleet, worker: Worker, role: str) -> None:
+    worker.kill(role)
+    if role in ("supervisor", "worker"):
+        fleet.worker(ready=False)
+
+
+def _settled(fleet: Fleet, worker: Worker, job: Job[int], point: str, role: str) -> None:
+    record = fleet.ended(job)
+    starts, crashes = PROMISED[point][role]
+    assert (record.state, record.crashes) == (State.SUCCEEDED, crashes)
+    assert record.failures == record.interruptions == 0
+    assert len(fleet.ledger.starts(job.id)) == starts
+    if role in ("supervisor", "worker"):
+        worker.wait()
+    else:
+        # Who was killed was replaced: the worker works on.
+        assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("point", "script", "side"),
+    [("claiming", "claim", "reply"), ("returned", "settle", "request"), ("settled", "settle", "reply")],
+)
+def test_a_kill_around_a_request(fleet: Fleet, tap: Tap, role: str, point: str, script: str, side: str) -> None:
+    job = fleet.enqueue("process.add", 20, 22)
+    trap = tap.trap(script, side)
+    worker = fleet.worker(url=tap.url, ready=False)
+    assert trap.sprung.wait(20), repr(worker)
+    fleet.until(worker.runners)
+    _kill(fleet, worker, role)
+    if role in ("runner", "supervisor"):
+        trap.release()
+    else:
+        trap.drop()
+    assert job.result(timeout=20) == 42
+    _settled(fleet, worker, job, point, role)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_kill_after_the_claim(fleet: Fleet, role: str) -> None:
+    worker = fleet.worker()
+    send(worker.runners(), signal.SIGSTOP)
+    job = fleet.enqueue("process.add", 20, 22)
+    fleet.until(lambda: job.state is State.RUNNING)
+    _kill(fleet, worker, role)
+    assert job.result(timeout=20) == 42
+    _settled(fleet, worker, job, "claimed", role)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    _kill(fleet, worker, role)
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 2
+    _settled(fleet, worker, job, "running", role)
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+@pytest.mark.parametrize("script", ["register", "renew", "claim", "settle"])
+def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script: str, side: str) -> None:
+    """The connection breaks instead of a process: the request is repeated with its number."""
+    jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(50)])
+    trap = tap.trap(script, side)
+    fleet.worker(url=tap.url, ready=False, processes=2)
+    assert trap.sprung.wait(20), repr(fleet)
+    trap.drop()
+    assert [job.result(timeout=20) for job in jobs] == [n + 1 for n in range(50)]
+    assert set(fleet.ledger.counts().values()) == {1}
+    assert {job.refresh().attempt for job in jobs} == {1}
