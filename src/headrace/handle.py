@@ -119,11 +119,11 @@ class Job(Generic[R]):
         return self._cancelled(await self._client.arun(self._cancel()))
 
     def retry(self) -> None:
-        """Run the finished job again, with the same arguments and fresh budgets.
+        """Run the finished job again, with the same arguments and fresh budgets. One that is ready stays as it is.
 
         Raises:
             JobNotFound: it is not stored any more.
-            JobStateError: it has not ended.
+            JobStateError: it runs, or waits for something else than a worker.
 
         Cost: one round trip.
         """

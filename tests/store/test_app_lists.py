@@ -1,0 +1,197 @@
+"""Pages, counts and queues of the public face, and that each verb has its asynchronous pair."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headrace import Headrace, Job, Task
+from headrace.errors import OptionsError
+from headrace.job import Outcome
+from headrace.jobs import LOOK, Jobs
+from headrace.protocol import consume
+from headrace.queues import Queue
+from headrace.task import Bound
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url, timeout=5) as app:
+        app.task(name="noop")(noop)
+        app.task(name="other")(noop)
+        yield app
+
+
+def noop(n: int = 0) -> None: ...
+
+
+def walk(app: Headrace, state: str, **query: Any) -> list[str]:
+    found: list[str] = []
+    after = None
+    while True:
+        page = app.jobs.page(state, after=after, **query)
+        found += [record.id for record in page]
+        after = page.next
+        if after is None:
+            return found
+
+
+def run(app: Headrace, owner: str, queue: str, kinds: list[str]) -> list[str]:
+    """Claim as many jobs as there are kinds of ends, and end those whose kind is not ``running``."""
+    keys = app.client.keys
+    app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
+    claims = app.client.run(consume.claim(keys, owner, 1, len(kinds), [queue])).jobs
+    ends = [(Outcome(c.id, c.token, kind, b"", 60_000_000), c.ready) for c, kind in zip(claims, kinds, strict=True)]
+    app.client.run(consume.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"]))
+    return [claim.id for claim in claims]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_ready_jobs_come_queue_by_queue(app: Headrace, order: Any, limit: int) -> None:
+    task = app.tasks["noop"]
+    drafts = [[task.options(queue=queue).job(n) for n in range(4)] for queue in ("a", "b", "c")]
+    for group in drafts:
+        app.enqueue_many(group)
+    wanted = [sorted((draft.id for draft in group), reverse=order == "desc") for group in drafts]
+    assert walk(app, "ready", limit=limit, order=order) == [id for group in wanted for id in group]
+    assert walk(app, "ready", limit=limit, order=order, queue="b") == wanted[1]
+    page = app.jobs.page("ready", limit=limit)
+    assert (page.count, len(page)) == (12, min(12, limit))
+
+
+def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
+    noop, other = app.tasks["noop"], app.tasks["other"]
+    app.enqueue_many(noop.options(queue="q").job(n) for n in range(4))
+    app.enqueue_many(other.options(queue="r").job(n) for n in range(5))
+    later = noop.options(delay=60).enqueue().id
+    done, failed, parked, running = run(app, "one", "q", ["succeeded", "failed", "parked", "running"])
+    elsewhere = run(app, "two", "r", ["running", "parked", "parked", "succeeded", "cancelled"])
+    expected = {
+        "scheduled": [later],
+        "running": [running, elsewhere[0]],
+        "parked": [parked, *elsewhere[1:3]],
+        "succeeded": [done, elsewhere[3]],
+        "failed": [failed],
+        "cancelled": [elsewhere[4]],
+        "ready": [],
+        "quarantined": [],
+        "blocked": [],
+        "stopped": [],
+    }
+    for state, ids in expected.items():
+        for limit in (1, 100):
+            found = walk(app, state, limit=limit, order="asc")
+            assert sorted(found) == sorted(ids), state
+        assert app.jobs.count(state) == len(ids), state
+    assert walk(app, "parked", task="noop") == [parked]
+    assert walk(app, "running", task="other") == [elsewhere[0]]
+    assert walk(app, "succeeded", queue="r") == [elsewhere[3]]
+    assert app.jobs.handle(app.jobs.page("failed").jobs[0]).task == "noop"
+
+
+def test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped(app: Headrace) -> None:
+    noop, other = app.tasks["noop"], app.tasks["other"]
+    app.enqueue_many((other if n % 600 == 0 else noop).job(n) for n in range(2401))
+    before = app.store.round_trips
+    page = app.jobs.page("ready", task="other", order="asc")
+    assert app.store.round_trips - before <= 1 + 2 * (LOOK // 500)
+    assert len(page) == 2
+    assert page.next is not None
+    assert len(walk(app, "ready", task="other", order="asc")) == 5
+    assert len(walk(app, "ready", task="other", limit=2)) == 5
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_a_window_of_time_is_kept_on_every_page(app: Headrace, order: Any, limit: int) -> None:
+    start = datetime(2100, 1, 1, tzinfo=UTC)
+    hours = [app.tasks["noop"].options(at=start + timedelta(hours=n)).enqueue().id for n in range(8)]
+    window = {"since": start + timedelta(hours=2), "until": start + timedelta(hours=5)}
+    found = walk(app, "scheduled", limit=limit, order=order, **window)
+    assert found == (hours[2:6] if order == "asc" else hours[5:1:-1])
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"state": "lost"}, "there is no state 'lost': the states are scheduled, ready"),
+        ({"limit": 0}, "limit must be a whole number from 1 to 1000"),
+        ({"limit": 1001}, "limit must be a whole number from 1 to 1000"),
+        ({"order": "up"}, "order must be asc or desc"),
+        ({"after": "x"}, "after='x' is not the `next` of a page"),
+        ({"queue": "a b"}, "queue name 'a b' cannot be used"),
+        ({"since": datetime(2030, 1, 1)}, "since=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
+    ],
+)
+def test_what_cannot_be_asked_is_refused(app: Headrace, query: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        app.jobs.page(**{"state": "ready", **query})
+
+
+def test_a_queue_is_paused_resumed_and_purged(app: Headrace) -> None:
+    task, queue = app.tasks["noop"].options(queue="low"), app.queues["low"]
+    app.enqueue_many(task.job() for _ in range(2300))
+    task.options(delay=60).enqueue()
+    assert (queue.size, queue.paused) == (2300, False)
+    assert (queue.pause(), queue.pause(), queue.paused) == (True, False, True)
+    assert run(app, "one", "low", []) == []
+    assert (queue.resume(), queue.resume()) == (True, False)
+    assert app.queues["empty"].purge() == 0
+    before = app.store.round_trips
+    assert queue.purge() == 2300
+    assert app.store.round_trips - before == 3
+    assert (queue.size, queue.purge(), app.jobs.count("scheduled")) == (0, 0, 1)
+    with pytest.raises(OptionsError, match="queue name 'a b' cannot be used"):
+        _ = app.queues["a b"]
+
+
+async def test_the_same_from_async_code(app: Headrace) -> None:
+    for name in ("b", "a"):
+        await app.tasks["noop"].options(queue=name).aenqueue()
+    queue = app.queues["a"]
+    assert [queue.name for queue in app.queues] == [queue.name async for queue in app.queues] == ["a", "b"]
+    assert (await queue.asize(), await queue.apause(), await queue.apaused(), await queue.aresume()) == (
+        1,
+        True,
+        True,
+        True,
+    )
+    assert len(await app.jobs.apage("ready")) == await app.jobs.acount("ready") == 2
+    assert (await app.aoverview()).states == app.overview().states
+    assert await queue.apurge() == 1
+    await app.aclose()
+
+
+ALONE = {
+    Headrace: {"task", "by_name", "middleware", "on_preload", "after_fork", "around", "store", "astore"},
+    Task: {"job", "options", "unpack", "pack_result", "plan"},
+    Bound: {"job", "options", "named", "handle"},
+    Jobs: {"handle"},
+    Job: set[str](),
+    Queue: set[str](),
+}
+
+
+@pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)
+def test_each_verb_has_an_asynchronous_pair_of_the_same_shape(kind: type) -> None:
+    verbs = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    verbs = {name: value for name, value in verbs.items() if inspect.isfunction(value) or isinstance(value, property)}
+    assert ALONE[kind] <= set(verbs)
+    single = set(verbs) - ALONE[kind]
+    plain = {name for name in single if not (name.startswith("a") and name[1:] in single)}
+    assert single - plain == {f"a{name}" for name in plain}
+    for name in plain:
+        one, pair = verbs[name], verbs[f"a{name}"]
+        one = one.fget if isinstance(one, property) else one
+        assert inspect.iscoroutinefunction(pair), name
+        assert not inspect.iscoroutinefunction(one), name
+        ours, theirs = inspect.signature(one), inspect.signature(pair)
+        assert ours.return_annotation == theirs.return_annotation, name
+        assert list(ours.parameters) == list(theirs.parameters), name
+        if name != "enqueue_many":  # its pair takes asynchronous iterables too
+            assert ours == theirs, name
