@@ -132,13 +132,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     ready: int
     task: str
     args: bytes
-    options: bytes
-    key: str
-    failures: int
-    crashes: int
-    interruptions: int
-    snoozes: int
-    once: bool
+    options: bytes = b""
+    key: str = ""
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    snoozes: int = 0
+    once: bool = False
 
     @property
     def attempt(self) -> int:

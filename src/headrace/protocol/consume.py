@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.job import Claim, Outcome, number
+from headrace.job import Claim, Outcome, number, number
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
@@ -30,35 +30,35 @@ class Claimed:
     lost: list[str]
 
 
-def _claim(row: Any) -> Claim:
-    id, token, queue, ready, task, args, options, key, *counts, once = row
-    try:
-        failures, crashes, interruptions, snoozes = map(int, counts)
-    except ValueError:
-        # Alien bytes in one record must not make the whole batch unreadable.
-        failures, crashes, interruptions, snoozes = map(number, counts)
-    return Claim(
-        id.decode(),
-        int(token),
-        queue.decode("utf-8", "replace"),
-        int(float(ready)),
-        task.decode("utf-8", "replace"),
-        args,
-        options,
+def _claims(flat: list[Any], more: list[Any]) -> list[Claim]:
+    rest = {id: fields for id, fields in more}
+    claims: list[Claim] = []
+    fields = iter(flat)
+    for id, token, queue, ready, task, args in zip(*[fields] * 6, strict=True):
+        text = (id.decode("utf-8", "replace"), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
+        head = (text[0], int(token), text[1], int(float(ready)), text[2], args)
+        claims.append(Claim(*head, *_rest(rest[id])) if id in rest else Claim(*head))
+    return claims
+
+
+def _rest(fields: list[Any]) -> tuple[bytes, str, int, int, int, int, bool]:
+    options, key, failures, crashes, interruptions, snoozes, once = fields
+    return (
+        options or b"",
         key.decode("utf-8", "replace") if key else "",
-        failures,
-        crashes,
-        interruptions,
-        snoozes,
-        once == b"1",
+        number(failures),
+        number(crashes),
+        number(interruptions),
+        number(snoozes),
+        bool(once),
     )
 
 
 def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
-    _, now, due, rows, lost = reply
-    return Claimed(True, now, int(float(due)), [_claim(row) for row in rows], [id.decode() for id in lost])
+    _, now, due, jobs, more, lost = reply
+    return Claimed(True, now, int(float(due)), _claims(jobs, more), [id.decode() for id in lost])
 
 
 def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str], now: int = 0) -> Call[Claimed]:

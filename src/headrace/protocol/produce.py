@@ -38,6 +38,9 @@ def _row(job: NewJob) -> list[Any]:
         fields += ("once", "1")
     if job.key:
         fields += ("key", job.key)
+    if job.options or job.once or job.key:
+        # A claim reads these only where the record says that there is more than task and arguments.
+        fields += ("more", "1")
     return [job.id, job.queue, job.priority, job.delay, job.at, job.expires, fields]
 
 

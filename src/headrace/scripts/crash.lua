@@ -5,7 +5,7 @@
 local function crash(id, evidence, score, keep)
   local f = redis.call('HMGET', job .. id, 'crashes', 'budget', 'once', 'cancel', 'queue', 'priority')
   local crashes = (tonumber(f[1]) or 0) + 1
-  redis.call('HSET', job .. id, 'crashes', crashes, 'error', evidence)
+  redis.call('HSET', job .. id, 'crashes', crashes, 'more', 1, 'error', evidence)
   if f[3] then
     finish(id, 'failed', evidence, keep)
   elseif f[4] then

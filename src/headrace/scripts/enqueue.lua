@@ -36,6 +36,8 @@ for _, new in ipairs(jobs) do
   if ends > 0 then
     fields[#fields + 1] = 'expires'
     fields[#fields + 1] = now + ends
+    fields[#fields + 1] = 'more'
+    fields[#fields + 1] = 1
   end
   redis.call('HSET', job .. id, 'state', state, unpack(fields))
 end

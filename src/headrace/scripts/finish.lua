@@ -13,10 +13,11 @@
 -- channel done         done:<id>           told the final state
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 local gone, retained, indexed, told, bytes = {}, {}, {}, {}, 0
-local anyone_waits = redis.call('EXISTS', waited) == 1
+local anyone_waits
 
 -- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least.
 local function finish(id, state, data, keep)
+  if anyone_waits == nil then anyone_waits = redis.call('EXISTS', waited) == 1 end
   local waits = anyone_waits and redis.call('ZSCORE', waited, id)
   if waits then keep = math.max(keep, 60000000) told[#told + 1] = {id, state} end
   if keep <= 0 then

@@ -12,8 +12,9 @@
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
 -- arg     outcomes   packed  {id, token, kind, data, amount, ready} each, at most 1000; microseconds
--- return  {ok | repeated, {stale ids}, kept jobs, kept bytes}
+-- return  {ok | repeated, {stale ids}, kept jobs, kept bytes}; the last two are 0 when nothing was kept now
 local function kept(word, stale)
+  if #retained == 0 then return {word, stale, 0, 0} end
   return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0)}
 end
 local ids, fresh, stale = {}, {}, {}
@@ -53,6 +54,7 @@ end
 
 local function later(id, delay, counter)
   redis.call('HINCRBY', job .. id, counter, 1)
+  redis.call('HSET', job .. id, 'more', 1)
   if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
     finish(id, 'cancelled', CANCELLED, 604800000000)
   elseif delay <= 0 then
@@ -81,6 +83,7 @@ local outs = {
   released = function(id, _, _, score) back(id, score) end,
   interrupted = function(id, data, keep, score)
     redis.call('HINCRBY', job .. id, 'interruptions', 1)
+    redis.call('HSET', job .. id, 'more', 1)
     local f = redis.call('HMGET', job .. id, 'once', 'cancel')
     if f[1] then finish(id, 'failed', data, keep)
     elseif f[2] then finish(id, 'cancelled', data, keep)
