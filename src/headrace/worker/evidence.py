@@ -6,6 +6,7 @@ Owns the form of that text. Keeps no exception, frame or traceback, since they w
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -75,8 +76,10 @@ def forget(error: BaseException) -> None:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        one.__traceback__ = None
-        left.extend(other for other in (one.__cause__, one.__context__, *_members(one)) if other is not None)
+        # A class may refuse even this.
+        with contextlib.suppress(BaseException):
+            one.__traceback__ = None
+            left.extend(other for other in (one.__cause__, one.__context__, *_members(one)) if other is not None)
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:

@@ -120,7 +120,7 @@ def _enclosed(
     kwargs: dict[str, Any],
 ) -> Any:
     """The function's value; a stop may be raised in here and nowhere else."""
-    value = _NOTHING
+    value, result = _NOTHING, None
     try:
         try:
             gate.open(job)

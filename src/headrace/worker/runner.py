@@ -98,8 +98,8 @@ def _settle_in(app: Headrace, work: Work, channel: Channel[ToRunner]) -> None:
     gc.enable()
     if work.gate is not None:
         signal.signal(signal.SIGUSR1, work.gate.on_signal)
-    else:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
+        work.gate.remind()
 
     def stray() -> None:
         # A job may fork (multiprocessing does). Its child must not hold our channel open, speak on it, or take jobs.

@@ -109,7 +109,8 @@ class Supervisor:
     def _listen_to_signals(self) -> None:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
-        for number in _FORWARD:
+        # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
+        for number in (*_FORWARD, signal.SIGUSR1):
             signal.signal(number, _nothing)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
