@@ -1,0 +1,235 @@
+"""How one start ends, and what its error says; each in a real process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from headrace.job import MESSAGE_CAP, TRACEBACK_CAP, Overrides
+from headrace.settings import microseconds
+from tests.worker import jobs, rig
+from tests.worker.rig import PLACE, Runner, claim, error_of
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield make
+
+
+@pytest.fixture
+def process(start: Callable[..., Runner]) -> Runner:
+    return start()
+
+
+KEEP, KEEP_FAILED = microseconds(60), microseconds(600)
+
+
+def test_a_result_is_kept_as_the_task_says(process: Runner) -> None:
+    done = process.one(claim(1, "add", 2, 3))
+    assert (done.kind, msgspec.msgpack.decode(done.data), done.amount) == ("succeeded", 5, KEEP)
+    assert done.cost > 0
+    assert done.memory == 0
+
+
+def test_a_job_may_ask_for_its_own_retention(process: Runner) -> None:
+    options = msgspec.msgpack.encode(Overrides(keep=5, keep_failed=7))
+    assert process.one(claim(1, "noop", options=options)).amount == microseconds(5)
+    assert process.one(claim(2, "fail", "value", options=options)).amount == microseconds(7)
+
+
+def test_an_unknown_task_is_parked(process: Runner) -> None:
+    assert process.one(claim(1, "no.such.task")).kind == "parked"
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x92\x90", b"\x01", b"not messagepack", b"\x92\x90\x90"])
+def test_alien_arguments_are_corrupt(process: Runner, data: bytes) -> None:
+    done = process.one(claim(1, "add", data=data))
+    assert (done.kind, error_of(done).type, done.amount) == ("corrupt", "Corrupt", KEEP_FAILED)
+    assert "jobs.add" in error_of(done).message
+
+
+def test_alien_options_are_corrupt(process: Runner) -> None:
+    done = process.one(claim(1, "noop", options=b"\xc1\xc1"))
+    assert (done.kind, error_of(done).type) == ("corrupt", "Corrupt")
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "text"),
+    [
+        ("add", ["one"], "argument 'a' of tests.worker.jobs.add: expected int, got str"),
+        ("add", [], "is missing its argument 'a'"),
+        ("add", [1, 2, 3], "takes at most 2 arguments"),
+        ("picky", [{"size": 3}], "no such size"),
+    ],
+)
+def test_arguments_that_do_not_fit_fail_and_are_not_retried(
+    process: Runner, task: str, args: list[object], text: str
+) -> None:
+    options = msgspec.msgpack.encode(Overrides(retries=5))
+    done = process.one(claim(1, task, *args, options=options))
+    assert done.kind == "failed"
+    assert text in error_of(done).message
+    assert error_of(done).traceback == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("object", "cannot be sent"), ("large", "takes 20,"), ("surrogate", "sent")]
+)
+def test_a_result_that_cannot_be_sent_fails_and_is_not_retried(process: Runner, kind: str, text: str) -> None:
+    done = process.one(claim(1, "result", kind))
+    assert done.kind == "failed"
+    assert "result of tests.worker.jobs.result" in error_of(done).message
+    assert text in error_of(done).message
+    assert process.one(claim(2, "result", "list")).kind == "succeeded"
+
+
+# --- exceptions ---
+
+
+def test_an_error_tells_what_where_and_which_start(process: Runner) -> None:
+    done = process.one(claim(1, "fail", "value", crashes=2, snoozes=1))
+    error = error_of(done)
+    assert (done.kind, done.amount) == ("failed", KEEP_FAILED)
+    assert (error.type, error.message, error.attempt, error.worker) == ("ValueError", "a value", 4, PLACE)
+    lines = error.traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "jobs.py" in lines[1]
+    assert lines[-1] == "ValueError: a value"
+    assert "headrace/worker" not in error.traceback
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("unprintable", "tests.worker.jobs.UnprintableError", "__str__ raised KeyError"),
+        ("awkward", "tests.worker.jobs.AwkwardError", "__str__ raised KeyError"),
+        ("nameless", "Exception", "cannot be shown"),
+        ("surrogates", "ValueError", "\\ud800 lone"),
+        ("exit", "SystemExit", "3"),
+        ("keyboard", "KeyboardInterrupt", ""),
+        ("generator", "GeneratorExit", "out"),
+        ("stop", "StopIteration", "4"),
+    ],
+)
+def test_every_exception_ends_its_job_and_only_that(process: Runner, how: str, kind: str, message: str) -> None:
+    done = process.one(claim(1, "fail", how))
+    assert (done.kind, error_of(done).type) == ("failed", kind)
+    assert message in error_of(done).message
+    assert process.value(process.one(claim(2, "add", 1)).token) == 2
+
+
+def test_a_long_text_is_cut(process: Runner) -> None:
+    error = error_of(process.one(claim(1, "fail", "long")))
+    assert len(error.message) == MESSAGE_CAP
+    assert len(error.traceback) == TRACEBACK_CAP
+
+
+@pytest.mark.parametrize("task", ["fall", "chain"])
+def test_a_huge_traceback_keeps_its_last_lines(process: Runner, task: str) -> None:
+    done = process.one(claim(1, task, *([-1] if task == "fall" else [])))
+    error = error_of(done)
+    assert done.kind == "failed"
+    assert 0 < len(error.traceback) <= TRACEBACK_CAP
+    assert error.traceback.rstrip().splitlines()[-1].startswith(("RecursionError: maximum", "KeyError: 1999"))
+    assert process.value(process.one(claim(2, "add", 1)).token) == 2
+
+
+def test_a_signal_in_a_group_is_still_that_signal(process: Runner) -> None:
+    done = process.one(claim(1, "fail", "group"))
+    assert (done.kind, error_of(done).type) == ("cancelled", "headrace.errors.CancelRequested")
+
+
+def test_no_frame_outlives_its_job(process: Runner) -> None:
+    process.run(*(claim(n, "heavy_failure") for n in range(1, 11)), *(claim(n, "same_error") for n in range(11, 21)))
+    # Without a garbage collection: the links between exception and frames were cut.
+    assert process.one(claim(21, "heavies")).kind == "succeeded"
+    assert process.value(21) == 0
+    assert error_of(process.done(20)).traceback.count("same_error") == error_of(process.done(11)).traceback.count(
+        "same_error"
+    )
+
+
+# --- retries ---
+
+
+@pytest.mark.parametrize(
+    ("what", "failures", "kind"),
+    [
+        ("value", 0, "retry"),
+        ("value", 1, "retry"),
+        ("value", 2, "failed"),
+        ("unicode", 0, "failed"),
+        ("key", 0, "failed"),
+        ("limit", 0, "retry"),
+        ("limit", 2, "failed"),
+    ],
+)
+def test_an_error_is_retried_as_the_policy_says(process: Runner, what: str, failures: int, kind: str) -> None:
+    done = process.one(claim(1, "retried", what, failures=failures))
+    assert done.kind == kind
+    if kind == "retry":
+        base = 10 * 2**failures
+        assert microseconds(base * 0.5) <= done.amount <= microseconds(base * 1.5)
+        assert error_of(done).attempt == failures + 1
+    else:
+        assert done.amount == KEEP_FAILED
+
+
+def test_waits_are_thrown_apart(process: Runner) -> None:
+    process.run(*(claim(n, "retried", "value") for n in range(1, 9)))
+    assert len({process.done(n).amount for n in range(1, 9)}) > 1
+
+
+def test_a_limit_is_not_retried_where_never_names_it(process: Runner) -> None:
+    assert process.one(claim(1, "never_after_limit")).kind == "failed"
+
+
+def test_a_snooze_is_no_failure(process: Runner) -> None:
+    done = process.one(claim(1, "snooze", 2.5))
+    assert (done.kind, done.data, done.amount) == ("snoozed", b"", 2_500_000)
+
+
+def test_an_impossible_snooze_is_a_failure(process: Runner) -> None:
+    done = process.one(claim(1, "snooze_badly"))
+    assert done.kind == "failed"
+    assert "snooze" in error_of(done).message
+
+
+# --- around the run ---
+
+
+def test_user_code_sees_its_job(process: Runner) -> None:
+    done = process.one(claim(7, "current", failures=1, crashes=1))
+    assert msgspec.msgpack.decode(done.data) == ["id7", 3, 1, 7]
+
+
+@pytest.mark.parametrize(("kind", "task"), [("process", "look_back"), ("thread", "look_back"), ("async", "alook_back")])
+def test_middleware_stands_around_the_run(start: Callable[..., Runner], kind: str, task: str) -> None:
+    one = start(kind, app=jobs.enclosed)
+    name = f"{jobs.__name__}.{task}"
+    one.one(claim(1, name))
+    assert one.value(1) == [f"outer in {task}", "inner in 1"]
+    one.one(claim(2, name, failures=1))
+    assert one.value(2) == [
+        f"outer in {task}",
+        "inner in 1",
+        "inner out",
+        "outer out",
+        f"outer in {task}",
+        "inner in 2",
+    ]
+
+
+def test_middleware_sees_the_exception(start: Callable[..., Runner]) -> None:
+    one = start(app=jobs.enclosed)
+    error = error_of(one.one(claim(1, f"{jobs.__name__}.fail_enclosed")))
+    assert "in fail_enclosed" in error.traceback
+    one.one(claim(2, f"{jobs.__name__}.look_back"))
+    assert one.value(2)[2:5] == ["inner out", "outer saw", "outer out"]
+
+
+def test_peak_memory_is_measured_where_asked(start: Callable[..., Runner]) -> None:
+    assert 5_000_000 < start(measure_memory=True).one(claim(1, "noop")).memory < 5_000_000_000

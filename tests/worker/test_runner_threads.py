@@ -1,0 +1,175 @@
+"""The thread kind: several jobs at once in one process, each stopped alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.worker.wire import Exit
+from tests.worker import jobs, rig
+from tests.worker.rig import Runner, claim, error_of
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield make
+
+
+@pytest.fixture
+def threads(start: Callable[..., Runner]) -> Runner:
+    return start("thread", 4)
+
+
+def test_as_many_jobs_as_slots_run_at_once(threads: Runner) -> None:
+    threads.run(*(claim(n, "barrier") for n in range(1, 5)))
+    threads.until(lambda: threads.ended(1, 2, 3, 4), "all at one time")
+    threads.run(*(claim(n, "who") for n in range(5, 25)))
+    threads.until(lambda: threads.ended(*range(5, 25)), "the rest")
+    assert {threads.value(n)[0] for n in range(5, 25)} == {threads.pid}
+
+
+def test_a_job_starts_while_another_runs(threads: Runner) -> None:
+    threads.run(claim(1, "stubborn"))
+    threads.started(1)
+    assert threads.value(threads.one(claim(2, "add", 1)).token) == 2
+
+
+def test_each_thread_has_its_own_current_job(threads: Runner) -> None:
+    threads.run(*(claim(n, "current") for n in range(1, 41)))
+    assert [threads.value(n)[0] for n in range(1, 41)] == [f"id{n}" for n in range(1, 41)]
+
+
+@pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])
+def test_a_stop_ends_one_job_and_none_of_its_mates(threads: Runner, reason: str, kind: str) -> None:
+    threads.run(*(claim(n, "stubborn") for n in (1, 2, 3)))
+    threads.started(1, 2, 3)
+    threads.stop(2, reason)
+    done = threads.done(2)
+    assert done.kind == kind
+    assert error_of(done).type in ("headrace.errors.SoftTimeLimit", "headrace.errors.CancelRequested")
+    assert "headrace/worker" not in error_of(done).traceback
+    assert not threads.hear(timeout=0.05)
+    # The thread takes the next job.
+    assert threads.value(threads.one(claim(4, "add", 1)).token) == 2
+
+
+def test_a_job_may_clean_up_after_its_limit(threads: Runner) -> None:
+    threads.run(claim(1, "stubborn", "clean"), claim(2, "swallow"))
+    threads.started(1, 2)
+    threads.stop(1)
+    threads.stop(2, "cancel")
+    assert threads.value(1) == "cleaned False"
+    assert threads.value(2) == "swallowed True"
+
+
+def test_a_stop_of_a_start_that_is_not_here_is_ignored(threads: Runner) -> None:
+    for token in range(50):
+        threads.stop(token, "cancel")
+    threads.run(*(claim(n, "noop") for n in range(1, 20)))
+    threads.until(lambda: threads.ended(*range(1, 20)), "all ends")
+    assert {threads.done(n).kind for n in range(1, 20)} == {"succeeded"}
+
+
+def test_a_cancellation_that_comes_before_its_start_ends_it_there(start: Callable[..., Runner]) -> None:
+    one = start("thread", 1)
+    one.run(claim(1, "stubborn"), claim(2, "noop"), claim(3, "noop"))
+    one.started(1)
+    one.stop(2, "cancel")
+    one.stop(3, "soft")
+    one.stop(1)
+    one.until(lambda: one.ended(1, 2, 3), "all ends")
+    assert [one.done(n).kind for n in (1, 2, 3)] == ["failed", "cancelled", "succeeded"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", ["soft", "cancel"])
+def test_a_stop_at_the_end_of_a_job_never_hits_the_next(start: Callable[..., Runner], reason: str) -> None:
+    one = start("thread", 2)
+    dice = random.Random(3)
+    kinds: dict[str, int] = {}
+    for turn in range(500):
+        victim, *mates = (1 + 5 * turn + n for n in range(5))
+        one.run(claim(victim, "spin_politely", 0.0005), *(claim(n, "chatty", 3) for n in mates))
+        jobs.spin.function(dice.random() * 0.001)
+        one.stop(victim, reason)
+        for token in mates:
+            assert one.done(token).kind == "succeeded", one.done(token)
+        kind = one.done(victim).kind
+        kinds[kind] = kinds.get(kind, 0) + 1
+    assert kinds.keys() <= {"succeeded", "failed" if reason == "soft" else "cancelled"}
+    assert len(kinds) == 2, kinds
+
+
+@pytest.mark.slow
+def test_stops_do_not_tear_what_a_job_says(threads: Runner) -> None:
+    dice = random.Random(11)
+    for token in range(1, 200):
+        threads.run(claim(token, "speaks_for_ever"))
+        threads.started(token)
+        jobs.spin.function(dice.random() * 0.0005)
+        threads.stop(token)
+        assert threads.done(token).kind == "failed"
+
+
+def test_system_exit_ends_a_job_and_no_thread(threads: Runner) -> None:
+    threads.run(*(claim(n, "fail", "exit") for n in range(1, 13)))
+    threads.until(lambda: threads.ended(*range(1, 13)), "all ends")
+    assert {threads.done(n).kind for n in range(1, 13)} == {"failed"}
+    threads.run(*(claim(n, "barrier") for n in range(13, 17)))
+    threads.until(lambda: threads.ended(*range(13, 17)), "four at once")
+
+
+def test_a_stray_fork_of_a_job_is_not_heard(threads: Runner) -> None:
+    assert threads.value(threads.one(claim(1, "forked", "raise")).token) == 1
+    assert threads.value(threads.one(claim(2, "forked", "speak")).token) == 0
+    assert threads.said == []
+    assert threads.leave() == 0
+
+
+def test_the_wake_up_of_other_kinds_does_no_harm(threads: Runner) -> None:
+    threads.one(claim(1, "noop"))
+    threads.wake()
+    assert threads.value(threads.one(claim(2, "add", 1)).token) == 2
+
+
+def test_exit_lets_what_is_held_end_and_stops_still_work(threads: Runner, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    threads.run(claim(1, "gated", str(tmp_path / "gate")), claim(2, "stubborn"))
+    threads.started(1, 2)
+    threads.channel.send(Exit())
+    (tmp_path / "gate").write_text("go")
+    assert threads.value(1) == "go"
+    threads.stop(2)
+    assert threads.wait() == 0
+    assert threads.done(2).kind == "failed"
+
+
+def test_an_idle_runner_leaves(start: Callable[..., Runner]) -> None:
+    assert start("thread", 3).leave() == 0
+    gone = start("thread", 3)
+    gone.channel.close()
+    assert gone.wait() == 0
+
+
+def test_a_busy_runner_starts_nothing_when_its_dispatcher_is_gone(start: Callable[..., Runner], tmp_path: Path) -> None:
+    one = start("thread", 1)
+    os.mkfifo(tmp_path / "gate")
+    one.run(claim(1, "gated", str(tmp_path / "gate")), claim(2, "touch", str(tmp_path / "no")))
+    one.started(1)
+    one.channel.close()
+    (tmp_path / "gate").write_text("")
+    assert one.wait() == 0
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_crash_takes_the_process(threads: Runner) -> None:
+    threads.noisy = True
+    threads.run(claim(1, "segfault"))
+    assert threads.wait() == -signal.SIGSEGV
+    assert "in segfault" in threads.stderr()
