@@ -66,10 +66,6 @@ class _Query:
     def wants(self, record: Record) -> bool:
         return self.queue in (None, record.queue) and self.task in (None, record.task)
 
-    def inside(self, score: int) -> bool:
-        """Whether a score that follows a cursor is still in the window."""
-        return (self.since is None or score >= self.since) and (self.until is None or score <= self.until)
-
 
 class Jobs:
     """``app.jobs``."""
@@ -251,9 +247,6 @@ def _page(client: Client, query: _Query) -> Steps[JobPage]:
             count = piece.count if count is None else count
             more = len(piece.rows) == want
             for (id, score), record in zip(piece.rows, records, strict=True):
-                if not query.inside(score):
-                    more = False
-                    break
                 position = score, id
                 looked += 1
                 if record is not None and query.wants(record):

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import codec
+from headrace.errors import ArgumentError, PayloadTooLarge
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Record(msgspec.Struct):
+    name: str
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(plain)
+def test_plain_values_come_back(value: Any) -> None:
+    assert codec.decode(codec.encode(value, 1 << 20, "it")) == value
+
+
+def test_what_msgspec_knows_can_be_sent() -> None:
+    moment = dt.datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    values = [Level.HIGH, Record("a"), moment, dt.date(2030, 1, 1), decimal.Decimal("1.5"), uuid.UUID(int=7), {1, 2}]
+    decoded = codec.decode(codec.encode(values, 1000, "it"))
+    assert decoded[:3] == [3, {"name": "a"}, moment]
+    assert decoded[4:6] == ["1.5", str(uuid.UUID(int=7))]
+
+
+class Alien:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (Alien(), r"test_codec.Alien"),
+        ([{"deep": Alien()}], r"test_codec.Alien"),
+        (1 << 64, "integers of at most 64 bits"),
+        (lambda: None, "builtins.function"),
+        (1j, "builtins.complex"),
+    ],
+)
+def test_what_cannot_be_sent_says_what_can(value: object, reason: str) -> None:
+    with pytest.raises(ArgumentError, match=r"^it cannot be sent .*use JSON-like values, dataclasses") as caught:
+        codec.encode(value, 1000, "it")
+    assert reason in str(caught.value)
+
+
+def test_the_cap_is_exact() -> None:
+    assert len(codec.encode("x" * 29, 30, "it")) == 30
+    with pytest.raises(PayloadTooLarge, match="it takes 31 bytes, more than the cap of 30: store it elsewhere"):
+        codec.encode("x" * 30, 30, "it")
+
+
+def test_people_read_json_or_are_told_that_it_is_none() -> None:
+    assert codec.readable(codec.encode([1, {"a": "é"}], 100, "it")) == '[1,{"a":"é"}]'
+    assert codec.readable(b"\xc1\xc1") == "<2 bytes that are not MessagePack>"
+    assert codec.readable(codec.encode(b"\xff", 100, "it")) == '"/w=="'

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import OptionsError, SoftTimeLimit
+from headrace.retry import Retry, policy
+
+
+def test_delays_grow_up_to_the_longest() -> None:
+    retry = Retry(max=9, delay=2, factor=3, max_delay=50, jitter=0)
+    assert [retry.wait(failures, 0.5) for failures in range(1, 6)] == [2, 6, 18, 50, 50]
+
+
+def test_jitter_moves_a_delay_by_its_share() -> None:
+    retry = Retry(delay=10, jitter=0.2)
+    assert [retry.wait(1, dice) for dice in (0.0, 0.5, 1.0)] == [8, 10, 12]
+
+
+@given(st.integers(1, 1001), st.floats(0, 1), st.floats(0, 1e6), st.floats(1, 1000), st.floats(0, 1e6), st.floats(0, 1))
+def test_a_delay_is_never_negative_nor_longer_than_the_longest(
+    failures: int, dice: float, delay: float, factor: float, longest: float, jitter: float
+) -> None:
+    wait = Retry(max=1000, delay=delay, factor=factor, max_delay=longest, jitter=jitter).wait(failures, dice)
+    assert 0 <= wait <= longest
+    assert math.isfinite(wait)
+
+
+def test_which_exceptions_are_retried() -> None:
+    retry = Retry(on=(OSError, ValueError), never=(FileNotFoundError,))
+    errors = (OSError(), ConnectionError(), ValueError(), FileNotFoundError(), KeyError(), SoftTimeLimit())
+    assert [retry.wants(error) for error in errors] == [True, True, True, False, False, False]
+    assert Retry().wants(KeyError())
+    assert not Retry().wants(SystemExit())
+
+
+def test_a_number_is_a_policy() -> None:
+    assert policy(5) == Retry(max=5)
+    assert policy(Retry(max=2)) == Retry(max=2)
+    assert Retry(delay=timedelta(minutes=1)).delay == 60.0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max": -1}, "retries must be a whole number from 0 to 1000, not -1"),
+        ({"max": 1001}, "retries must be a whole number from 0 to 1000"),
+        ({"max": True}, "retries must be a whole number"),
+        ({"max": 1.5}, "retries must be a whole number"),
+        ({"delay": -1}, "the delay before a retry must be at least 0"),
+        ({"max_delay": "x"}, "the longest delay before a retry must be seconds or a timedelta, not str"),
+        ({"factor": 0.5}, "the factor between retries must be from 1 to 1000, not 0.5"),
+        ({"factor": float("nan")}, "the factor between retries"),
+        ({"jitter": 1.1}, "jitter is a share of the delay, from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        Retry(**options)
