@@ -27,6 +27,7 @@ def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage
         "budget": b"5",
         "once": b"1",
         "key": b"customer-7",
+        "more": b"1",
     }
     assert stage.members("ready:low") == {job.id: START - 2 * LEVEL}
 

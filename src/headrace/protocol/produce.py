@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from headrace.job import NewJob, Record, State, number, parse_error
@@ -26,8 +27,14 @@ class Accepted:
     id: str = ""
 
 
-def _row(job: NewJob) -> list[Any]:
-    fields: list[Any] = ["task", job.task, "args", blob(job.args), "queue", job.queue]
+_shared = attrgetter(
+    "queue", "priority", "delay", "at", "expires", "task", "options", "crashes", "once", "key"
+)
+
+
+def _batch(job: NewJob) -> tuple[list[Any], list[Any]]:
+    """The head of a batch of jobs that share everything but id and arguments, and room for these."""
+    fields: list[Any] = ["task", job.task, "queue", job.queue]
     if job.options:
         fields += ("options", blob(job.options))
     if job.priority:
@@ -38,10 +45,26 @@ def _row(job: NewJob) -> list[Any]:
         fields += ("once", "1")
     if job.key:
         fields += ("key", job.key)
-    if job.options or job.once or job.key:
+    if job.options or job.once or job.key or job.expires:
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
-    return [job.id, job.queue, job.priority, job.delay, job.at, job.expires, fields]
+    return [job.queue, job.priority, job.delay, job.at, job.expires, fields], []
+
+
+def _batches(jobs: Sequence[NewJob]) -> list[tuple[list[Any], list[Any]]]:
+    """Neighbours that share everything but id and arguments say it once: most chunks are one batch."""
+    batches: list[tuple[list[Any], list[Any]]] = []
+    last: Any = None
+    rows: list[Any] = []
+    for job in jobs:
+        shared = _shared(job)
+        if shared != last:
+            last = shared
+            batches.append(_batch(job))
+            rows = batches[-1][1]
+        rows.append(job.id)
+        rows.append(blob(job.args))
+    return batches
 
 
 def _accepted(reply: Any) -> Accepted:
@@ -75,7 +98,8 @@ def enqueue(
         number=str(number),
         request=request,
         dedupe=max(1, round(dedupe * 1000)),
-        jobs=[_row(job) for job in jobs],
+        batches=_batches(jobs),
+        head=jobs[0].id,
     )
 
 

@@ -9,37 +9,41 @@
 -- arg     number     text    number of the request; the same again means: the reply was lost
 -- arg     request    text    the user's request id, or empty
 -- arg     dedupe     int     milliseconds that a request id is remembered
--- arg     jobs       packed  {id, queue, priority, delay, at, expires, {field, value, ...}} each; microseconds
+-- arg     head       text    the first job's id
+-- arg     batches    packed  {{queue, priority, delay, at, expires, {field, value, ...}}, {id, args, ...}} each; microseconds
 -- return  {ok} | {repeated} | {duplicate, id}
 local repeated = redis.call('SET', seen, number, 'EX', 600, 'GET') == number
 if request ~= '' then
   local earlier = redis.call('GET', asked)
   -- Asked before the number is: the lost reply may have been the one that named another job.
-  if earlier and earlier ~= jobs[1][1] then return {'duplicate', earlier} end
+  if earlier and earlier ~= head then return {'duplicate', earlier} end
   if repeated then return {'repeated'} end
-  redis.call('SET', asked, jobs[1][1], 'PX', dedupe)
+  redis.call('SET', asked, head, 'PX', dedupe)
 elseif repeated then
   return {'repeated'}
 end
-local later = {}
-for _, new in ipairs(jobs) do
-  local id, queue, priority, delay, at, ends, fields = unpack(new)
-  local due = at > 0 and at or now + delay
-  local state = 'ready'
-  if due > now then
-    state = 'scheduled'
-    later[#later + 1] = due
-    later[#later + 1] = id
-  else
-    line_up(id, queue, now - priority * 600000000)
-  end
+local later, queue_of = {}, {}
+for _, batch in ipairs(batches) do
+  local queue, priority, delay, at, ends, fields = unpack(batch[1])
+  local rows, due = batch[2], at > 0 and at or now + delay
+  local waits = due > now
+  fields[#fields + 1] = 'state'
+  fields[#fields + 1] = waits and 'scheduled' or 'ready'
   if ends > 0 then
     fields[#fields + 1] = 'expires'
     fields[#fields + 1] = now + ends
-    fields[#fields + 1] = 'more'
-    fields[#fields + 1] = 1
   end
-  redis.call('HSET', job .. id, 'state', state, unpack(fields))
+  for n = 1, #rows, 2 do
+    local id = rows[n]
+    redis.call('HSET', job .. id, 'args', rows[n + 1], unpack(fields))
+    if waits then
+      later[#later + 1] = due
+      later[#later + 1] = id
+      queue_of[id] = queue
+    else
+      line_up(id, queue, now - priority * 600000000)
+    end
+  end
 end
 line_up_all()
 if #later > 0 then
@@ -47,9 +51,7 @@ if #later > 0 then
     redis.call('ZADD', scheduled, unpack(later, first, math.min(first + 999, #later)))
   end
   -- Whoever sleeps until the next due time must learn of an earlier one.
-  local nearest = redis.call('ZRANGE', scheduled, 0, 0)[1]
-  for _, new in ipairs(jobs) do
-    if new[1] == nearest then wake_up(new[2]) end
-  end
+  local queue = queue_of[redis.call('ZRANGE', scheduled, 0, 0)[1]]
+  if queue then wake_up(queue) end
 end
 return {'ok'}
