@@ -63,7 +63,13 @@ class Context:
         return str(self.peers_python) if system.peer else sys.executable
 
     def _env(self, system: System, server: Server, stamps: Path | None) -> dict[str, str]:
-        env = {"BENCH_URL": server.url, "HEADRACE_URL": server.url, "PYTHONPATH": str(ROOT), **system.env}
+        env = {
+            "BENCH_TALLY": str(server.tally),
+            "BENCH_URL": server.url,
+            "HEADRACE_URL": server.url,
+            "PYTHONPATH": str(ROOT),
+            **system.env,
+        }
         return env if stamps is None else {**env, "BENCH_STAMPS": str(stamps)}
 
     def worker(self, system: System, server: Server, stamps: Path | None = None) -> AbstractContextManager[Group]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from bench import tally
 from bench.context import Context
 from bench.figure import Bar, Figure
 from bench.processes import BenchError, Group
@@ -114,6 +115,9 @@ def _drain(context: Context, system: System) -> Drained:
         with context.worker(system, target) as worker:
             window = _watch(sampler, jobs, worker)
             work = sampler.spent(enqueued, target.work())
+        # The floor has no jobs to run: what it leased it acknowledges.
+        if system.module != FLOOR.module and (wrong := tally.miscount(target.tally, jobs)):
+            raise BenchError(wrong)
     cpu = (enqueued - start).cpu + work.cpu
     return Drained(
         rate=window.jobs / window.seconds,

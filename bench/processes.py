@@ -123,9 +123,7 @@ class Group:
 
     def kill(self) -> None:
         """End all members at once, as a power cut would, and reap the leader."""
-        # The leader goes first: a supervisor that saw a child die would start another while we are at it.
-        if self._leader.poll() is None:
-            _signal(self.pid, signal.SIGKILL)
+        self._freeze()
 
         def gone() -> bool:
             members = self.members()
@@ -135,6 +133,14 @@ class Group:
 
         wait_until(gone, f"the end of session {self.pid}", 10, pause=0.001)
         self._leader.wait(timeout=10)
+
+    def _freeze(self) -> None:
+        """Stop all members first: a survivor would hand its jobs back, or start another, while we kill the rest."""
+        frozen: set[int] = set()
+        while fresh := set(self.members()) - frozen:
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            frozen |= fresh
 
     def stop(self, grace: float = 5.0) -> None:
         """Ask the leader to end, then kill whatever is left of the session."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import redis
 
+from bench import tally
 from bench.processes import BenchError, running, wait_until
 
 
@@ -48,11 +49,14 @@ class Server:
 
     Attributes:
         url: as clients take it.
+        tally: file in which jobs count themselves, see ``bench.tally``.
         client: a connection for the benchmark's own questions; each costs the server a command and a trip.
     """
 
     def __init__(self, socket: Path) -> None:
         self.url = f"unix://{socket}"
+        self.tally = socket.with_name("tally")
+        tally.create(self.tally)
         self.client = redis.Redis(unix_socket_path=str(socket), protocol=2, socket_timeout=30)
 
     def work(self) -> Work:

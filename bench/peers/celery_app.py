@@ -10,6 +10,7 @@ import time
 from celery import Celery
 
 from bench.produce import mark
+from bench.tally import tick
 
 app = Celery("bench", broker=os.environ["BENCH_URL"].replace("unix://", "redis+socket://"))
 app.conf.update(
@@ -22,7 +23,7 @@ app.conf.update(
 
 @app.task
 def noop() -> None:
-    pass
+    tick()
 
 
 @app.task

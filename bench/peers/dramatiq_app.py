@@ -9,6 +9,7 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
 from bench.produce import mark
+from bench.tally import tick
 
 broker = RedisBroker(url=os.environ["BENCH_URL"])
 dramatiq.set_broker(broker)
@@ -16,7 +17,7 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor
 def noop() -> None:
-    pass
+    tick()
 
 
 @dramatiq.actor
