@@ -141,8 +141,13 @@ def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
         random_bits: below 2**55; consecutive ids of one process count up from it.
     """
     # Two digits a look-up: every single enqueue makes an id.
-    number, pairs = (milliseconds << 65) | (random_bits << 10) | shard, _PAIRS
-    return "".join([pairs[(number >> shift) & 1023] for shift in range(100, -1, -10)])
+    a = (milliseconds << 5) | (random_bits >> 50)
+    b = ((random_bits & 0x3FFFFFFFFFFFF) << 10) | shard
+    p = _PAIRS
+    return (
+        f"{p[a >> 40]}{p[a >> 30 & 1023]}{p[a >> 20 & 1023]}{p[a >> 10 & 1023]}{p[a & 1023]}"
+        f"{p[b >> 50]}{p[b >> 40 & 1023]}{p[b >> 30 & 1023]}{p[b >> 20 & 1023]}{p[b >> 10 & 1023]}{p[b & 1023]}"
+    )
 
 
 def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) -> list[str]:
