@@ -117,6 +117,7 @@ class Keys:
 
 @lru_cache(maxsize=64)
 def keys_of(namespace: str, shard: int = 0) -> Keys:
+    """The key builder of a shard, the same object for the same shard."""
     return Keys(namespace, shard)
 
 
@@ -126,7 +127,7 @@ _ID = re.compile(rf"[{_DIGITS}]{{22}}")
 
 
 def _base32(number: int, width: int) -> str:
-    digits = []
+    digits: list[str] = []
     for _ in range(width):
         number, rest = divmod(number, 32)
         digits.append(_DIGITS[rest])
