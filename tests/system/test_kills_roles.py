@@ -1,0 +1,190 @@
+"""What each death means: who notices, who takes over, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.errors import JobFailed
+from headrace.job import State
+from tests.servers import Server
+from tests.system.fleet import Fleet, send
+
+NewFleet = Callable[..., Fleet]
+LONG_LEASE = 60.0
+"""Far longer than a test may take: what happens did not wait for the lease."""
+
+
+@pytest.fixture
+def patient(server: Server, new_fleet: NewFleet) -> Fleet:
+    """A fleet whose leases end long after the test."""
+    return new_fleet(server.url, lease=LONG_LEASE)
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
+def test_the_job_of_a_killed_runner_restarts_at_once(patient: Fleet, kind: str, tmp_path: Path) -> None:
+    worker = patient.worker(kinds=kind)
+    job = patient.enqueue(f"{kind}.gate", str(tmp_path / "go"))
+    patient.started(job)
+    dispatcher = worker.dispatcher()
+    killed = time.monotonic()
+    send([patient.ledger.starts(job.id)[0].pid], signal.SIGKILL)
+    patient.started(job, times=2)
+    assert time.monotonic() - killed < 5
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 2
+    assert worker.dispatcher() == dispatcher
+
+
+def test_work_sent_ahead_to_a_killed_runner_burns_nothing(patient: Fleet, tmp_path: Path) -> None:
+    """Only the job that ran is a suspect: the tickets left in the pipe say which had not started."""
+    worker = patient.worker(settings={"ahead": 1})
+    patient.enqueue("process.nap", 0.001).result(timeout=20)
+    send(worker.runners(), signal.SIGSTOP)
+    jobs = patient.enqueue_many("process.nap", [(0.0,)] * 200)
+    patient.until(lambda: jobs[0].state is State.RUNNING)
+    worker.kill("runner")
+    for job in jobs:
+        job.result(timeout=20)
+    assert {patient.ledger.counts()[job.id] for job in jobs} == {1}
+    assert {job.refresh().crashes for job in jobs} == {0}
+
+
+def test_a_killed_dispatcher_is_replaced_and_its_jobs_taken_over_at_once(patient: Fleet, tmp_path: Path) -> None:
+    worker = patient.worker(processes=2)
+    jobs = [patient.enqueue("process.gate", str(tmp_path / "go")) for _ in range(2)]
+    for job in jobs:
+        patient.started(job)
+    old = worker.runners()
+    worker.kill("dispatcher")
+    for job in jobs:
+        patient.started(job, times=2)
+    # Nothing runs that nobody could settle: the old runners were ended first.
+    assert not set(old) & set(worker.runners())
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=20) for job in jobs] == [2, 2]
+    assert [job.refresh().crashes for job in jobs] == [1, 1]
+    assert len(patient.app.overview().workers) == 1
+
+
+def test_a_dispatcher_that_is_killed_again_and_again_still_gets_the_work_done(patient: Fleet) -> None:
+    worker = patient.worker(processes=2)
+    jobs = patient.enqueue_many("process.nap", [(0.05,)] * 60, crashes=20)
+    for _ in range(4):
+        patient.until(lambda: patient.app.overview().workers and worker.runners())
+        worker.kill("dispatcher")
+    patient.drained(60)
+    assert {job.state for job in jobs} == {State.SUCCEEDED}
+    assert max(job.refresh().crashes for job in jobs) <= 4
+
+
+def test_when_the_supervisor_dies_nothing_is_left_and_the_job_is_settled(patient: Fleet, tmp_path: Path) -> None:
+    worker = patient.worker(kinds="process,thread,async", processes=2)
+    jobs = [patient.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("process", "thread", "async")]
+    for job in jobs:
+        patient.started(job)
+    worker.kill("supervisor")
+    worker.wait()
+    # Its dispatcher said what it knew and left: nobody waits for a lease.
+    assert not patient.app.overview().workers
+    assert {job.state for job in jobs} == {State.READY}
+    assert {job.refresh().crashes for job in jobs} == {1}
+    patient.worker(kinds="process,thread,async")
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=20) for job in jobs] == [2, 2, 2]
+
+
+def test_another_worker_takes_over_at_the_end_of_the_lease(fleet: Fleet, tmp_path: Path) -> None:
+    lost = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    fleet.worker()
+    killed = time.monotonic()
+    lost.kill("worker")
+    fleet.started(job, times=2)
+    # The promise is the lease plus one second; the rest is for a machine that does other things too.
+    assert time.monotonic() - killed < fleet.settings["lease"] + 1 + 2
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 2
+    assert job.refresh().crashes == 1
+    assert len(fleet.app.overview().workers) == 1
+
+
+def test_many_dead_workers_are_all_reclaimed(fleet: Fleet, tmp_path: Path) -> None:
+    jobs = fleet.enqueue_many("process.gate", [(str(tmp_path / "go"),)] * 6)
+    lost = [fleet.worker(processes=2, queues=f"default,q{n}") for n in range(3)]
+    for job in jobs:
+        fleet.started(job)
+    for worker in lost:
+        worker.kill("worker")
+    fleet.worker(processes=6)
+    for job in jobs:
+        fleet.started(job, times=2)
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=20) for job in jobs] == [2] * 6
+    fleet.until(lambda: len(fleet.app.overview().workers) == 1)
+
+
+@pytest.mark.parametrize("finish", ["before", "after"])
+def test_a_worker_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path: Path, finish: str) -> None:
+    """SIGSTOP, as a paused machine: its job runs elsewhere, and what it has to say of it afterwards is too late."""
+    zombie = fleet.worker(queues="default,mine")
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    stopped = zombie.stop_all()
+    fleet.worker()
+    fleet.started(job, times=2)
+    if finish == "before":
+        (tmp_path / "go").touch()
+        assert job.result(timeout=20) == 2
+    send(stopped, signal.SIGCONT)
+    # It begins a new life: what only it can do is done.
+    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=20) == 2
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 2
+    record = job.refresh()
+    assert (record.crashes, record.failures, record.interruptions) == (1, 0, 0)
+    assert len(fleet.ledger.starts(job.id)) == 2
+    assert "lease" in zombie.log()
+
+
+def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet, tmp_path: Path) -> None:
+    worker = patient.worker(processes=2)
+    job = patient.enqueue("process.children", str(tmp_path / "pids"), 3, crashes=1)
+    neighbour = patient.enqueue("process.gate", str(tmp_path / "go"))
+    patient.started(neighbour)
+    patient.until((tmp_path / "pids").exists)
+    grandchildren = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
+    assert all(child.is_running() for child in grandchildren)
+    dispatcher = worker.dispatcher()
+    send([patient.ledger.starts(job.id)[0].pid], signal.SIGKILL)
+    assert patient.ended(job).state is State.QUARANTINED
+    patient.until(lambda: not any(child.is_running() for child in grandchildren))
+    assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
+    (tmp_path / "go").touch()
+    assert neighbour.result(timeout=20) == 1
+
+
+def test_children_that_a_job_leaves_behind_end_with_the_worker(patient: Fleet) -> None:
+    worker = patient.worker()
+    assert patient.enqueue("process.many_children", 50).result(timeout=20) == 50
+    assert len(worker.everyone()) >= 50
+    worker.terminate()
+    assert worker.wait() == 0
+
+
+def test_at_most_once_means_one_start_whatever_dies(patient: Fleet, tmp_path: Path) -> None:
+    worker = patient.worker()
+    for role in ("runner", "dispatcher"):
+        job = patient.enqueue("process.gate", str(tmp_path / "go"), at_most_once=True)
+        patient.started(job)
+        worker.kill(role)
+        with pytest.raises(JobFailed):
+            job.result(timeout=20)
+        assert len(patient.ledger.starts(job.id)) == 1
+        patient.until(lambda: patient.app.overview().workers and worker.runners())

@@ -1,0 +1,218 @@
+"""Limits and crashes with real runners: whatever a job does, it ends, and its neighbours go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import JobCancelled, JobFailed, JobQuarantined
+from headrace.handle import Job
+from headrace.job import Record, State
+from tests.servers import Server
+from tests.system.fleet import Fleet, send
+
+NewFleet = Callable[..., Fleet]
+KINDS = ("process", "fork", "thread", "async")
+ALL = ",".join(KINDS)
+
+
+def works_on(fleet: Fleet) -> None:
+    """Whatever happened, each kind of runner still runs jobs."""
+    jobs = [fleet.enqueue(f"{kind}.add", 1, 1) for kind in KINDS]
+    assert [job.result(timeout=20) for job in jobs] == [2] * 4
+
+
+def fails(job: Job[Any], match: str) -> Record:
+    with pytest.raises(JobFailed, match=match):
+        job.result(timeout=20)
+    return job.refresh()
+
+
+def test_a_soft_limit_passes_careless_handlers(fleet: Fleet) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=0.3, hard_timeout=25) for kind in KINDS]
+    for job in jobs:
+        assert fails(job, "SoftTimeLimit").attempt == 1
+        assert len(fleet.ledger.starts(job.id)) == 1
+    works_on(fleet)
+
+
+def test_a_limit_is_an_error_like_others_and_may_be_retried(fleet: Fleet) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=0.2, hard_timeout=25, retries=1) for kind in KINDS]
+    for job in jobs:
+        record = fails(job, "SoftTimeLimit")
+        assert (record.failures, record.crashes) == (2, 0)
+        assert len(fleet.ledger.starts(job.id)) == 2
+
+
+def test_a_job_that_ignores_its_soft_limit_is_killed(fleet: Fleet) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.stubborn", 60, timeout=0.3) for kind in KINDS]
+    for job in jobs:
+        record = fails(job, "HardTimeLimit")
+        assert (record.failures, record.crashes) == (1, 0)
+        assert fleet.ledger.lines("caught", job.id)
+    works_on(fleet)
+
+
+def test_mates_of_a_killed_job_are_handed_back(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.worker(kinds="thread,async")
+    mates = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in ("thread", "async") for _ in range(2)]
+    for mate in mates:
+        fleet.started(mate)
+    for kind in ("thread", "async"):
+        fails(fleet.enqueue(f"{kind}.stubborn", 60, timeout=0.3), "HardTimeLimit")
+    for mate in mates:
+        fleet.started(mate, times=2)
+    (tmp_path / "go").touch()
+    for mate in mates:
+        mate.result(timeout=20)
+        record = mate.refresh()
+        assert (record.interruptions, record.failures, record.crashes) == (1, 0, 0)
+        assert len(fleet.ledger.starts(mate.id)) == 2
+
+
+def test_a_job_that_lets_nothing_else_run_for_two_leases_runs_once(server: Server, new_fleet: NewFleet) -> None:
+    """Code that holds the interpreter, or the event loop: the lease is kept by another process."""
+    fleet = new_fleet(server.url, lease=1.0)
+    fleet.worker(kinds=ALL)
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(task, 2.2) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    for job in jobs:
+        assert job.result(timeout=20) == 2.2
+        assert len(fleet.ledger.starts(job.id)) == 1
+        assert job.refresh().attempt == 1
+
+
+def test_code_that_no_exception_reaches_is_killed(fleet: Fleet) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(task, 60, timeout=0.2) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    for job in jobs:
+        fails(job, "TimeLimit")
+        assert len(fleet.ledger.starts(job.id)) == 1
+    works_on(fleet)
+
+
+def test_a_waiting_job_is_cancelled_before_it_starts(fleet: Fleet) -> None:
+    jobs = [fleet.enqueue(f"{kind}.add", 1, 1) for kind in KINDS]
+    assert {job.cancel() for job in jobs} == {State.CANCELLED}
+    fleet.worker(kinds=ALL)
+    works_on(fleet)
+    assert not any(fleet.ledger.starts(job.id) for job in jobs)
+
+
+@pytest.mark.parametrize("manner", ["swallow", "stubborn"])
+def test_a_running_job_is_cancelled(fleet: Fleet, manner: str) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.{manner}", 60, retries=3) for kind in KINDS]
+    for job in jobs:
+        fleet.started(job)
+    assert {job.cancel() for job in jobs} == {State.RUNNING}
+    for job in jobs:
+        with pytest.raises(JobCancelled):
+            job.result(timeout=20)
+        assert len(fleet.ledger.starts(job.id)) == 1
+        assert bool(fleet.ledger.lines("caught", job.id)) == (manner == "stubborn")
+    works_on(fleet)
+
+
+def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(settings={"ahead": 1})
+    fleet.enqueue("process.nap", 0.0).result(timeout=20)
+    send(worker.runners(), signal.SIGSTOP)
+    first = fleet.enqueue("process.nap", 0.0)
+    fleet.until(lambda: first.state is State.RUNNING)
+    assert first.cancel() is State.RUNNING
+    assert fleet.ended(first).state is State.CANCELLED
+    assert not fleet.ledger.starts(first.id)
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+# -- crashes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory_group() -> Iterator[dict[str, str]]:
+    """A control group of 96 MiB where we may make one, so that the kernel really kills; else nothing (a stand-in)."""
+    name, limit = f"headrace-test-{os.getpid()}", str(96 << 20)
+    for root, file in (
+        (Path("/sys/fs/cgroup"), "memory.max"),
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+    ):
+        group = root / name
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            try:
+                if not (group / file).exists():
+                    continue
+                (group / file).write_text(limit)
+                for swap in ("memory.swap.max", "memory.memsw.limit_in_bytes"):
+                    with contextlib.suppress(OSError):
+                        (group / swap).write_text(limit if "memsw" in swap else "0")
+                yield {"HR_MEMORY_GROUP": str(group)}
+                return
+            finally:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+    yield {}
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "code"), [("exit", None, 7), ("segfault", signal.SIGSEGV, None), ("kill", signal.SIGKILL, None)]
+)
+def test_a_crash_is_quarantined_with_its_evidence(fleet: Fleet, how: str, number: int | None, code: int | None) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.crash", how, crashes=2) for kind in KINDS]
+    for job in jobs:
+        with pytest.raises(JobQuarantined):
+            job.result(timeout=20)
+        record = job.refresh()
+        assert (record.crashes, record.failures) == (2, 0)
+        assert len(fleet.ledger.starts(job.id)) == 2
+        error = record.error
+        assert error is not None
+        assert (error.type, error.signal, error.exit_code, error.attempt) == ("Crashed", number, code, 2)
+        assert error.peak_memory is not None
+        assert error.peak_memory > 5 << 20
+        assert f"about to {how}" in error.stderr
+        assert ("Segmentation fault" in error.stderr) == (how == "segfault")
+    works_on(fleet)
+
+
+def test_a_job_that_is_killed_for_its_memory_is_quarantined(fleet: Fleet, memory_group: dict[str, str]) -> None:
+    """A real kill by the kernel where a control group can be made; elsewhere an own limit and SIGKILL stand in."""
+    fleet.worker(environ=memory_group)
+    job = fleet.enqueue("process.crash", "memory", crashes=2)
+    with pytest.raises(JobQuarantined):
+        job.result(timeout=60)
+    error = job.refresh().error
+    assert error is not None
+    assert error.signal == signal.SIGKILL
+    assert error.peak_memory is not None
+    assert error.peak_memory > 60 << 20
+    if memory_group:
+        events = Path(memory_group["HR_MEMORY_GROUP"], "memory.oom_control")
+        assert not events.exists() or "oom_kill 2" in events.read_text()
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+def test_a_job_that_crashes_once_succeeds_at_its_next_start(fleet: Fleet) -> None:
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.crash", "exit", 1) for kind in KINDS]
+    assert [job.result(timeout=20) for job in jobs] == [2] * 4
+    assert {job.refresh().crashes for job in jobs} == {1}
+
+
+def test_a_crash_of_a_job_that_may_start_once_fails_it(fleet: Fleet) -> None:
+    fleet.worker()
+    job = fleet.enqueue("process.crash", "kill", at_most_once=True)
+    with pytest.raises(JobFailed, match="SIGKILL"):
+        job.result(timeout=20)
+    assert len(fleet.ledger.starts(job.id)) == 1
