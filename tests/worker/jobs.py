@@ -254,6 +254,12 @@ def speaks_for_ever() -> None:
 
 
 @app.task
+def says_much() -> None:
+    """A single note that no socket holds."""
+    current_job().log("\n".join(["z" * 3000] * 300))
+
+
+@app.task
 def touch(path: str) -> None:
     Path(path).touch()
 
@@ -412,6 +418,19 @@ async def deaf() -> None:
     """Swallows the cancellation of whoever awaits it."""
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(100)
+
+
+async def gives_back() -> None:
+    try:
+        await asyncio.sleep(100)
+    finally:
+        current_job().log("given back")
+
+
+@app.task
+async def aborrows() -> None:
+    started()
+    await asyncio.wait_for(gives_back(), 100)
 
 
 @app.task

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
 import socket
 import sys
 import tempfile
+import termios
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -129,6 +131,12 @@ class Runner:
             else:
                 self.said.append(message)
         return True
+
+    def backlog(self) -> int:
+        """Bytes that were said and not heard yet."""
+        found = bytearray(4)
+        fcntl.ioctl(self.channel.fileno(), termios.FIONREAD, found)
+        return int.from_bytes(found, sys.byteorder)
 
     def until(self, condition: Callable[[], Any], what: str, timeout: float = 10) -> None:
         end = time.monotonic() + timeout

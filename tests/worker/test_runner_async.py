@@ -62,6 +62,14 @@ def test_a_stop_reaches_whatever_a_coroutine_waits_for(loop: Runner, how: str, r
     assert not loop.ended(2)
 
 
+def test_what_a_stopped_coroutine_waited_for_is_ended_as_by_a_cancellation(loop: Runner) -> None:
+    loop.run(claim(1, "aborrows"))
+    loop.started(1)
+    loop.stop(1)
+    assert error_of(loop.done(1)).type == "headrace.errors.SoftTimeLimit"
+    assert loop.said[-1].lines == ("given back",)
+
+
 def test_a_coroutine_may_clean_up_after_its_limit(loop: Runner) -> None:
     loop.run(claim(1, "acleans"))
     loop.started(1)

@@ -13,6 +13,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.wire import Exit, Run
+from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 
@@ -214,6 +215,22 @@ def test_stops_do_not_tear_what_a_job_says(process: Runner) -> None:
         jobs.spin.function(dice.random() * 0.0005)
         process.stop(token)
         assert process.done(token).kind == "failed"
+
+
+def test_a_stop_waits_for_the_end_of_a_frame(process: Runner) -> None:
+    process.run(claim(1, "says_much"))
+    sizes = [-1]
+
+    def full() -> bool:
+        sizes.append(process.backlog())
+        return sizes[-1] == sizes[-2] > 0
+
+    # Nobody reads until the job hangs in the midst of a frame.
+    eventually(full, every=0.02)
+    process.stop(1)
+    done = process.done(1)
+    assert error_of(done).type == "headrace.errors.SoftTimeLimit"
+    assert len(process.said[0].lines) == 300
 
 
 # --- what user code does to its process ---

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from headrace.context import CurrentJob
+from headrace.errors import SoftTimeLimit
+from headrace.worker.threads import ThreadGate
 from headrace.worker.wire import Exit
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
@@ -173,3 +177,51 @@ def test_a_crash_takes_the_process(threads: Runner) -> None:
     threads.run(claim(1, "segfault"))
     assert threads.wait() == -signal.SIGSEGV
     assert "in segfault" in threads.stderr()
+
+
+class Witness(CurrentJob):
+    """A job that lets its thread come to the end of its code just after somebody has aimed at it."""
+
+    __slots__ = ("aimed", "closed")
+
+    @property  # type: ignore[override]
+    def cancelled(self) -> bool:
+        return False
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        if hasattr(self, "aimed"):
+            self.aimed.set()
+            self.closed.wait(0.05)
+
+
+def test_a_thread_does_not_go_on_while_somebody_aims_at_it() -> None:
+    job = Witness(claim(1, "noop"), lambda _: None)
+    job.aimed, job.closed = threading.Event(), threading.Event()
+    gate, caught = ThreadGate(set()), list[str]()
+
+    def work() -> None:
+        gate.attach()
+        try:
+            try:
+                gate.open(job)
+                job.aimed.wait()
+            finally:
+                gate.close()
+            job.closed.set()
+            caught.append("nothing")
+        except SoftTimeLimit:
+            gate.close()
+            caught.append("in time")
+        try:
+            jobs.spin_politely.function(0.05)
+        except SoftTimeLimit:
+            caught.append("in the next job")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while gate.job is None:
+        jobs.spin_politely.function(0.001)
+    gate.stop(1, SoftTimeLimit)
+    thread.join()
+    assert caught == ["in time"]
