@@ -181,10 +181,15 @@ class Dispatcher:
     def _settle(self) -> Step:
         batch = [self.outcomes.popleft() for _ in range(min(SETTLE_MOST, len(self.outcomes)))]
         self._request += 1
-        return consume.settle(self.keys, self.owner, self._request, batch), self._settled
+        again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
+        call = consume.settle(self.keys, self.owner, self._request, batch)
+        return call, lambda reply: self._settled(reply, min(again, default=None))
 
-    def _settled(self, reply: consume.Settled) -> None:
+    def _settled(self, reply: consume.Settled, again: int | None) -> None:
         now = time.monotonic()
+        if again is not None:
+            # No claim need follow that would tell: without this a retry waits for the next renewal.
+            self.upkeep.expect(now + again / 1e6)
         if reply.stale:
             log.warning("refused, since a newer start owns it: %s", ", ".join(reply.stale[:10]))
         self._gathered_since = now

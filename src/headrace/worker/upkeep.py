@@ -66,6 +66,10 @@ class Upkeep:
         """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
         self._promote_at = now + max(0, due - server_now) / 1e6 if due else None
 
+    def expect(self, due: float) -> None:
+        """A job was scheduled for ``due``; monotonic seconds."""
+        self._promote_at = due if self._promote_at is None else min(self._promote_at, due)
+
     def steps(self, now: float) -> list[Step]:
         """The calls that are due."""
         found: list[Step] = []
