@@ -282,7 +282,19 @@ def forked(how: str) -> int:
     raise ValueError("in the child")
 
 
-leaked: ContextVar[str] = ContextVar("leaked", default="nothing")
+tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+@app.task
+def serve_tenant(name: str) -> str:
+    before = tenant.get()
+    tenant.set(name)
+    return before
+
+
+@app.task
+async def aserve_tenant(name: str) -> str:
+    return serve_tenant.function(name)
 
 
 @app.task

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from headrace import Headrace
 from headrace.job import MESSAGE_CAP, TRACEBACK_CAP, Overrides
 from headrace.settings import microseconds
 from tests.worker import jobs, rig
@@ -233,3 +234,18 @@ def test_middleware_sees_the_exception(start: Callable[..., Runner]) -> None:
 
 def test_peak_memory_is_measured_where_asked(start: Callable[..., Runner]) -> None:
     assert 5_000_000 < start(measure_memory=True).one(claim(1, "noop")).memory < 5_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [("process", "serve_tenant"), ("thread", "serve_tenant"), ("async", "aserve_tenant")]
+)
+def test_what_a_job_sets_in_its_context_the_next_does_not_see(
+    start: Callable[..., Runner], kind: str, task: str
+) -> None:
+    app = Headrace()
+    app.tasks.update(jobs.app.tasks)
+    app.after_fork(lambda: jobs.tenant.set("everybody"))
+    one = start(kind, 2, app=app)
+    for token in range(1, 6):
+        one.one(claim(token, task, str(token)))
+    assert {one.value(token) for token in range(1, 6)} == {"everybody"}

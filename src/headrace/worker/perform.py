@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class Bench:
         tasks: by name.
         around: makes the context manager around user code: the current job, and middleware if there is any.
         keep_failed: microseconds that a job stays whose own options cannot be read.
+        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
+            one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
     """
@@ -44,6 +47,7 @@ class Bench:
     tasks: dict[str, Task[..., Any, Any]]
     around: Callable[[CurrentJob], AbstractContextManager[Any]]
     keep_failed: int
+    context: Context
     place: str
     dice: Callable[[], float]
 
@@ -60,7 +64,7 @@ def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
     """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
-    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), place, dice)
+    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice)
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
@@ -70,7 +74,8 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     except Refused as refused:
         return refused.ended
     try:
-        value = _enclosed(bench, gate, CurrentJob(claim, emit), task.function, args, kwargs)
+        job = CurrentJob(claim, emit)
+        value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
         return conclude(bench, claim, plan, error)
     return packed(bench, claim, task, plan, value)

@@ -73,11 +73,25 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     Returns:
         the exit code for the process, which should end now, without the parent's ``atexit``.
     """
+    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
+    os.register_at_fork(after_in_child=channel.close)
+    _settle_in(app)
     work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
-    _settle_in(app, work, channel)
+    _admit_signals(work)
     work.serve()
     _leave([work.finish, *getattr(app, "exit_hooks", [])], options.exit_deadline)
     return 0
+
+
+def _settle_in(app: Headrace) -> None:
+    """Make the fork a process of its own."""
+    random.seed()
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        faulthandler.enable(file=2)
+    # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
+    gc.enable()
+    for hook in app.after_fork_hooks:
+        hook()
 
 
 def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
@@ -89,28 +103,20 @@ def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, opt
     return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
-def _settle_in(app: Headrace, work: Work, channel: Channel[ToRunner]) -> None:
-    """Make the fork a process of its own."""
-    random.seed()
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        faulthandler.enable(file=2)
-    # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
-    gc.enable()
-    if work.gate is not None:
-        signal.signal(signal.SIGUSR1, work.gate.on_signal)
+def _admit_signals(work: Work) -> None:
+    """Let stops in, and keep children of jobs from acting for us."""
+    gate = work.gate
+    if gate is not None:
+        signal.signal(signal.SIGUSR1, gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
-        work.gate.remind()
+        gate.remind()
 
     def stray() -> None:
-        # A job may fork (multiprocessing does). Its child must not hold our channel open, speak on it, or take jobs.
         work.reporter.strayed = True
-        if work.gate is not None:
-            work.gate.close()
-        channel.close()
+        if gate is not None:
+            gate.close()
 
     os.register_at_fork(after_in_child=stray)
-    for hook in app.after_fork_hooks:
-        hook()
 
 
 def _leave(hooks: list[Callable[[], object]], deadline: float) -> None:
