@@ -6,6 +6,7 @@ redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -48,7 +49,15 @@ class Target:
     service: str = ""
 
 
+_HOW = (
+    "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write / as %2F, @ as %40, "
+    ": as %3A, # as %23 and ? as %3F"
+)
+
+
 def _shown(url: str) -> str:
+    # Without its query, which may hold a password too.
+    url = url.partition("?")[0]
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -85,8 +94,11 @@ def parse(url: str) -> Target:
     try:
         shown, parts = _shown(url), urlsplit(url)
         port = parts.port if parts.scheme != "sentinel" else None
-    except ValueError as error:
-        raise UrlError(f"the URL cannot be read ({error}): use redis://host:6379/0 or unix:///path/to/socket") from None
+    except ValueError:
+        # The error's text may hold part of a password, and so may what follows a password's own / or @.
+        raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
+    if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+        raise UrlError(f"the URL has an @ after its host: {_HOW}")
     if parts.scheme not in SCHEMES:
         raise UrlError(f"{shown} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
     if parts.scheme == "sentinel":
@@ -108,15 +120,19 @@ def parse(url: str) -> Target:
 
 
 def _common(target: Target, timeout: float) -> dict[str, Any]:
+    # A waiter may be silent for minutes: a network that forgets it must be noticed.
+    keepalive = {} if "path" in target.options else {"socket_keepalive": True}
     return {
-        "protocol": 2,
-        "decode_responses": False,
+        **keepalive,
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
         "health_check_interval": 0,
         "client_name": "headrace",
         # Retries are ours: redis-py's would repeat a script without our request numbers' knowledge.
         **{name: value for name, value in target.options.items() if name != "connection_class"},
+        # Last, so that no query in a URL changes what replies look like.
+        "protocol": 2,
+        "decode_responses": False,
     }
 
 
@@ -164,6 +180,10 @@ async def aconnect(target: Target, timeout: float) -> asynchronous.Connection:
     return connection
 
 
+# Redis before 7 wraps what a command inside a script answered into an error of the script.
+_WRAPPED = re.compile(r"Error running script .*?: -?([A-Z]{3,} .*)", re.DOTALL)
+# What servers say when a user may run a script, but not a command, key or channel inside it.
+_FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 _AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY ", "UNBLOCKED")
 
 Verdict = Literal["again", "load"] | HeadraceError
@@ -176,20 +196,32 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
         ``again``: drop the connection, resolve anew and repeat (after a failover the old node says READONLY for
         ever); ``load``: the server does not know the script; or the error to raise.
     """
-    text = str(error)
+    if isinstance(error.__cause__, driver.AuthenticationError):
+        # The asynchronous driver makes a lost connection of a refused password.
+        error = error.__cause__
+    text = _WRAPPED.sub(r"\1", str(error))
     if isinstance(error, driver.NoScriptError):
         return "load"
     if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
         ("NOAUTH", "WRONGPASS")
     ):
         return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
-    if isinstance(error, driver.NoPermissionError) or text.startswith("NOPERM"):
+    if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
         return ServerError(
             f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
         )
     if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
         return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({text})")
-    again = (driver.ConnectionError, driver.TimeoutError, driver.ReadOnlyError, driver.BusyLoadingError, OSError)
+    # By class too: the driver takes the code that it knows off the text.
+    again = (
+        driver.ConnectionError,
+        driver.TimeoutError,
+        driver.ReadOnlyError,
+        driver.ClusterDownError,
+        driver.MasterDownError,
+        driver.TryAgainError,
+        OSError,
+    )
     if isinstance(error, again) or text.startswith(_AGAIN):
         return "again"
     return ServerError(f"{target.shown} answered to {doing}: {text}")

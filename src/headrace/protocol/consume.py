@@ -169,12 +169,24 @@ def _renewed(reply: Any) -> Renewed:
     )
 
 
-def renew(keys: Keys, owner: str, lease: int, facts: Sequence[str | int] = (), now: int = 0) -> Call[Renewed]:
+def renew(
+    keys: Keys,
+    owner: str,
+    lease: int,
+    facts: Sequence[str | int] = (),
+    queues: Sequence[str] = (),
+    now: int = 0,
+) -> Call[Renewed]:
     """Keep everything that an incarnation holds for another lease.
+
+    Args:
+        queues: that it serves: one with work and no wake-up token gets a token.
 
     Cost: one round trip, O(log workers), however many jobs it holds.
     """
-    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts))
+    return load("renew").bind(
+        keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts), names=list(queues)
+    )
 
 
 def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, now: int = 0) -> Call[tuple[str, int]]:

@@ -45,6 +45,8 @@ if tonumber(before[1]) == request then
   return {'ok', now, nearest, jobs, more, lost}
 end
 
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', claims, '')
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
 local first, holds, left = token, {}, limit
 for _, queue in ipairs(names) do

@@ -1,4 +1,5 @@
--- Renew: an incarnation keeps everything that it holds, however much, for another lease.
+-- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
+-- include line
 -- clock   now
 -- key     owners     zset    owners
 -- key     self       hash    owner:<owner>
@@ -7,17 +8,26 @@
 -- key     parking    set     parking
 -- key     expires    zset    expires
 -- key     totals     hash    totals
+-- derive  ready      zset    ready:<queue>
 -- arg     owner      text
 -- arg     lease      int     microseconds
 -- arg     facts      packed  {field, value, ...} that changed
+-- arg     names      packed  queues that it serves
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept} | {gone}
-local ends = redis.call('ZSCORE', owners, owner)
+-- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
+local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
+local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
+local ends = first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner)
 if not ends or tonumber(ends) <= now then return {'gone'} end
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('HDEL', self, '')
 redis.call('ZADD', owners, now + lease, owner)
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
-local nearest = redis.call('ZRANGE', owners, 0, 0, 'WITHSCORES')
+local places = {cancels, scheduled, parking, expires}
+for n, queue in ipairs(names) do places[4 + n] = ready .. queue end
+if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0} end
+-- A wake-up token may have died with the dispatcher that took it.
+for _, queue in ipairs(names) do
+  if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
+end
 local due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 local over = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
 return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),

@@ -73,9 +73,9 @@ class Dispatcher:
         self.kinds = tuple(sorted({task.kind for task in app.tasks.values()})) or ("process",)
         self.watched = Selectors()
         self.crew = Crew(self.settings, options, place, control, self.watched, self._conclude, self._place)
-        self.upkeep = Upkeep(self.keys, self.settings, app.tasks)
+        self.upkeep = Upkeep(self.keys, self.settings, app.tasks, options.queues.names)
         patience = max(0.1, min(5.0, self.settings.lease / 3))
-        self.exchange = Exchange(store.target, patience, self.watched, self._woken, self.upkeep.cancels.append)
+        self.exchange = Exchange(store.target, patience, self.watched, self.upkeep.cancels.append)
         self._blocked: dict[str, str] = {}
         self._request = 0
         self._empty = False
@@ -122,8 +122,9 @@ class Dispatcher:
             self._fenced = False
         if self.exchange.idle and (steps := self._steps(now) if self.owner else self._register(now)):
             self.exchange.send(steps)
-        if self._sleeps(now):
-            self.exchange.arm([self.keys.wake(name) for name in self.options.queues.names])
+        if self._empty and not self.options.burst and self.exchange.idle and (room := self._room(now)):
+            names = self._order()
+            self.exchange.arm([self.keys.wake(name) for name in names], self._claim(room, names))
 
     def _next(self, now: float) -> float:
         """When the loop must run again although nothing happens."""
@@ -162,7 +163,7 @@ class Dispatcher:
     def _steps(self, now: float) -> list[Step]:
         """Everything that is due, for one round trip: notes before outcomes, outcomes before a claim."""
         steps: list[Step] = []
-        room = self._room(now)
+        room = 0 if self._empty else self._room(now)
         if self.crew.notes and not self._notes_at:
             self._notes_at = now + NOTES_EVERY
         gathered = now >= self._gathered_since + GATHER or not self.crew.handout.least_held
@@ -173,10 +174,13 @@ class Dispatcher:
         if now >= self.upkeep.next:
             steps += self.upkeep.steps(now)
         if room:
-            self._request += 1
-            call = consume.claim(self.keys, self.owner, self._request, room, self._order())
-            steps.append((call, lambda reply: self._claimed(reply, room)))
+            steps.append(self._claim(room, self._order()))
         return steps
+
+    def _claim(self, room: int, names: list[str]) -> Step:
+        self._request += 1
+        call = consume.claim(self.keys, self.owner, self._request, room, names)
+        return call, lambda reply: self._claimed(reply, room)
 
     def _settle(self) -> Step:
         batch = [self.outcomes.popleft() for _ in range(min(SETTLE_MOST, len(self.outcomes)))]
@@ -193,6 +197,9 @@ class Dispatcher:
         if reply.stale:
             log.warning("refused, since a newer start owns it: %s", ", ".join(reply.stale[:10]))
         self._gathered_since = now
+        if self.options.burst:
+            # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
+            self._empty = False
         self.upkeep.learn_kept(reply.kept, reply.bytes, now)
 
     def _notes(self) -> list[Step]:
@@ -205,16 +212,15 @@ class Dispatcher:
         ]
 
     def _room(self, now: float) -> int:
-        """How many jobs to claim now."""
+        """How many jobs may be claimed now: none while a claim waits to be woken."""
         if self.crew.freed:
             self._blocked = {queue: kind for queue, kind in self._blocked.items() if kind not in self.crew.freed}
             self.crew.freed.clear()
-        if self.upkeep.moved:
-            self.upkeep.moved = self._empty = False
         if (
             self.state != "working"
             or self._fenced
-            or self._empty
+            or not self.owner
+            or self.exchange.armed
             or len(self._blocked) == len(self.options.queues.names)
         ):
             return 0
@@ -227,14 +233,6 @@ class Dispatcher:
         queues = self.options.queues
         names = queues.arrange([random.random() for _ in queues.names] if queues.weights else [])
         return [name for name in names if name not in self._blocked]
-
-    def _sleeps(self, now: float) -> bool:
-        """Whether there is room but no work: then the dispatcher waits for a wake-up; nothing is polled."""
-        ready = self.state == "working" and self.owner and not self._fenced and self._empty
-        return bool(ready and self.crew.handout.room(now))
-
-    def _woken(self) -> None:
-        self._empty = False
 
     # -- jobs -------------------------------------------------------------------------------------------------------
 
@@ -329,7 +327,8 @@ class Dispatcher:
             log.error("the lease of %s could not be kept: stopping its jobs", self.owner)
             self._fenced = True
             self.crew.kill_busy()
-        if self.crew.running or not self.exchange.idle:
+        self.exchange.disarm()
+        if self.crew.running or not self.exchange.idle or self.exchange.armed:
             return
         if self.outcomes:
             # Nobody may have taken over, if the server itself was away: then these are handed back, uncharged.
@@ -344,6 +343,7 @@ class Dispatcher:
             self.state = "draining"
             self.crew.working = False
             self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
+            self.exchange.disarm()
             self.crew.recall_all()
         elif now:
             self._stop_at = time.monotonic()
@@ -359,7 +359,7 @@ class Dispatcher:
         self._leave_at = min(self._leave_at, now + FAREWELL)
         if not self.owner or now >= self._leave_at:
             self.state = "left"
-        elif self.exchange.idle and not self.outcomes and not self.crew.notes:
+        elif self.exchange.idle and not (self.exchange.armed or self.outcomes or self.crew.notes):
             self.exchange.send([(consume.retire(self.keys, self.owner), self._retired)])
 
     def _retired(self, reply: bool) -> None:

@@ -24,7 +24,7 @@ log = logging.getLogger("headrace.worker")
 
 Step = tuple[Call[Any], Callable[[Any], None]]
 
-WAKE_WAIT = 30.0
+WAKE_WAIT = 120.0
 _SCRIPTS = ("claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note")
 
 
@@ -56,7 +56,8 @@ class Exchange:
 
     Attributes:
         channel: on which cancellations are announced; empty before the incarnation is registered.
-        woken: called when the queues may have work; ``mailed`` with the id of a job to cancel.
+        mailed: called with the id of a job to cancel.
+        armed: the claim that the waker will make when it is woken, None when it does not sleep.
     """
 
     def __init__(
@@ -64,13 +65,12 @@ class Exchange:
         target: Target,
         patience: float,
         watched: Selectors,
-        woken: Callable[[], None],
         mailed: Callable[[str], None],
     ) -> None:
         self.target = target
         self.patience = patience
         self.channel = ""
-        self.woken = woken
+        self.armed: Step | None = None
         self.mailed = mailed
         self._watched = watched
         self._link: Link | None = None
@@ -109,6 +109,7 @@ class Exchange:
             self._link = Link(self.target, [load(name) for name in _SCRIPTS])
             self._watched.watch(self._link, self._on_reply, urgent=True)
             self._waker = Link(self.target)
+            self._waker.identify()
             self._watched.watch(self._waker, self._on_wake, urgent=True)
         except (driver.RedisError, OSError) as error:
             self._fail(error)
@@ -118,7 +119,6 @@ class Exchange:
         if self._failures:
             log.info("connected to %s again", self.target.shown)
         self._failures = 0
-        self.woken()
         # What was under way goes out again with its numbers, so that a lost reply changes nothing.
         self._resend()
 
@@ -136,12 +136,29 @@ class Exchange:
         except (driver.RedisError, OSError) as error:
             self._fail(error)
 
-    def arm(self, keys: Sequence[str]) -> None:
-        """Sleep on wake-up keys, unless that is so already."""
-        if self._waker is None or self._waker.busy:
+    def arm(self, keys: Sequence[str], claim: Step) -> None:
+        """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends.
+
+        Waiting for the wake-up's reply before sending the claim would add a trip to each idle job's delay. Until the
+        claim is answered no other may be sent, so that its number stays the newest and a lost reply can be repeated.
+        """
+        if self._waker is None or self.armed is not None:
+            return
+        self.armed = claim
+        try:
+            self._waker.send([("BLPOP", *keys, WAKE_WAIT), claim[0].command()], WAKE_WAIT + self.patience)
+        except (driver.RedisError, OSError) as error:
+            self._fail(error)
+
+    def disarm(self) -> None:
+        """End the sleep. The claim is made all the same, and answered: only so is it known what it brought. Waits."""
+        if self._waker is None or self.armed is None:
             return
         try:
-            self._waker.send([("BLPOP", *keys, WAKE_WAIT)], WAKE_WAIT + 5.0)
+            link = Link(self.target)
+            link.send([("CLIENT", "UNBLOCK", self._waker.id)])
+            link.receive()
+            link.close()
         except (driver.RedisError, OSError) as error:
             self._fail(error)
 
@@ -160,6 +177,9 @@ class Exchange:
                 self._watched.unwatch(link)
                 link.close()
         self._link = self._waker = self._mail = None
+        if self.armed is not None:
+            self._inflight.append(self.armed)
+            self.armed = None
         self._failures += 1
         self._connect_at = time.monotonic() + pause_before(self._failures, random.random())
         if self._failures in (1, 5) or self._failures % 30 == 0:
@@ -204,11 +224,12 @@ class Exchange:
         except (driver.RedisError, OSError) as error:
             self._fail(error)
             return
-        if not replies or isinstance(replies[0], Exception):
-            self._fail(replies[0] if replies else driver.ConnectionError("the server closed the connection"))
-        else:
-            # After an empty wait, too: a token may have died with the dispatcher that took it.
-            self.woken()
+        wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if wrong is not None or len(replies) < 2 or self.armed is None:
+            self._fail(wrong or driver.ConnectionError("the server closed the connection"))
+            return
+        (call, handler), self.armed = self.armed, None
+        handler(call.parse(replies[1]))
 
     def _on_mail(self) -> None:
         if self._mail is None:

@@ -39,6 +39,7 @@ class Link:
         """
         self._connection: Any = connect(target, REPLY_TIMEOUT)
         self._expected = 0
+        self._id = 0
         self.deadline = 0.0
         self.trips = 0
         self.load(scripts)
@@ -49,6 +50,16 @@ class Link:
     @property
     def busy(self) -> bool:
         return self._expected > 0
+
+    @property
+    def id(self) -> int:
+        """The server's number of this connection. Known only after :meth:`identify`."""
+        return self._id
+
+    def identify(self) -> None:
+        """Learn the connection's number. Waits. Cost: one round trip."""
+        self.send([("CLIENT", "ID")])
+        self._id = self.receive()[0]
 
     def load(self, scripts: Sequence[Script]) -> None:
         """Make scripts known to the server. Waits. Cost: one round trip."""

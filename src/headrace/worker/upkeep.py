@@ -6,7 +6,7 @@ Owns the timers. Produces calls, which travel with the next exchange, and reads 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from headrace.keys import Keys
@@ -17,6 +17,8 @@ from headrace.settings import Settings, microseconds
 Step = tuple[Call[Any], Callable[[Any], None]]
 
 BATCH = 500
+# Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
+RENEW = 0.4
 
 
 class Upkeep:
@@ -26,19 +28,18 @@ class Upkeep:
         owner: the incarnation whose lease is renewed.
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
-        moved: jobs were made ready, so a claim is worth while.
         gone: the lease was lost.
     """
 
-    def __init__(self, keys: Keys, settings: Settings, tasks: Container[str]) -> None:
+    def __init__(self, keys: Keys, settings: Settings, tasks: Container[str], queues: Sequence[str]) -> None:
         self.keys = keys
         self.settings = settings
         self.tasks = tasks
+        self.queues = queues
         self.lease = microseconds(settings.lease)
         self.owner = ""
         self.victims: deque[tuple[str, bool]] = deque()
         self.cancels: deque[str] = deque()
-        self.moved = False
         self.gone = False
         self.lease_until = 0.0
         self._renew_at = 0.0
@@ -74,8 +75,8 @@ class Upkeep:
         """The calls that are due."""
         found: list[Step] = []
         if now >= self._renew_at:
-            self._renew_at = now + self.settings.lease / 3
-            call = consume.renew(self.keys, self.owner, self.lease)
+            self._renew_at = now + self.settings.lease * RENEW
+            call = consume.renew(self.keys, self.owner, self.lease, queues=self.queues)
             found.append((call, lambda reply: self._renewed(reply, now)))
         if self._promote_at is not None and now >= self._promote_at:
             self._promote_at = None
@@ -117,13 +118,11 @@ class Upkeep:
         self.learn_kept(reply.kept, reply.bytes, sent)
 
     def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
-        count, server_now, due = reply
-        self.moved = self.moved or count > 0
+        _, server_now, due = reply
         self.learn_due(sent, server_now, due)
 
     def _reclaimed(self, reply: tuple[str, int], victim: str, known: bool) -> None:
-        word, count = reply
-        self.moved = self.moved or count > 0
+        word, _ = reply
         if word == "some":
             self.victims.append((victim, known))
         elif word == "done":
@@ -138,5 +137,5 @@ class Upkeep:
             self._sweep_at = sent + max(0, over - server_now) / 1e6
 
     def _unparked(self, count: int) -> None:
-        self.moved = self.moved or count > 0
-        self._renew_at = min(self._renew_at, 0.0) if count == BATCH else self._renew_at
+        if count == BATCH:
+            self._renew_at = 0.0
