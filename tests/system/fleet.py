@@ -175,11 +175,7 @@ class Fleet:
         if ready:
             counts = {"process": options["processes"], "fork": options["forks"], "thread": 1, "async": 1}
             wanted = sum(counts[kind] for kind in kinds.split(","))
-            eventually(
-                lambda: self.registered(worker) and len(worker.runners()) >= wanted,
-                PATIENCE,
-                what=f"ready: {worker!r}",
-            )
+            self.until(lambda: self.registered(worker) and len(worker.runners()) >= wanted)
         return worker
 
     def registered(self, worker: Worker) -> bool:
@@ -197,16 +193,20 @@ class Fleet:
 
     def started(self, job: Job[Any], times: int = 1, timeout: float = PATIENCE) -> None:
         """Wait until the job's code has begun so many times."""
-        eventually(lambda: len(self.ledger.starts(job.id)) >= times, timeout, what=f"start {times} of {job} on {self!r}")
+        self.until(lambda: len(self.ledger.starts(job.id)) >= times, timeout)
 
     def ended(self, job: Job[Any], timeout: float = PATIENCE) -> Record:
         """The record of the job when it has ended."""
-        eventually(lambda: job.state.final, timeout, what=f"the end of {job} on {self!r}")
+        self.until(lambda: job.state.final, timeout)
         return job.refresh()
 
     def until(self, condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
         """Wait; a failure shows what the workers said."""
-        return eventually(condition, timeout, what=f"what {self!r} should show")
+        try:
+            return eventually(condition, timeout)
+        except AssertionError as error:
+            error.add_note(repr(self))
+            raise
 
     def drained(self, timeout: float = PATIENCE) -> None:
         """Wait until nothing waits and nothing runs."""

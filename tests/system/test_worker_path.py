@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import JobFailed
 from headrace.job import State
+from tests.servers import Server
 from tests.system.fleet import Fleet
 
 KINDS = ("process", "fork", "thread", "async")
@@ -64,6 +66,14 @@ def test_a_delayed_job_waits_on_the_server(fleet: Fleet) -> None:
     assert job.result(timeout=20) == 2
     record = job.refresh()
     assert record.started - record.created >= 500_000
+
+
+def test_a_retry_and_a_delay_wait_for_nothing_else(server: Server, new_fleet: Callable[..., Fleet]) -> None:
+    """The next renewal of the lease, which tells what is due as well, is twenty seconds away."""
+    fleet = new_fleet(server.url, lease=60)
+    fleet.worker()
+    job = fleet.enqueue("process.fail", 2, retries=2, delay=0.1)
+    assert job.result(timeout=10) == 3
 
 
 def test_an_expired_job_never_starts(fleet: Fleet) -> None:

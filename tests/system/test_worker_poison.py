@@ -1,0 +1,64 @@
+"""Bad jobs among good ones: the bad end with their evidence, the good are all done, each started once."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import JobFailed, JobQuarantined
+from headrace.handle import Job
+from headrace.job import State
+from tests.system.fleet import Fleet
+
+GOOD = 1000
+
+
+@pytest.mark.slow
+def test_a_thousand_good_jobs_outlive_every_bad_one(fleet: Fleet) -> None:
+    half = [(n, n) for n in range(GOOD // 2)]
+    good = fleet.enqueue_many("process.add", half)
+    bad = {
+        how: fleet.enqueue("process.crash", how, crashes=2) for how in ("exit", "segfault", "kill")
+    }  # fmt: skip
+    flood = fleet.enqueue("process.flood", 4)
+    deep = fleet.enqueue("process.recurse")
+    forks = fleet.enqueue("process.many_children", 50)
+    closed = fleet.enqueue("process.close_all", crashes=2)
+    left = fleet.enqueue("process.leave_thread")
+    stuck = fleet.enqueue("process.stubborn", 60, timeout=0.3)
+    endless = fleet.enqueue("process.hog", 60, timeout=0.3)
+    good += fleet.enqueue_many("process.add", half)
+    worker = fleet.worker(processes=2)
+    fleet.drained(60)
+    assert [job.result(timeout=1) for job in good] == [2 * a for a, _ in half * 2]
+    assert {fleet.ledger.counts()[job.id] for job in good} == {1}
+    assert flood.result(timeout=1) == 4
+    assert forks.result(timeout=1) == 50
+    assert left.result(timeout=1) >= 2
+    with pytest.raises(JobFailed, match="RecursionError"):
+        deep.result(timeout=1)
+    for job in (*bad.values(), closed):
+        with pytest.raises(JobQuarantined):
+            job.result(timeout=1)
+        assert len(fleet.ledger.starts(job.id)) == 2
+    for job in (stuck, endless):
+        with pytest.raises(JobFailed, match="TimeLimit"):
+            job.result(timeout=1)
+    worker.terminate()
+    # The children and threads that the jobs left behind are gone with it.
+    assert worker.wait() == 0
+
+
+def test_good_jobs_that_share_a_runner_with_a_crash_are_not_charged(fleet: Fleet) -> None:
+    """Threads and coroutines share a process: nobody can tell who took it down, so suspects travel on."""
+    fleet.worker(kinds="thread,async")
+    jobs: list[Job[int]] = []
+    for kind in ("thread", "async"):
+        bad = fleet.enqueue(f"{kind}.crash", "exit", crashes=3)
+        mates = [fleet.enqueue(f"{kind}.nap", 0.05) for _ in range(10)]
+        with pytest.raises(JobQuarantined):
+            bad.result(timeout=20)
+        jobs += mates
+    for job in jobs:
+        job.result(timeout=20)
+        # The innocent are suspected at most as often as the guilty may crash, less one.
+        assert job.refresh().state is State.SUCCEEDED

@@ -1,0 +1,172 @@
+"""What the server may do to a worker: die, forget its scripts, drop connections, stall, refuse."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import StoreFull
+from headrace.handle import Job
+from headrace.job import State
+from tests.servers import Server
+from tests.system.fleet import Fleet
+
+NewFleet = Callable[..., Fleet]
+NewServer = Callable[..., Server]
+
+
+@pytest.fixture
+def own(new_server: NewServer) -> Server:
+    """A server to mistreat, whose every write is on disk before it is acknowledged."""
+    return new_server(append_only=True)
+
+
+@pytest.fixture
+def served(own: Server, new_fleet: NewFleet) -> Iterator[Fleet]:
+    fleet = new_fleet(own.url, lease=10.0)
+    yield fleet
+    if own.running:
+        fleet.end()
+        fleet.check()
+
+
+def _all_ran_once(fleet: Fleet, jobs: list[Job[float]]) -> None:
+    fleet.drained(60)
+    assert {job.state for job in jobs} == {State.SUCCEEDED}
+    assert fleet.ledger.counts("S") == fleet.ledger.counts("E") == {job.id: 1 for job in jobs}
+
+
+def test_jobs_survive_kills_of_the_server(own: Server, served: Fleet) -> None:
+    """A restart shorter than the lease costs nothing: outcomes are sent again until they are answered."""
+    for n in range(2):
+        served.worker(processes=2, queues=f"default,q{n}")
+    jobs = served.enqueue_many("process.nap", [(0.02,)] * 400)
+    for share in (50, 150, 250):
+        served.until(lambda share=share: len(served.ledger.ends()) >= share)
+        own.restart()
+    _all_ran_once(served, jobs)
+
+
+def test_enqueues_during_a_restart_are_stored_once(own: Server, served: Fleet) -> None:
+    served.worker(processes=2)
+    stop, made = threading.Event(), list[Job[float]]()
+
+    def produce() -> None:
+        while not stop.is_set():
+            made.append(served.enqueue("process.nap", 0.0))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        for share in (100, 200):
+            served.until(lambda share=share: len(made) >= share)
+            own.restart()
+        served.until(lambda: len(made) >= 300)
+    finally:
+        stop.set()
+        producer.join(20)
+    _all_ran_once(served, made)
+
+
+def test_a_server_that_forgets_its_scripts_is_told_them_again(own: Server, served: Fleet) -> None:
+    served.worker(processes=2)
+    jobs = served.enqueue_many("process.nap", [(0.005,)] * 300)
+    client = own.client()
+    for share in range(20, 300, 20):
+        served.until(lambda share=share: len(served.ledger.ends()) >= share)
+        client.script_flush()
+    _all_ran_once(served, jobs)
+
+
+def test_connections_that_the_server_closes_are_made_again(own: Server, served: Fleet, tmp_path: Path) -> None:
+    served.worker(processes=2)
+    jobs = served.enqueue_many("process.nap", [(0.005,)] * 300)
+    client = own.client()
+    for share in range(20, 300, 40):
+        served.until(lambda share=share: len(served.ledger.ends()) >= share)
+        for kind in ("normal", "pubsub"):
+            client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+    _all_ran_once(served, jobs)
+    # All of them: wake-ups and cancellations are heard again too.
+    job = served.enqueue("process.gate", str(tmp_path / "never"))
+    served.started(job)
+    job.cancel()
+    assert served.ended(job).state is State.CANCELLED
+
+
+def test_a_worker_that_cannot_renew_stops_its_jobs_in_time(own: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
+    """Self-fencing: the server stalls beyond the lease, so somebody else may believe that this worker is dead."""
+    fleet = new_fleet(own.url, lease=1.0)
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    runner = fleet.ledger.starts(job.id)[0].pid
+    own.client().execute_command("CLIENT", "PAUSE", "2500", "ALL")
+    fleet.until(lambda: runner not in worker.runners())
+    assert "could not be kept" in worker.log()
+    fleet.started(job, times=2)
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 2
+    record = job.refresh()
+    # Nobody had taken over, so that the job went back uncharged.
+    assert (record.interruptions, record.crashes, record.failures) == (1, 0, 0)
+    fleet.end()
+    fleet.check()
+
+
+def test_a_worker_waits_for_a_server_that_comes_later(own: Server, served: Fleet) -> None:
+    own.kill()
+    worker = served.worker(ready=False)
+    served.until(lambda: "does not answer" in worker.log())
+    own.start()
+    assert served.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+def test_a_server_that_only_reads_for_a_while_is_waited_for(own: Server, served: Fleet) -> None:
+    served.worker(processes=2)
+    jobs = served.enqueue_many("process.nap", [(0.01,)] * 100)
+    served.until(lambda: len(served.ledger.ends()) >= 20)
+    client = own.client()
+    # Of a master that does not exist: it keeps its data, and refuses every write.
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    before = len(served.ledger.ends())
+    served.until(lambda: "does not answer" in repr(served) or len(served.ledger.ends()) > before + 1)
+    client.execute_command("REPLICAOF", "NO", "ONE")
+    _all_ran_once(served, jobs)
+
+
+def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(own: Server, served: Fleet, tmp_path: Path) -> None:
+    served.worker(processes=2)
+    gate = served.enqueue("process.gate", str(tmp_path / "go"))
+    crashed = served.enqueue("process.crash", "exit", 1)
+    assert crashed.result(timeout=20) == 2
+    served.started(gate)
+    client = own.client()
+    waiting = served.enqueue_many("process.fail", [(1,)] * 50, retries=2, delay=0.2)
+    client.config_set("maxmemory", "1")
+    with pytest.raises(StoreFull):
+        served.enqueue("process.add")
+    (tmp_path / "go").touch()
+    assert served.ended(gate).state is State.SUCCEEDED
+    for job in waiting:
+        assert served.ended(job).state is State.SUCCEEDED
+    client.config_set("maxmemory", "0")
+    assert served.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_told_to_stop_leaves_without_its_server(own: Server, served: Fleet, tmp_path: Path) -> None:
+    worker = served.worker()
+    job = served.enqueue("process.gate", str(tmp_path / "go"))
+    served.started(job)
+    own.kill()
+    worker.terminate()
+    (tmp_path / "go").touch()
+    assert worker.wait(30) == 0
+    own.start()
+    served.worker()
+    # What it could not say is not lost: its lease ends, and the job runs again.
+    assert job.result(timeout=30) == 2

@@ -1,0 +1,128 @@
+"""An orderly end: running jobs finish within the grace, the rest goes back, no attempt is burned."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.job import State
+from tests.servers import Server
+from tests.system.fleet import Fleet, send
+
+NewFleet = Callable[..., Fleet]
+KINDS = ("process", "fork", "thread", "async")
+ALL = ",".join(KINDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, number: int, tmp_path: Path) -> None:
+    worker = fleet.worker(kinds=ALL)
+    running = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
+    for job in running:
+        fleet.started(job)
+    waiting = [fleet.enqueue(f"{kind}.add") for kind in ("process", "fork")]
+    send([worker.pid], number)
+    fleet.until(lambda: "stopping" in worker.log())
+    late = fleet.enqueue("thread.add")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert [job.result(timeout=1) for job in running] == [1] * 4
+    assert {job.state for job in (*waiting, late)} == {State.READY}
+    assert {job.refresh().attempt for job in (*waiting, late)} == {0}
+    assert not fleet.app.overview().workers
+
+
+def test_work_sent_ahead_is_handed_back_unharmed(fleet: Fleet) -> None:
+    worker = fleet.worker(settings={"ahead": 1})
+    fleet.enqueue("process.nap", 0.001).result(timeout=20)
+    runners = worker.runners()
+    send(runners, signal.SIGSTOP)
+    jobs = fleet.enqueue_many("process.nap", [(0.0,)] * 100)
+    fleet.until(lambda: jobs[0].state is State.RUNNING)
+    worker.terminate()
+    fleet.until(lambda: {job.state for job in jobs} == {State.READY})
+    send(runners, signal.SIGCONT)
+    assert worker.wait() == 0
+    assert {job.refresh().attempt for job in jobs} == {0}
+    assert len(fleet.ledger.starts()) == 1
+
+
+def test_after_the_grace_jobs_are_handed_back_and_nothing_is_charged(
+    server: Server, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    fleet = new_fleet(server.url, grace=0.3)
+    worker = fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
+    for job in jobs:
+        fleet.started(job)
+    worker.terminate()
+    assert worker.wait() == 0
+    assert {job.state for job in jobs} == {State.READY}
+    for job in jobs:
+        record = job.refresh()
+        assert (record.interruptions, record.crashes, record.failures) == (1, 0, 0)
+    (tmp_path / "go").touch()
+    fleet.worker(kinds=ALL)
+    assert [job.result(timeout=20) for job in jobs] == [2] * 4
+
+
+def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    worker.terminate()
+    fleet.until(lambda: "stopping" in worker.log())
+    worker.terminate()
+    send([worker.pid], signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert job.result(timeout=1) == 1
+    assert job.refresh().interruptions == 0
+
+
+def test_a_second_signal_later_ends_the_grace(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
+    fleet = new_fleet(server.url, grace=100)
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    worker.terminate()
+    first = time.monotonic()
+    fleet.until(lambda: time.monotonic() > first + 1.2)
+    assert worker.alive
+    worker.terminate()
+    assert worker.wait() == 0
+    record = job.refresh()
+    assert (record.state, record.interruptions, record.crashes) == (State.READY, 1, 0)
+
+
+def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
+    worker = fleet.worker(kinds=ALL)
+    worker.terminate()
+    asked = time.monotonic()
+    assert worker.wait() == 0
+    assert time.monotonic() - asked < 5
+    assert not fleet.app.overview().workers
+
+
+@pytest.mark.slow
+def test_ten_rolling_deploys_under_load_burn_nothing(server: Server, new_fleet: NewFleet) -> None:
+    """Some jobs take longer than the grace: those are interrupted, which is free, and none fails or crashes."""
+    fleet = new_fleet(server.url, grace=0.2, lease=10)
+    jobs = fleet.enqueue_many("process.nap", [(0.6,) if n % 20 == 0 else (0.01,) for n in range(800)])
+    workers = [fleet.worker(processes=2), fleet.worker(processes=2)]
+    for _ in range(10):
+        jobs += fleet.enqueue_many("process.nap", [(0.02,)] * 60)
+        fresh = fleet.worker(processes=2)
+        old = workers.pop(0)
+        old.terminate()
+        assert old.wait() == 0
+        workers.append(fresh)
+    fleet.drained(60)
+    for job in jobs:
+        record = job.refresh()
+        assert (record.state, record.failures, record.crashes) == (State.SUCCEEDED, 0, 0)
+        assert len(fleet.ledger.starts(job.id)) == 1 + record.interruptions
