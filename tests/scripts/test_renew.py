@@ -11,7 +11,7 @@ LEASE = 15 * SECOND
 def test_everything_held_is_kept_for_another_lease(stage: Stage) -> None:
     stage.register()
     stage.now += 10 * SECOND
-    answer = stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"], stage.now))
+    answer = stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"], now=stage.now))
     assert (answer.alive, answer.now, answer.lapse, answer.lapsing) == (True, stage.now, stage.now + LEASE, "w1")
     assert stage.members("owners") == {"w1": stage.now + LEASE}
     assert stage.client.hget(stage.keys.owner("w1"), "load") == b"3"
@@ -19,18 +19,18 @@ def test_everything_held_is_kept_for_another_lease(stage: Stage) -> None:
 
 
 def test_a_lost_lease_does_not_come_back(stage: Stage) -> None:
-    assert not stage.run(renew(stage.keys, "w1", LEASE, [], stage.now)).alive
+    assert not stage.run(renew(stage.keys, "w1", LEASE, [], now=stage.now)).alive
     stage.register()
     stage.now += LEASE
     before = stage.everything()
-    assert not stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"], stage.now)).alive
+    assert not stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"], now=stage.now)).alive
     assert stage.everything() == before
 
 
 def test_the_lease_that_ends_first_is_named(stage: Stage) -> None:
     stage.register("w1", lease=3 * SECOND)
     stage.register("w2", lease=9 * SECOND)
-    answer = stage.run(renew(stage.keys, "w2", LEASE, [], stage.now))
+    answer = stage.run(renew(stage.keys, "w2", LEASE, [], now=stage.now))
     assert (answer.lapsing, answer.lapse) == ("w1", START + 3 * SECOND)
 
 
@@ -41,7 +41,7 @@ def test_what_waits_elsewhere_is_told(stage: Stage) -> None:
     stage.put(delay=4 * SECOND)
     asked = stage.running()
     stage.run(cancel(stage.keys, asked.id, KEEP, stage.now))
-    answer = stage.run(renew(stage.keys, "w1", LEASE, [], stage.now))
+    answer = stage.run(renew(stage.keys, "w1", LEASE, [], now=stage.now))
     assert answer.cancels == (asked.id,)
     assert answer.parking == ("later.on",)
     assert (answer.due, answer.over) == (START + 4 * SECOND, START + KEEP)
@@ -55,8 +55,17 @@ def test_many_cancellations_arrive_in_pieces(stage: Stage) -> None:
         stage.run(cancel(stage.keys, claim.id, KEEP, stage.now))
     heard: set[str] = set()
     while len(heard) < 700:
-        ids = stage.run(renew(stage.keys, "w1", LEASE, [], stage.now)).cancels
+        ids = stage.run(renew(stage.keys, "w1", LEASE, [], now=stage.now)).cancels
         assert ids
         assert len(ids) <= 500
         heard |= set(ids)
         stage.settle(*(Outcome(c.id, c.token, "cancelled") for c in claims if c.id in ids))
+
+
+def test_work_without_a_token_gets_one(stage: Stage) -> None:
+    stage.register()
+    stage.put()
+    stage.client.delete(stage.keys.wake("default"))
+    stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "empty"], now=stage.now))
+    assert stage.client.llen(stage.keys.wake("default")) == 1
+    assert not stage.client.exists(stage.keys.wake("empty"))
