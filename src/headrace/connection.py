@@ -196,8 +196,8 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
         ``again``: drop the connection, resolve anew and repeat (after a failover the old node says READONLY for
         ever); ``load``: the server does not know the script; or the error to raise.
     """
-    if isinstance(error.__cause__, driver.AuthenticationError):
-        # The asynchronous driver makes a lost connection of a refused password.
+    if isinstance(error.__cause__, (driver.AuthenticationError, driver.ResponseError)):
+        # The asynchronous driver makes a lost connection of a refused password or database.
         error = error.__cause__
     text = _WRAPPED.sub(r"\1", str(error))
     if isinstance(error, driver.NoScriptError):

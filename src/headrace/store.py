@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import time
@@ -95,8 +96,25 @@ class _Common:
         return 0.0 if word == "load" else pause_before(attempt, random.random())
 
 
+def _unfinished(seen: Watched) -> bool:
+    return seen.state is not None and not seen.state.final
+
+
+def _share(end: float | None) -> float:
+    """Seconds of one wait for an announcement, of those that are left until ``end``."""
+    return RECHECK if end is None else max(0.0, min(RECHECK, end - time.monotonic()))
+
+
 def _doing(calls: Sequence[Call[Any]]) -> str:
     return "+".join(dict.fromkeys(call.script.name for call in calls))
+
+
+def _values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
+    """Replies as values. All were read before the first error is raised: one left unread would answer the next caller."""
+    for reply in replies:
+        if isinstance(reply, driver.ResponseError):
+            raise reply
+    return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
 
 
 class Store(_Common):
@@ -146,17 +164,21 @@ class Store(_Common):
         Cost: three round trips, and one more each five seconds of waiting.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        seen = self.run(watch(self.keys, id, 0))
-        while seen.state is not None and not seen.state.final and (end is None or time.monotonic() < end):
-            with contextlib.suppress(driver.RedisError, OSError), self._connection() as connection:
-                self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
-                connection.read_response()
-                pause = RECHECK if end is None else max(0.0, min(RECHECK, end - time.monotonic()))
-                seen = self.run(watch(self.keys, id, microseconds(pause + 60)))
-                if not (seen.state and seen.state.final):
-                    with contextlib.suppress(driver.TimeoutError):
-                        connection.read_response(timeout=pause, disconnect_on_error=False)
-                connection.disconnect()
+        seen, attempt = self.run(watch(self.keys, id, 0)), 0
+        while _unfinished(seen) and (end is None or time.monotonic() < end):
+            try:
+                with self._connection() as connection:
+                    self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
+                    connection.read_response()
+                    pause, attempt = _share(end), 0
+                    if _unfinished(self.run(watch(self.keys, id, microseconds(pause + 60)))):
+                        with contextlib.suppress(driver.TimeoutError):
+                            connection.read_response(timeout=pause, disconnect_on_error=False)
+                    connection.disconnect()
+            except (driver.RedisError, OSError) as error:
+                # Without a pause, a server that takes no more connections would be asked as fast as it can refuse.
+                attempt += 1
+                time.sleep(min(self._give_up_or_wait(error, attempt, math.inf, "SUBSCRIBE"), _share(end)))
             seen = self.run(watch(self.keys, id, 0))
         return seen
 
@@ -173,8 +195,7 @@ class Store(_Common):
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = connect(self.target, self.settings.timeout)
-            self._greet(connection)
+            connection = self._connect()
         try:
             yield connection
         except (driver.ConnectionError, driver.TimeoutError, OSError):
@@ -192,6 +213,15 @@ class Store(_Common):
         if connection.is_connected:
             self._idle.append(connection)
 
+    def _connect(self) -> Any:
+        connection: Any = connect(self.target, self.settings.timeout)
+        try:
+            self._greet(connection)
+        except BaseException:
+            connection.disconnect()
+            raise
+        return connection
+
     def _greet(self, connection: Any) -> None:
         if self._checked:
             return
@@ -207,18 +237,19 @@ class Store(_Common):
 
     def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         self._send(connection, [call.command() for call in calls])
-        replies: list[Any] = []
-        for call in calls:
-            try:
-                replies.append(connection.read_response())
-            except driver.NoScriptError:
-                replies.append(call)
-        for n, reply in enumerate(replies):
-            if isinstance(reply, Call):
-                self._send(connection, [("SCRIPT", "LOAD", calls[n].script.text), calls[n].command()])
-                connection.read_response()
-                replies[n] = connection.read_response()
-        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+        replies = [self._reply(connection) for _ in calls]
+        for n, call in enumerate(calls):
+            if isinstance(replies[n], driver.NoScriptError):
+                self._send(connection, [("SCRIPT", "LOAD", call.script.text), call.command()])
+                loaded, answer = self._reply(connection), self._reply(connection)
+                replies[n] = loaded if isinstance(loaded, driver.ResponseError) else answer
+        return _values(calls, replies)
+
+    def _reply(self, connection: Any) -> Any:
+        try:
+            return connection.read_response()
+        except driver.ResponseError as error:
+            return error
 
 
 class AsyncStore(_Common):
@@ -228,6 +259,8 @@ class AsyncStore(_Common):
         super().__init__(url, settings)
         self._idle: deque[Any] = deque()
         self._home: tuple[int, asyncio.AbstractEventLoop | None] = (os.getpid(), None)
+        self._keeper: AsyncIterator[None] | None = None
+        self._parents: list[Any] = []
 
     async def run(self, call: Call[T]) -> T:
         return (await self.run_all([call]))[0]
@@ -244,17 +277,20 @@ class AsyncStore(_Common):
 
     async def wait_final(self, id: str, timeout: float | None) -> Watched:
         end = None if timeout is None else time.monotonic() + timeout
-        seen = await self.run(watch(self.keys, id, 0))
-        while seen.state is not None and not seen.state.final and (end is None or time.monotonic() < end):
-            with contextlib.suppress(driver.RedisError, OSError):
+        seen, attempt = await self.run(watch(self.keys, id, 0)), 0
+        while _unfinished(seen) and (end is None or time.monotonic() < end):
+            try:
                 async with self._connection() as connection:
                     await self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
                     await connection.read_response()
-                    pause = RECHECK if end is None else max(0.0, min(RECHECK, end - time.monotonic()))
-                    seen = await self.run(watch(self.keys, id, microseconds(pause + 60)))
-                    if not (seen.state and seen.state.final):
-                        await connection.read_response(timeout=pause)
+                    pause, attempt = _share(end), 0
+                    if _unfinished(await self.run(watch(self.keys, id, microseconds(pause + 60)))):
+                        with contextlib.suppress(driver.TimeoutError):
+                            await connection.read_response(timeout=pause, disconnect_on_error=False)
                     await connection.disconnect()
+            except (driver.RedisError, OSError) as error:
+                attempt += 1
+                await asyncio.sleep(min(self._give_up_or_wait(error, attempt, math.inf, "SUBSCRIBE"), _share(end)))
             seen = await self.run(watch(self.keys, id, 0))
         return seen
 
@@ -266,13 +302,11 @@ class AsyncStore(_Common):
     async def _connection(self) -> AsyncIterator[Any]:
         home = (os.getpid(), asyncio.get_running_loop())
         if self._home != home:
-            # A connection belongs to the process and the loop that made it.
-            self._idle, self._home = deque(), home
+            await self._settle_in(home)
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = await aconnect(self.target, self.settings.timeout)
-            await self._greet(connection)
+            connection = await self._connect()
         try:
             yield connection
         except driver.ResponseError as error:
@@ -286,6 +320,32 @@ class AsyncStore(_Common):
             raise
         if connection.is_connected:
             self._idle.append(connection)
+
+    async def _connect(self) -> Any:
+        connection: Any = await aconnect(self.target, self.settings.timeout)
+        try:
+            await self._greet(connection)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _settle_in(self, home: tuple[int, asyncio.AbstractEventLoop | None]) -> None:
+        """Begin anew in this process and loop: a connection belongs to those that made it."""
+        if self._home[0] != home[0]:
+            # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
+            self._parents.append((self._idle, self._keeper))
+        self._idle, self._home = deque(), home
+        self._keeper = self._keep(self._idle)
+        await anext(self._keeper)
+
+    async def _keep(self, idle: deque[Any]) -> AsyncIterator[None]:
+        """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
+        try:
+            yield
+        finally:
+            while idle:
+                await idle.pop().disconnect()
 
     async def _greet(self, connection: Any) -> None:
         if self._checked:
@@ -302,15 +362,16 @@ class AsyncStore(_Common):
 
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])
-        replies: list[Any] = []
-        for call in calls:
-            try:
-                replies.append(await connection.read_response())
-            except driver.NoScriptError:
-                replies.append(call)
-        for n, reply in enumerate(replies):
-            if isinstance(reply, Call):
-                await self._send(connection, [("SCRIPT", "LOAD", calls[n].script.text), calls[n].command()])
-                await connection.read_response()
-                replies[n] = await connection.read_response()
-        return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+        replies = [await self._reply(connection) for _ in calls]
+        for n, call in enumerate(calls):
+            if isinstance(replies[n], driver.NoScriptError):
+                await self._send(connection, [("SCRIPT", "LOAD", call.script.text), call.command()])
+                loaded, answer = await self._reply(connection), await self._reply(connection)
+                replies[n] = loaded if isinstance(loaded, driver.ResponseError) else answer
+        return _values(calls, replies)
+
+    async def _reply(self, connection: Any) -> Any:
+        try:
+            return await connection.read_response()
+        except driver.ResponseError as error:
+            return error

@@ -19,7 +19,11 @@ local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
 local ends = first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner)
 if not ends or tonumber(ends) <= now then return {'gone'} end
-redis.call('ZADD', owners, now + lease, owner)
+if type(redis.pcall('ZADD', owners, now + lease, owner)) == 'table' then
+  -- Memory is full: once a script has removed something, it may write on.
+  redis.call('HDEL', self, '')
+  redis.call('ZADD', owners, now + lease, owner)
+end
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local places = {cancels, scheduled, parking, expires}
 for n, queue in ipairs(names) do places[4 + n] = ready .. queue end

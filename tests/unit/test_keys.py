@@ -1,0 +1,101 @@
+"""Keys and ids: what may be named, and that the builders, the table and the scripts speak of the same keys."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import keys
+from headrace.errors import OptionsError
+from headrace.keys import Keys, check_name, keys_of, make_id, make_ids, milliseconds_of, shard_of
+from headrace.testing import documented, kind_of
+
+CHANNELS = {"mail", "done"}
+
+
+def builders() -> dict[str, str]:
+    """What each builder of Keys makes, its argument in place."""
+    made: dict[str, str] = {}
+    for name, function in inspect.getmembers(Keys, inspect.isfunction):
+        if not name.startswith("_"):
+            (_, argument) = inspect.signature(function).parameters
+            made[name] = getattr(Keys(), name)(f"<{argument}>").removeprefix(Keys().prefix)
+    return made
+
+
+def test_every_builder_is_in_the_table_or_a_channel() -> None:
+    for name, pattern in builders().items():
+        assert pattern in documented() or name in CHANNELS, name
+
+
+def test_every_pattern_with_a_hole_has_a_builder() -> None:
+    assert {pattern for pattern in documented() if "<" in pattern} <= set(builders().values())
+
+
+def test_the_table_names_each_final_state() -> None:
+    assert {name: documented()[name] for name in keys.FINAL} == dict.fromkeys(keys.FINAL, "zset")
+
+
+def test_a_key_is_told_by_its_form() -> None:
+    documents = documented()
+    assert kind_of("scheduled", documents) == ("scheduled", "")
+    assert kind_of("ready:a:b", documents) == ("ready", "a:b")
+    assert kind_of("owners", documents) == ("owners", "")
+    for alien in ("job:", "job", "nothing", "nothing:1", "owners:1", ""):
+        assert kind_of(alien, documents) is None
+
+
+def test_every_key_of_a_shard_shares_its_hash_tag() -> None:
+    for key in (*(Keys("app", 7).prefix + p for p in documented()), Keys("app", 7).job("x")):
+        assert key.startswith("{app:7}:")
+    assert keys_of("app", 7) is keys_of("app", 7)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_", "a" * 128, "mod.fn", "a/b:c@d+e-f", "Ünicode"[1:]])
+def test_good_names(name: str) -> None:
+    assert check_name("queue", name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a" * 129, "-a", ".a", ":a", "a b", "a\n", "ä", "a{b}", "a*", "a\x00", "a?", "[a]"])
+def test_bad_names_are_told_what_would_be_good(name: str) -> None:
+    with pytest.raises(OptionsError, match="1 to 128"):
+        check_name("queue", name)
+
+
+def test_a_namespace_is_checked() -> None:
+    with pytest.raises(OptionsError, match="namespace"):
+        Keys("a{b")
+
+
+@given(
+    milliseconds=st.integers(0, 2**45 - 1), bits=st.integers(0, 2**55 - 1), shard=st.integers(0, 1023)
+)
+def test_an_id_tells_its_time_and_its_shard(milliseconds: int, bits: int, shard: int) -> None:
+    id = make_id(milliseconds, bits, shard)
+    assert len(id) == 22
+    assert (milliseconds_of(id), shard_of(id)) == (milliseconds, shard)
+
+
+@given(st.integers(0, 2**45 - 2), st.integers(0, 2**55 - 1), st.integers(0, 2**55 - 1))
+def test_ids_sort_by_time(milliseconds: int, one: int, other: int) -> None:
+    assert make_id(milliseconds, one) < make_id(milliseconds + 1, other)
+
+
+@given(
+    bits=st.one_of(st.integers(0, 2**55 - 1), st.integers(2**55 - 2000, 2**55 - 1)),
+    count=st.integers(0, 1100),
+    shard=st.integers(0, 1023),
+)
+def test_many_ids_are_as_if_made_one_by_one(bits: int, count: int, shard: int) -> None:
+    wanted = [make_id(1_700_000_000_000, (bits + n) % 2**55, shard) for n in range(count)]
+    assert make_ids(1_700_000_000_000, bits, count, shard) == wanted
+    assert len(set(wanted)) == count
+
+
+@pytest.mark.parametrize("id", ["", "0" * 21, "0" * 23, "I" * 22, "0" * 21 + "\n", "0" * 21 + "u"])
+def test_what_is_no_id_is_said_to_be_none(id: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a job"):
+        shard_of(id)

@@ -1,0 +1,129 @@
+"""Headers: what they may say, how includes merge, how names become EVALSHA's positions."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import script as loader
+from headrace.keys import Keys
+from headrace.script import Argument, HeaderError, Key, blob, load, parse_header
+
+TITLE = "-- Try: a job is tried.\n"
+
+
+def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> loader.Script:
+    """The script ``main`` of these files."""
+    monkeypatch.setattr(loader, "_source", lambda name: sources[name])
+    return load.__wrapped__("main")
+
+
+def test_a_header_is_read_in_order() -> None:
+    header = parse_header(
+        TITLE + "-- include other\n-- clock   now\n"
+        "-- key     one  zset  ready:<queue>   where jobs wait\n"
+        "-- key     two  hash  totals\n"
+        "-- derive  job  hash  job:<id>\n"
+        "-- channel done done:<id>  told the state\n"
+        "-- arg     queue text  its name\n-- arg rows packed\n-- arg n int\n"
+        "-- return  words: arg and key are words of people here\n"
+        "return 1\n-- arg late text\n"
+    )
+    assert header.title == "Try: a job is tried."
+    assert header.keys == (Key("one", "zset", "ready:<queue>"), Key("two", "hash", "totals"))
+    assert header.derives == (Key("job", "hash", "job:<id>"),)
+    assert header.channels == (Key("done", "channel", "done:<id>"),)
+    assert header.args == (Argument("queue", "text"), Argument("rows", "packed"), Argument("n", "int"))
+    assert (header.includes, header.clock) == (("other",), True)
+
+
+@pytest.mark.parametrize("text", ["", "return 1", "--Try", "\n-- Try: late"])
+def test_a_script_opens_with_its_title(text: str) -> None:
+    with pytest.raises(HeaderError, match="title"):
+        parse_header(text)
+
+
+@pytest.mark.parametrize(
+    "line", ["-- arg id", "-- arg id float", "-- key one zset", "-- derive job", "-- clock then", "-- include", "-- channel done"]
+)
+def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
+    with pytest.raises(HeaderError, match=line):
+        parse_header(TITLE + line)
+
+
+def test_names_take_positions_and_the_body_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = made(
+        monkeypatch,
+        main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg n int\n-- arg rows packed\nreturn n",
+    )
+    first, *rest = script.text.split("\n")
+    assert "local ready = KEYS[1]" in first
+    assert "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = cmsgpack.unpack(ARGV[4])" in first
+    assert rest[-1] == "return n"
+    assert len(rest) == 5
+    assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
+
+
+def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = made(monkeypatch, main=TITLE + "-- clock now\n-- arg id text\nreturn now")
+    call = script.bind(Keys(), int, now=5, id="x")
+    assert call.args == ("{hr:0}:", 5, "x")
+    assert "local id = ARGV[3]" in script.text
+
+
+def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = "-- Part: included.\n-- key totals hash totals\n-- clock now\n-- a remark\nlocal function f()\n  return now\nend\n"
+    more = "-- More: included.\n-- include part\n-- derive job hash job:<id>\nlocal function g() return f() end\n"
+    main = TITLE + "-- include more\n-- include part\n-- key totals hash totals\n-- arg id text\nreturn g()\n"
+    script = made(monkeypatch, main=main, part=part, more=more)
+    assert script.header.keys == (Key("totals", "hash", "totals"),)
+    assert script.header.derives == (Key("job", "hash", "job:<id>"),)
+    assert script.header.clock
+    first, _, rest = script.text.partition("\n")
+    assert first.count("local function f()") == 1
+    assert first.index("local function f()") < first.index("local function g()")
+    assert "remark" not in script.text
+    assert rest == main.split("\n", 1)[1]
+
+
+def test_arguments_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = made(monkeypatch, main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg rows packed\nreturn 1")
+    call = script.bind(Keys("app", 3), str, rows=[1, "a", [b"x"]], queue="low")
+    assert call.keys == ("{app:3}:ready:low",)
+    assert call.args[:2] == ("{app:3}:", "low")
+    assert msgspec.msgpack.decode(call.args[2]) == [1, "a", [b"x"]]
+    assert call.command()[:3] == ("EVALSHA", script.sha, 1)
+    for wrong in ({"queue": "low"}, {"queue": "low", "rows": [], "more": 1}):
+        with pytest.raises(TypeError, match="takes"):
+            script.bind(Keys(), str, **wrong)
+    with pytest.raises((TypeError, KeyError)):
+        script.bind(Keys(), str, queue="low", row=[])
+
+
+@given(st.binary(max_size=70_000))
+def test_a_blob_is_a_messagepack_string_of_any_bytes(data: bytes) -> None:
+    _check_blob(data)
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 255, 256, 65_535, 65_536, 1_000_000])
+def test_blobs_at_the_edges_of_their_headers(size: int) -> None:
+    _check_blob(b"\xff" * size)
+
+
+def _check_blob(data: bytes) -> None:
+    packed = bytes(blob(data))
+    head = {0xD9: 2, 0xDA: 3, 0xDB: 5}.get(packed[0], 1)
+    assert packed[head:] == data
+    size = packed[0] & 0x1F if head == 1 else int.from_bytes(packed[1:head], "big")
+    assert size == len(data)
+    assert head != 1 or packed[0] >> 5 == 0b101
+
+
+def test_each_script_is_loaded_once() -> None:
+    assert load("enqueue") is load("enqueue")
+    with pytest.raises(FileNotFoundError):
+        load("absent")
