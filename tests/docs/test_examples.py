@@ -1,0 +1,22 @@
+"""Every page for users is run as it stands, and prints what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.page import Reader
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[2]
+# docs/design is for those who work on Headrace; generated references have tests of their own.
+GENERATED = {"cli.md", "settings.md"}
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    with Reader(page, tmp_path) as reader:
+        reader.read()

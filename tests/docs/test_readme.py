@@ -1,0 +1,76 @@
+"""The README runs as it stands; what it and the other pages name exists; each page can be found from the README."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace import errors
+from headrace.options import CallOptions, TaskOptions
+from headrace.retry import Retry
+from headrace.settings import Settings, environment_name
+from tests.docs.page import Reader, blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.system
+def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
+    with Reader(README, tmp_path) as reader:
+        assert reader.read() >= 8
+
+
+def test_the_two_commands_are_targets() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", README.read_text(), re.MULTILINE))
+    assert {"demo", "test", "bench"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    links = set(re.findall(r"\]\((docs/[^)#]+)\)", README.read_text()))
+    assert {page.relative_to(ROOT).as_posix() for page in PAGES[1:]} <= links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"\bHEADRACE_[A-Z_]+\b", page.read_text()))
+    assert named <= {environment_name(field) for field in Settings.__struct_fields__} | {"HEADRACE_APP"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_error_that_is_named_exists(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", prose))
+    assert named <= {"Retry", "HardTimeLimit", "KillMode", *vars(errors), *vars(builtins)}
+
+
+def test_every_option_is_explained_somewhere() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    options = {*CallOptions.__annotations__, *TaskOptions.__annotations__, *Retry.__dataclass_fields__}
+    assert {name for name in options if not re.search(rf"`{name}(=[^`]*)?`", text)} == set()
+
+
+def test_the_table_of_figures_says_how_to_reproduce_it() -> None:
+    text = README.read_text()
+    table = text[text.index("<!-- figures:begin") : text.index("<!-- figures:end")]
+    assert "make bench" in table
+
+
+def test_no_block_is_of_an_unknown_kind() -> None:
+    known = {"python", "console", "text", "ini", "sh"}
+    for page in PAGES:
+        for block in blocks(page.read_text()):
+            assert block.words, f"{page.name}:{block.line}: name the block's language"
+            assert block.words[0] in known, f"{page.name}:{block.line}: {block.words[0]}"
