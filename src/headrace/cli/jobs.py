@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from headrace.cli.exits import Exit
-from headrace.cli.measures import distance, parse_duration, size
+from headrace.cli.measures import distance, parse_duration, several, size
 from headrace.cli.session import Session, command, group
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ StateName = Literal[
 ]
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
-EACH: tuple[StateName, ...] = (
+EACH: tuple[str, ...] = (
     "running", "ready", "scheduled", "blocked", "stopped", "parked", "quarantined", "failed", "cancelled", "succeeded",
 )  # fmt: skip
 
@@ -74,7 +74,8 @@ def list_(
         return
     now = time.time()
     rows = [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records]
-    session.output.table(("id", "state", "task", "queue", ">since", "remark"), rows, keep=("id", "state", "since"))
+    columns = ("id", "state", "task", "queue", ">since", "remark")
+    session.output.table(columns, rows, keep=("id", "state", "since"), spare="remark")
     if not records:
         session.output.remark("no jobs here" + (", so far: the next page may hold some" if following else ""))
     if following:
@@ -82,7 +83,7 @@ def list_(
 
 
 def _pages(
-    app: Headrace, states: tuple[StateName, ...], *, limit: int, after: str | None, **filters: Any
+    app: Headrace, states: tuple[str, ...], *, limit: int, after: str | None, **filters: Any
 ) -> Iterator[JobPage]:
     """Pages of one state after the other, until ``limit`` jobs are found or a page says that it is not the last."""
     for state in states:
@@ -93,7 +94,7 @@ def _pages(
             return
 
 
-def _state_of(cursor: str) -> StateName:
+def _state_of(cursor: str) -> str:
     """The state whose page gave this cursor: its last part names a structure of the store."""
     kind = cursor.rpartition("~")[2].partition(":")[0]
     name = "running" if kind == "claims" else kind
@@ -215,5 +216,5 @@ def count(session: Session) -> None:
         return
     session.output.table(("state", ">jobs"), [(name, f"{seen.states.get(name, 0):,}") for name in EACH])
     for task, jobs in sorted(seen.parked.items()):
-        session.output.remark(f"{jobs:,} jobs of {task} are parked: no worker here knows that task")
+        session.output.remark(f"parked: {several(jobs, 'job')} of {task}, which no worker here knows")
     session.output.remark(f"results and errors that are kept take {size(seen.bytes)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from headrace.cli.exits import UsageFault
+import typer
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -17,7 +17,7 @@ def parse_duration(text: str) -> float:
     """Seconds of ``90``, ``1.5h`` or ``250ms``."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise UsageFault(f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m")
+        raise typer.BadParameter(f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -25,19 +25,24 @@ def parse_size(text: str) -> int:
     """Bytes of ``512M``, ``1.5GiB`` or ``4096``; the units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UsageFault(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 512M")
+        raise typer.BadParameter(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 512M")
     return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
 
 
 def span(seconds: float) -> str:
     """A duration in at most six characters or so: ``0.4s``, ``12s``, ``3m``, ``5h``, ``2d``."""
     seconds = max(0.0, seconds)
-    if seconds < 9.95:
+    if 0 < seconds < 9.95:
         return f"{seconds:.1f}s"
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if seconds < size * most:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds / 86400:.0f}d"
+
+
+def several(count: int, noun: str) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def moment(microseconds: int, now: float) -> str:

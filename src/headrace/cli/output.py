@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+# Columns: terminals are taken to have the first at least, and show spare columns from the second on.
+NARROW = 72
+ROOMY = 110
 
 STYLES = {
     "running": "cyan",
@@ -87,27 +92,42 @@ class Output:
         else:
             self.line(text)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, keep: Sequence[str] = ()) -> None:
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, keep: Sequence[str] = (), spare: str = ""
+    ) -> None:
         """Print rows.
 
         Args:
             columns: headings; one that starts with ``>`` is aligned to the right.
-            keep: columns that are never folded or cut, such as ids that somebody copies.
+            keep: columns that are never folded, such as ids that somebody copies.
+            spare: a column that is cut to fit, and left out of terminals too narrow for it.
         """
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        console = self.console()
-        shown = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold")
-        for column in columns:
-            name = column.lstrip(">")
-            justify: Any = "right" if column.startswith(">") else "left"
-            # Folded, never cut: half a name is nobody's name.
-            shown.add_column(name, justify=justify, no_wrap=name in keep, overflow="fold")
-        for row in rows:
-            shown.add_row(*(Text(plain(cell), style=STYLES.get(str(cell), "")) for cell in row))
-        console.print(shown)
+        terminal = sys.stdout.isatty()
+        roomy = not terminal or self.console().width >= ROOMY
+        names = [column.lstrip(">") for column in columns]
+        chosen = [n for n, name in enumerate(names) if roomy or name != spare]
+        head = box.SIMPLE_HEAD if terminal else None
+        shown = Table(box=head, pad_edge=False, padding=(0, 1 if terminal else 2, 0, 0), header_style="bold")
+        for n in chosen:
+            justify: Any = "right" if columns[n].startswith(">") else "left"
+            cut = names[n] == spare
+            # The others are folded, never cut: half a name is nobody's name.
+            shown.add_column(
+                names[n], justify=justify, no_wrap=cut or names[n] in keep, overflow="ellipsis" if cut else "fold"
+            )
+        cells = [[Text(plain(row[n]), style=STYLES.get(str(row[n]), "")) for n in chosen] for row in rows]
+        for row in cells:
+            shown.add_row(*row)
+        if terminal and spare in names and roomy:
+            # What the others leave: Rich would fold them first to give it more.
+            place = names.index(spare)
+            widths = [max([len(names[n]), *(row[n].cell_len for row in cells)]) for n in chosen if n != place]
+            shown.columns[place].max_width = max(len(spare), self.console().width - sum(widths) - 3 * len(chosen))
+        self._print(shown)
 
     def facts(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one a line; further lines of a value are indented."""
@@ -119,7 +139,7 @@ class Output:
         grid.add_column(overflow="fold")
         for name, value in rows:
             grid.add_row(Text(name), Text(plain(value), style=STYLES.get(str(value), "")))
-        self.console().print(grid)
+        self._print(grid)
 
     def heading(self, text: str) -> None:
         """Print a title in a document for people."""
@@ -127,10 +147,19 @@ class Output:
 
         self.console().print(Text(f"\n{plain(text)}", style="bold"))
 
+    def _print(self, table: Table) -> None:
+        console = self.console()
+        with console.capture() as capture:
+            console.print(table)
+        # Cells are padded to their column's width, the last one too: blanks that nobody wants in a file.
+        print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
     def console(self, stream: TextIO | None = None) -> Console:
         """Rich's console for stdout or another stream."""
         from rich.console import Console
 
         file = stream or sys.stdout
-        wide = None if file.isatty() else 100_000
-        return Console(file=file, width=wide, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        console = Console(file=file, highlight=False, markup=False, emoji=False)
+        # A narrow terminal wraps lines better than a column of single letters reads; a pipe takes them whole.
+        console.width = max(console.width, NARROW) if file.isatty() else 100_000
+        return console

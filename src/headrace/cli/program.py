@@ -80,10 +80,10 @@ def _usage(error: Any) -> str:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(plain(error.format_message()), file=sys.stderr)
         return ""
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("Value error, ", "")
     path = context.command_path if context else "headrace"
     if path == "headrace" and any(option in text for option in ("--json", "--url", "--debug", "--namespace")):
-        return f"{text}: options stand after the command, such as headrace jobs list --json"
+        return f"{text.partition(' (')[0]}: options stand after the command, such as headrace jobs list --json"
     return f"{text} (see {path} --help)"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.exits import OperationFault, UsageFault
-from headrace.cli.measures import span
+from headrace.cli.measures import several, span
 from headrace.cli.output import plain
 from headrace.cli.session import Session, command, group
 
@@ -84,13 +84,13 @@ def purge(
         if size and not yes:
             _confirm(name, size)
         removed = _purge(session, app, name, size)
-    session.output.done(f"{removed:,} jobs of {name} were deleted", {"name": name, "deleted": removed})
+    session.output.done(f"deleted {several(removed, 'job')} of {name}", {"name": name, "deleted": removed})
 
 
 def _confirm(name: str, size: int) -> None:
     if not sys.stdin.isatty():
-        raise UsageFault(f"this would delete {size:,} jobs of {name} for good: add --yes if that is meant")
-    print(f"Delete {size:,} jobs of {plain(name)} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise UsageFault(f"this would delete {several(size, 'job')} of {name} for good: add --yes if that is meant")
+    print(f"Delete {several(size, 'job')} of {plain(name)} for good? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise OperationFault(f"nothing was deleted: {name} still holds its jobs")
 

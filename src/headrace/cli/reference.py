@@ -24,15 +24,16 @@ _HEAD = """\
 """
 
 _INTRODUCTION = """\
-`headrace COMMAND --help` prints the same. TIME is seconds, or a number with `ms`, `s`, `m`, `h` or `d`; SIZE is bytes, or
-a number with `K`, `M` or `G`. With `--json` results are one JSON document on stdout, lists one document a line, and errors
-`{"error": …, "type": …, "exit": …}` on stderr; times are ISO 8601 in UTC, durations seconds, sizes bytes. Errors are one
-line that says what to do; `--debug` adds the traceback.
+`headrace COMMAND --help` prints the same. TIME is seconds, or a number with `ms`, `s`, `m`, `h` or `d`; SIZE is bytes,
+or a number with `K`, `M` or `G`. With `--json` results are one JSON document on stdout, lists one document a line, and
+errors `{"error": …, "type": …, "exit": …}` on stderr; times are ISO 8601 in UTC, durations seconds, sizes bytes. Errors
+are one line that says what to do; `--debug` adds the traceback.
 
 """
 
 _SETTINGS = """\
-Each setting is an environment variable, and a keyword of `Headrace(...)`, which wins. Durations are seconds, sizes bytes.
+Each setting is an environment variable, and a keyword of `Headrace(...)`, which wins. Durations are seconds, sizes
+bytes.
 
 | setting | environment | default | meaning |
 |---|---|---|---|

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from headrace.cli.exits import ApplicationFault
-from headrace.cli.measures import parse_duration, parse_size, span
+from headrace.cli.measures import parse_duration, parse_size, several, span
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _banner(app: Headrace, target: str, options: WorkerOptions, version: str) ->
 
     return {
         "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
-        "app": f"{target}, {len(app.tasks)} task{'s' * (len(app.tasks) != 1)}",
+        "app": f"{target}, {several(len(app.tasks), 'task')}",
         "server": f"{version} at {app.store.target.shown}",
         "queues": _queues(options.queues),
         "runners": _runners(app, options),

@@ -23,10 +23,12 @@ def list_(session: Session) -> None:
             session.output.document(_facts(worker, seen.now))
         return
     rows = [
-        (w.owner, w.facts.get("queues", "-"), w.facts.get("kinds", "-"), f"{w.running:,}", _left(w, seen.now))
+        (w.owner, w.facts.get("queues", "-"), w.facts.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
         for w in sorted(seen.workers, key=lambda worker: worker.owner)
     ]
-    session.output.table(("worker", "queues", "kinds", ">running", ">lease left"), rows, keep=("running", "lease left"))
+    session.output.table(
+        ("worker", "queues", "runners", ">running", ">lease left"), rows, keep=("running", "lease left")
+    )
     if not seen.workers:
         session.output.remark("no worker serves this server: start one with headrace worker module:app")
 
@@ -42,8 +44,14 @@ def _facts(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "worker": worker.owner,
         "place": worker.facts.get("place"),
         "queues": [name for name in worker.facts.get("queues", "").split(",") if name],
-        "kinds": [name for name in worker.facts.get("kinds", "").split(",") if name],
+        "runners": _runners(worker.facts.get("runners", "")),
         "running": worker.running,
         "lease_left": round((worker.lease - now) / 1e6, 3),
         "since": stamp(int(since)) if since.isdecimal() else None,
     }
+
+
+def _runners(text: str) -> dict[str, int]:
+    """Processes by kind, of ``process:2 async:1``."""
+    pairs = (part.partition(":") for part in text.split())
+    return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}

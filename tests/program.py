@@ -1,0 +1,161 @@
+"""The ``headrace`` program as people start it: a process of its own, with an application in its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import headrace.cli.program
+import headrace.store  # noqa: F401 - forks find everything imported
+from tests.deadline import eventually
+
+TASKS = """
+import logging, os, signal, sys, time
+from headrace import Headrace, current_job
+
+app = Headrace()
+
+@app.task
+def add(x: int, y: int = 1) -> int:
+    job = current_job()
+    job.log("first line")
+    job.log("[red]second[/red] \\x1b[31mline")
+    job.progress(0.5, "half [b]way")
+    logging.getLogger("shop").warning("adding", extra={"customer": 7})
+    return x + y
+
+@app.task
+def fail(text: str = "[red]boom[/red]") -> None:
+    raise ValueError(text)
+
+@app.task(crashes=1)
+def crash() -> None:
+    print("last words", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@app.task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout as one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        """Stdout as JSON, one document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def fault(self) -> str:
+        """The one line of an error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("headrace: "), line
+        assert "Traceback" not in line
+        return line.removeprefix("headrace: ")
+
+
+class Program:
+    """Starts ``headrace`` in a directory that holds ``tasks.py``.
+
+    Attributes:
+        directory: where it runs.
+        environment: what it inherits; change it for all later commands.
+    """
+
+    def __init__(self, directory: Path, url: str | None) -> None:
+        self.directory = directory
+        self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "2"}
+        if url is not None:
+            self.environment["HEADRACE_URL"] = url
+        self.write("tasks", TASKS)
+
+    def write(self, module: str, text: str) -> None:
+        (self.directory / f"{module}.py").write_text(text)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """A command that runs beside the test, which must end it."""
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace", *arguments],
+            cwd=self.directory, env=self.environment, text=True, **options,
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
+        """Run a command to its end, and check its exit code (None: any).
+
+        A fork of this process, in which everything is imported: a new interpreter for each of a hundred commands would
+        take longer than all they do. What matters to an interpreter of its own is tested with ``fresh`` and ``start``.
+
+        ``environment`` holds further variables for this command.
+        """
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            pid = os.fork()
+            if not pid:
+                self._be(list(arguments), out.fileno(), err.fileno(), self.environment | environment)
+            ended = eventually(lambda: _reaped(pid), timeout=30, what=f"the end of {arguments}", every=0.001)
+            texts = [os.pread(stream.fileno(), 1 << 20, 0).decode() for stream in (out, err)]
+            return _checked(Ended(os.waitstatus_to_exitcode(ended[0]), *texts), code)
+
+    def fresh(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
+        """The same in an interpreter of its own."""
+        run = subprocess.run(
+            [sys.executable, "-m", "headrace", *arguments],
+            cwd=self.directory, env=self.environment | environment, text=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True,
+        )  # fmt: skip
+        return _checked(Ended(run.returncode, run.stdout, run.stderr), code)
+
+    def _be(self, arguments: list[str], out: int, err: int, environment: dict[str, str]) -> NoReturn:
+        """Be the command, in a forked child."""
+        code: Any = 99
+        try:
+            os.chdir(self.directory)
+            os.environ.clear()
+            os.environ.update(environment)
+            for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+                os.dup2(source, target)
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+            sys.argv = ["headrace", *arguments]
+            headrace.cli.main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(int(code or 0))
+
+    def enqueue(self, *arguments: str) -> str:
+        """Enqueue by command; the id."""
+        return self("enqueue", *arguments).out.strip()
+
+    def burst(self, *arguments: str) -> Ended:
+        """A worker that runs what is ready, and leaves."""
+        return self.fresh("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
+
+
+def _reaped(pid: int) -> tuple[int] | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return (status,) if found else None
+
+
+def _checked(ended: Ended, code: int | None) -> Ended:
+    assert code is None or ended.code == code, ended
+    return ended

@@ -1,0 +1,237 @@
+"""Every command, as a process, against a real server: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.jobs import EACH
+from headrace.job import State
+from tests.program import Program
+
+pytestmark = pytest.mark.system
+
+ID = re.compile(r"[0-9a-z]{22}")
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+def on_terminal(headrace: Program, *arguments: str, answer: str = "", columns: int = 80) -> str:
+    """What a command shows on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    headrace.environment |= {"COLUMNS": str(columns), "TERM": "xterm-256color"}
+    process = headrace.start(*arguments, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    if answer:
+        os.write(master, answer.encode())
+    shown = b""
+    try:
+        while select.select([master], [], [], 30)[0]:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # how Linux says that nobody holds the other end
+                break
+            if not piece:
+                break
+            shown += piece
+    finally:
+        process.wait(10)
+        os.close(master)
+    return shown.decode()
+
+
+def test_a_job_from_the_shell_to_its_result(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.add", "40", "y=2")
+    assert ID.fullmatch(id)
+
+    listed = headrace("jobs", "list", "--json").lines
+    assert [(job["id"], job["state"], job["task"], job["queue"]) for job in listed] == [
+        (id, "ready", "tasks.add", "default")
+    ]
+    worked = headrace.burst()
+    assert "tasks:app, 4 tasks" in worked.err
+    assert f"shop: adding job={id} task=tasks.add attempt=1 customer=7" in worked.err
+
+    assert headrace("jobs", "result", id).json == 42
+    assert headrace("jobs", "result", id, "--json").json == {"id": id, "result": 42}
+    assert headrace("jobs", "logs", id).out == "first line\n[red]second[/red] \\x1b[31mline\n"
+    assert headrace("jobs", "logs", id, "--limit", "1", "--json").lines == ["[red]second[/red] \x1b[31mline"]
+
+    shown = headrace("jobs", "show", id).out
+    for text in (id, "succeeded", "arguments", "40, y=2", "result", "42", "50% half [b]way", "first line"):
+        assert text in shown, shown
+    assert "\x1b" not in shown
+    facts = headrace("jobs", "show", id, "--json").json
+    assert (facts["args"], facts["kwargs"], facts["result"], facts["attempt"]) == ([40], {"y": 2}, 42, 1)
+    assert facts["created"] < facts["started"] < facts["finished"]
+
+
+def test_a_failure_and_its_retry(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.fail")
+    headrace.burst("--quiet")
+
+    assert "ValueError: [red]boom[/red]" in headrace("jobs", "list", "--state", "failed").out
+    fault = headrace("jobs", "result", id, code=1).fault
+    assert "ValueError: [red]boom[/red]" in fault
+    assert f"headrace jobs show {id}" in fault
+
+    shown = headrace("jobs", "show", id).out
+    assert "message  [red]boom[/red]" in shown
+    assert "raise ValueError(text)" in shown
+    assert "src/headrace" not in shown, "the traceback is that of the user's code"
+
+    assert headrace("jobs", "retry", id).out == f"{id} is ready again\n"
+    assert headrace("jobs", "cancel", id, "--json").json == {"id": id, "done": True, "text": "is cancelled"}
+    assert headrace("jobs", "count", "--json").json["states"]["cancelled"] == 1
+
+    waits = headrace.enqueue("tasks.fail", "--delay", "1h")
+    ended = headrace("jobs", "retry", waits, id, code=1)
+    assert f"job {waits} is scheduled: only a job that has ended can be retried" in ended.fault
+    assert ended.out == f"{id} is ready again\n", "one that refuses does not keep the others from it"
+
+
+def test_the_evidence_of_a_crash(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.crash", "--app", "tasks:app")
+    headrace.burst()
+    shown = headrace("jobs", "show", id).out
+    for text in ("quarantined", "SIGKILL (9)", "last words", "1 crashed"):
+        assert text in shown, shown
+    error = headrace("jobs", "show", id, "--json").json["error"]
+    assert (error["signal"], error["signal_name"]) == (9, "SIGKILL")
+
+
+def test_enqueue_with_options(headrace: Program) -> None:
+    late = headrace.enqueue("tasks.add", "1", "--delay", "2h", "--queue", "low", "--priority", "5")
+    first = headrace.enqueue("tasks.add", "--kwargs", '{"x": 1}', "text", '{"a": [1, null]}', "--request-id", "order-1")
+    assert headrace.enqueue("tasks.add", "9", "--request-id", "order-1") == first
+    assert headrace.enqueue("tasks.add", "--", "-3")
+
+    facts = headrace("jobs", "show", late, "--json").json
+    assert (facts["state"], facts["queue"], facts["priority"]) == ("scheduled", "low", 5)
+    assert "due        " in headrace("jobs", "show", late).out
+    facts = headrace("jobs", "show", first, "--json").json
+    assert (facts["args"], facts["kwargs"]) == (["text", {"a": [1, None]}], {"x": 1})
+
+
+def test_enqueue_and_wait(headrace: Program) -> None:
+    worker = headrace.start("worker", "tasks:app", "--processes", "1", "--max-jobs", "2", "--quiet")
+    try:
+        assert headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "20s").json == 2
+        ended = headrace("enqueue", "tasks.fail", "--wait", "--json", code=1)
+        assert '"type":"JobFailed"' in ended.err
+    finally:
+        assert worker.wait(20) == 0
+        worker.communicate()
+
+
+def test_the_time_to_wait_has_an_exit_code_of_its_own(headrace: Program) -> None:
+    ended = headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "50ms", code=5)
+    id, fault = ended.err.splitlines()
+    assert f"{id} of tasks.add is ready" in fault
+    assert headrace("jobs", "result", id, "--timeout", "0", code=5).fault
+
+
+def test_pages(headrace: Program) -> None:
+    ids = [headrace.enqueue("tasks.add", str(n)) for n in range(3)]
+    headrace("queues", "pause", "other")
+    headrace("enqueue", "tasks.add", "--delay", "1h")
+    *rows, cursor = headrace("jobs", "list", "--state", "ready", "--limit", "2", "--order", "asc", "--json").lines
+    assert [row["id"] for row in rows] == ids[:2]
+    rest = headrace("jobs", "list", "--order", "asc", "--after", cursor["next"], "--json").lines
+    assert [row["id"] for row in rest][:1] == ids[2:]
+    assert [row["state"] for row in rest] == ["ready", "scheduled"], "without --state the next state follows"
+    assert "more: --after" in headrace("jobs", "list", "--limit", "1").err
+
+
+def test_queues(headrace: Program) -> None:
+    for _ in range(2):
+        headrace.enqueue("tasks.add", "1", "--queue", "low")
+    assert headrace("queues", "pause", "low").out == "low is paused\n"
+    assert headrace("queues", "pause", "low", "--json").json == {"name": "low", "paused": True, "changed": False}
+    (queue,) = headrace("queues", "list", "--json").lines
+    assert (queue["name"], queue["ready"], queue["paused"]) == ("low", 2, True)
+    assert queue["oldest_wait"] > 0
+    table = headrace("queues", "list").out.splitlines()
+    assert table[0].split() == ["queue", "ready", "paused", "oldest", "wait"]
+    assert table[1].split()[:3] == ["low", "2", "paused"]
+    assert headrace("queues", "resume", "low").out == "low is served again\n"
+
+    assert "add --yes" in headrace("queues", "purge", "low", code=2).fault
+    assert "Delete 2 jobs of low for good?" in (
+        refused := on_terminal(headrace, "queues", "purge", "low", answer="n\n")
+    )
+    assert "nothing was deleted" in refused
+    assert headrace("queues", "purge", "low", "--yes", "--json").json == {"name": "low", "deleted": 2}
+    assert headrace("queues", "purge", "low").out == "deleted 0 jobs of low\n"
+
+
+def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Program) -> None:
+    headrace.enqueue("tasks.add", "1")
+    shown = on_terminal(headrace, "queues", "purge", "default", answer="y\n")
+    assert "1/1" in shown
+    assert "deleted 1 job of default" in shown
+
+
+def test_the_private_server(tmp_path: Path) -> None:
+    headrace = Program(tmp_path, None)
+    headrace.environment["HEADRACE_LINGER"] = "0"
+    assert headrace("server", "path").out == f"{tmp_path / '.headrace'}\n"
+    assert headrace("server", "status", code=1).out.splitlines()[1].split(maxsplit=1) == ["server", "does not run"]
+    try:
+        assert headrace("server", "start", "--json").json["running"]
+        id = headrace.enqueue("tasks.add", "1")
+        assert headrace("jobs", "list", "--json").lines[0]["id"] == id
+        status = headrace("server", "status")
+        assert "runs, until headrace server stop" in status.out
+        password = (tmp_path / ".headrace" / "password").read_text().strip()
+        assert password not in headrace("server", "status", "--json").out + status.out
+    finally:
+        assert headrace("server", "stop").out == f"the server of {tmp_path / '.headrace'} has stopped\n"
+    assert headrace("server", "stop", "--json").json["stopped"] is False
+
+
+def test_a_terminal_gets_tables_and_whole_ids_at_any_width(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.add", "1", "--queue", "a-queue-with-a-rather-long-name-in-it")
+    for columns in (80, 40):
+        shown = on_terminal(headrace, "jobs", "list", columns=columns)
+        assert id in shown
+        assert "─" in shown
+    lines = on_terminal(headrace, "jobs", "list").splitlines()
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in lines), lines
+    assert not re.search("[─\x1b]", headrace("jobs", "list").out), "a pipe gets plain text"
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(headrace: Program) -> None:
+    headrace.enqueue("tasks.add", "1")
+    process = headrace.start("jobs", "list", "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(20), said) == (141, "")
+
+
+def test_states_that_can_be_named_are_those_that_exist() -> None:
+    assert set(EACH) == set(State)
+
+
+def test_help_loads_neither_the_driver_nor_rich(headrace: Program) -> None:
+    """They cost more than everything else that a help text needs."""
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "headrace", "--help"],
+        cwd=headrace.directory, env=headrace.environment, text=True, capture_output=True, timeout=30, check=True,
+    )  # fmt: skip
+    loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert not loaded & {"redis", "rich", "headrace.store", "headrace.worker.supervisor"}
