@@ -1,0 +1,170 @@
+"""The demo as its viewer runs it, whole and interrupted: what it shows is true, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.deadline import eventually
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """Where the demo may leave something: its own TMPDIR, short enough for a socket."""
+    place = tmp_path / "t"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def start(temporary: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start ``headrace demo``; after the test nothing of it may be left, neither a process nor a file."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*options: str, **given: object) -> subprocess.Popen[str]:
+        environ = {**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
+        # Somebody's real queue: the demo must not touch it.
+        environ |= {"HEADRACE_URL": "redis://nobody.invalid:1", "HEADRACE_NAMESPACE": "theirs"}
+        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | given
+        command = [sys.executable, "-m", "headrace", "demo", *options]
+        started.append(subprocess.Popen(command, cwd=tmp_path, env=environ, **settings))  # type: ignore[call-overload]
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.wait(30)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    eventually(lambda: not _of_the_demo(temporary), 10, what="the demo's processes end")
+    assert list(temporary.iterdir()) == []
+    assert not (tmp_path / ".headrace").exists()
+
+
+def _of_the_demo(temporary: Path) -> list[psutil.Process]:
+    """Every process that works for a demo with this TMPDIR, however detached."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("TMPDIR") == str(temporary):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
+    """The demo's worker, once there are runners."""
+    for child in psutil.Process(demo.pid).children():
+        if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
+            return child
+    return None
+
+
+def test_it_measures_files_through_a_crash_and_a_retry(start: Start) -> None:
+    demo = start("--limit", "60", "--json")
+    said, complained = demo.communicate(timeout=90)
+    assert (demo.returncode, complained) == (0, "")
+
+    facts = json.loads(said)
+    cost, total = facts["cost"], facts["total"]
+    assert (cost["jobs"], cost["lost"], cost["crashes"], cost["retries"]) == (60, 0, 1, 1)
+    assert total["files"] == sum(package["files"] for package in facts["packages"]) == 60
+    killed, retried = facts["survived"]
+    assert "killed" in killed
+    assert "raised" in retried
+    # Measured, not made up: the figures hang together.
+    assert cost["rate"] == pytest.approx(60 / cost["seconds"])
+    assert 0 < cost["busy"] <= 1
+    assert 0 < cost["trips"] < 60
+    assert 0 < cost["wait_p50"] <= cost["wait_p99"]
+    assert 0 < cost["idle_p50_ms"] <= cost["idle_p99_ms"]
+
+
+def test_it_counts_what_is_there(start: Start) -> None:
+    demo = start("--limit", "1", "--processes", "1", "--json")
+    total = json.loads(demo.communicate(timeout=90)[0])["total"]
+
+    from headrace.demo.tasks import sources
+
+    source = (Path(sysconfig.get_path("stdlib")) / sources()[0]).read_bytes()
+    assert total["lines"] == len(source.splitlines())
+    assert total["functions"] == len(re.findall(rb"^ *(?:async )?def \w+\(", source, re.MULTILINE))
+
+
+def test_a_pipe_gets_lines(start: Start) -> None:
+    demo = start("--limit", "24")
+    said, complained = demo.communicate(timeout=90)
+    assert (demo.returncode, complained) == (0, "")
+
+    assert "24 of 24 jobs done" in said
+    assert re.search(r"a runner was killed while it measured \S+: its job ran again and succeeded, start 2", said)
+    assert re.search(r"measuring \S+ raised: its job was retried and succeeded, start 2", said)
+    assert re.search(r"crashes survived +1 ", said)
+    assert "\x1b" not in said
+
+
+def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Start) -> None:
+    master, slave = pty.openpty()
+    os.environ["COLUMNS"] = "80"
+    try:
+        demo = start("--limit", "24", stdout=slave, stderr=slave)
+    finally:
+        del os.environ["COLUMNS"]
+        os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # how Linux says that nobody holds the other end
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert demo.wait(90) == 0
+    assert "24/24" in text
+    tables = text[text.index("What the library holds") :].splitlines()
+    assert max(map(len, tables)) <= 80
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_demo_leaves_nothing(start: Start, number: signal.Signals) -> None:
+    demo = start()
+    eventually(lambda: _worker(demo), 30, what="the worker runs")
+    demo.send_signal(number)
+    # Somebody impatient: the second one must not stop the tidying up.
+    demo.send_signal(number)
+    demo.communicate(timeout=60)
+    assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
+
+
+def test_a_demo_that_lost_its_worker_says_so(start: Start) -> None:
+    demo = start()
+    worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
+    worker.kill()
+    complained = demo.communicate(timeout=60)[1]
+    assert demo.returncode == 1
+    assert "the demo's worker ended with exit code -9" in complained
+
+
+@pytest.mark.parametrize("option", ["--limit", "--processes"])
+def test_nothing_is_measured_by_nobody(start: Start, option: str) -> None:
+    demo = start(option, "0")
+    assert demo.wait(30) == 2
