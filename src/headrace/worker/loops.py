@@ -1,12 +1,16 @@
 """The async kind: one event loop in the main thread runs the coroutines of many jobs.
 
 Owns the loop, and how a stop reaches one coroutine. A coroutine that waits is cancelled by asyncio; one that does not
-let the loop turn is interrupted by the signal, like the code of a process runner (see gate.py).
+let the loop turn for a while is interrupted by the signal, like the code of a process runner (see gate.py).
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
+import signal
+import threading
 import time
 import traceback
 from collections import deque
@@ -21,6 +25,10 @@ from headrace.worker.gate import MainGate
 from headrace.worker.perform import Bench, aperform
 from headrace.worker.report import Reporter, Voice
 from headrace.worker.wire import Channel, Closed, Exit, Run, Stop, ToRunner
+
+# Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
+# amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
+PATIENCE = 0.05
 
 
 class _SoftTimeLimit(SoftTimeLimit, asyncio.CancelledError):
@@ -129,6 +137,9 @@ class Loop:
         self._drives: dict[int, Drive] = {}
         # Messages that a signal's look read while a job kept the loop from turning.
         self._stash: deque[ToRunner] = deque()
+        # The stop that a look found, and when the job that it names counts as blocking the loop.
+        self._suspected: Stop | None = None
+        self._blocked_at = 0.0
         self._leaving = False
 
     def serve(self) -> None:
@@ -201,16 +212,26 @@ class Loop:
 
     def _look(self, token: int) -> type[Interrupt] | None:
         """What to raise in this start, whose code keeps the loop from turning."""
-        signal: type[Interrupt] | None = None
-        try:
-            messages = self._channel.receive(wait=False)
-        except Closed:
-            return None
-        for message in messages:
-            if isinstance(message, Stop) and message.token == token:
-                signal = _SIGNALS[message.reason]
-            else:
-                self._stash.append(message)
+        with contextlib.suppress(Closed):
+            self._stash.extend(self._channel.receive(wait=False))
         if self._stash:
             self._loop.call_soon_threadsafe(self._file)
-        return signal
+        stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == token), None)
+        if stop is None:
+            return None
+        now = time.monotonic()
+        if stop is not self._suspected:
+            self._suspected, self._blocked_at = stop, now + PATIENCE
+            # Not threading.Thread: this may have interrupted the start of another one, which holds a lock.
+            _thread.start_new_thread(_look_again, ())
+        elif now >= self._blocked_at:
+            self._stash.remove(stop)
+            return _SIGNALS[stop.reason]
+        return None
+
+
+def _look_again() -> None:
+    time.sleep(PATIENCE)
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGUSR1)
