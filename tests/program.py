@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import io
 import json
 import os
 import subprocess
@@ -12,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import headrace.cli.program
-import headrace.store  # noqa: F401 - forks find everything imported
+import headrace.store
 from tests.deadline import eventually
 
 TASKS = """
@@ -72,6 +76,14 @@ class Ended:
         return line.removeprefix("headrace: ")
 
 
+@functools.cache
+def _warm() -> None:
+    """Import what commands import when they run, so that their forks need not."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        headrace.cli.program.run(["server", "path"])
+    importlib.import_module("rich.table")
+
+
 class Program:
     """Starts ``headrace`` in a directory that holds ``tasks.py``.
 
@@ -106,6 +118,7 @@ class Program:
 
         ``environment`` holds further variables for this command.
         """
+        _warm()
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             pid = os.fork()
             if not pid:
@@ -132,7 +145,7 @@ class Program:
             os.environ.update(environment)
             for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
                 os.dup2(source, target)
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
             sys.argv = ["headrace", *arguments]
             headrace.cli.main()
         except SystemExit as end:

@@ -8,17 +8,18 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exits``)."""
+    missing = [name for name in ("typer", "rich") if find_spec(name) is None]
+    if missing:
+        print(f"headrace: the command line needs {missing[0]}: pip install 'headrace[cli]'", file=sys.stderr)
+        sys.exit(2)
     try:
         from headrace.cli import program
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
-            raise
-        sys.exit(f"headrace: the command line needs {error.name}: pip install 'headrace[cli]'")
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(program.run(sys.argv[1:]))

@@ -17,7 +17,9 @@ def parse_duration(text: str) -> float:
     """Seconds of ``90``, ``1.5h`` or ``250ms``."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m")
+        raise typer.BadParameter(
+            f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m"
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 

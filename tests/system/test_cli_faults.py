@@ -1,0 +1,155 @@
+"""Wrong input: each ends with its exit code and one line that says what to do; nothing is lost, nothing is printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.exits import Exit
+from tests.program import Program
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+
+ABSENT = "1m801hbybfkaavtsxynk00"
+
+USAGE = {
+    ("jobs", "shwo"): "Did you mean 'show'? (see headrace jobs --help)",
+    ("jobs", "list", "--limti", "3"): "--limit",
+    ("--url", "unix:///x", "jobs", "list"): "options stand after the command",
+    ("jobs", "list", "--limit", "0"): "limit must be a whole number from 1 to 1000",
+    ("jobs", "list", "--limit", "x"): "'--limit'",
+    ("jobs", "list", "--state", "nope"): "'nope' is not one of",
+    ("jobs", "list", "--after", "x"): "is not the `next` of a page",
+    ("jobs", "list", "--queue", "a b"): "queue name 'a b' cannot be used",
+    ("jobs", "show"): "Missing argument 'ID'",
+    ("jobs", "result", ABSENT, "--timeout", "soon"): "'--timeout': 'soon' is not a duration",
+    ("jobs", "list", "--url", "http://host"): "has the scheme 'http'",
+    ("jobs", "list", "--url", "redis://:secret@"): "names no host",
+    ("jobs", "list", "--namespace", "a b"): "namespace='a b' cannot be used",
+    ("queues", "pause", "x\ny"): "queue name 'x\\ny' cannot be used",
+    ("enqueue", "bad name"): "task name 'bad name' cannot be used",
+    ("enqueue", "tasks.add", "1", "--priority", "1000"): "priority must be a whole number from -100 to 100",
+    ("enqueue", "tasks.add", "1", "--delay", "-5"): "'--delay': '-5' is not a duration",
+    ("enqueue", "tasks.add", "--kwargs", "[1]"): "is not a JSON object",
+    ("enqueue", "tasks.add", "x=1", "x=2"): "the argument x is given twice",
+    ("enqueue", "tasks.add", "1", "--timeout", "1"): "give both",
+    ("enqueue", "tasks.add", "1", "2", "3", "--app", "tasks:app"): "takes at most 2 arguments by position",
+    ("enqueue", "tasks.add", "one", "--app", "tasks:app"): "argument 'x' of tasks.add: expected int, got str",
+    ("enqueue", "tasks.ad", "1", "--app", "tasks:app"): "did you mean tasks.add?",
+    ("worker",): "name the application",
+    ("worker", "tasks:app", "--processes", "0"): "has --processes 0",
+    ("worker", "tasks:app", "--processes", "-1"): "processes must be 0 or more",
+    ("worker", "tasks:app", "--queues", "high:3,low"): "gives weights to some queues only",
+    ("worker", "tasks:app", "--recycle-memory", "much"): "'--recycle-memory': 'much' is not a size",
+}
+
+APPLICATION = {
+    "tasks.py": "a path to a file is not",
+    "nosuch:app": "there is no module 'nosuch'",
+    "tasks:nope": "did you mean tasks:app?",
+    "tasks:add": "not a Headrace application",
+    "bare": "holds no application",
+    "idle:app": "has no task",
+}
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    program = Program(tmp_path, url)
+    program.write("bare", "x = 1")
+    program.write("idle", "from headrace import Headrace\napp = Headrace()")
+    return program
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
+def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
+    ended = headrace(*arguments, code=Exit.USAGE)
+    assert USAGE[arguments] in ended.fault
+    assert ended.out == ""
+    assert "secret" not in ended.err
+
+
+@pytest.mark.parametrize("target", APPLICATION)
+def test_an_application_that_cannot_be_used(headrace: Program, target: str) -> None:
+    assert APPLICATION[target] in headrace("worker", target, code=Exit.APPLICATION).fault
+
+
+def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace: Program) -> None:
+    headrace.write("broken", "def f():\n    return 1 / 0\n\nf()")
+    said = headrace("worker", "broken:app", code=Exit.APPLICATION).err
+    assert said.startswith("headrace: the module 'broken' raised while it was imported: ZeroDivisionError")
+    assert said.count('File "') == 2
+    assert "src/headrace" not in said
+    assert "importlib" not in said
+
+
+def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -> None:
+    headrace.write("hooked", "from tasks import app\n@app.on_preload\ndef warm():\n    raise OSError('cold')")
+    said = headrace("worker", "hooked:app", code=Exit.APPLICATION).err
+    assert said.startswith("headrace: the on_preload hook warm failed: OSError('cold')")
+    assert said.count('File "') == 1
+
+
+def test_a_setting_that_the_application_fixes_cannot_be_given(headrace: Program) -> None:
+    headrace.write("fixed", "from headrace import Headrace\napp = Headrace(grace=3)\n@app.task\ndef f(): ...")
+    fault = headrace("worker", "fixed:app", "--grace", "5s", code=Exit.USAGE).fault
+    assert "fixed:app sets its grace itself, so --grace cannot" in fault
+
+
+def test_jobs_that_do_not_exist(headrace: Program) -> None:
+    for command in ("show", "result", "logs", "cancel", "retry"):
+        assert f"no job {ABSENT} is stored" in headrace("jobs", command, ABSENT, code=Exit.FAILED).fault
+    assert "is not the id of a job" in headrace("jobs", "show", "zzz", code=Exit.FAILED).fault
+
+
+def test_faults_as_json(headrace: Program) -> None:
+    for arguments, kind, code in (
+        (("jobs", "show", ABSENT), "JobNotFound", 1),
+        (("jobs", "list", "--limit", "0"), "OptionsError", 2),
+        (("jobs", "list", "--nope"), "NoSuchOption", 2),
+        (("jobs", "list", "--url", "unix:///absent"), "StoreUnavailable", 3),
+    ):
+        fault = json.loads(headrace(*arguments, "--json", code=code).err)
+        assert (fault["type"], fault["exit"]) == (kind, code)
+        assert fault["error"]
+
+
+def test_the_traceback_comes_with_debug_only(headrace: Program) -> None:
+    assert "Traceback (most recent call last)" in headrace("jobs", "show", ABSENT, "--debug", code=1).err
+
+
+def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[..., Server]) -> None:
+    locked = new_server(password="open-sesame")
+    wrong = locked.url.replace("open-sesame", "guessed-wrong")
+    evicting = new_server(config={"maxmemory-policy": "allkeys-lru"})
+    cases = {
+        wrong: "refused the credentials",
+        evicting.url: "maxmemory-policy allkeys-lru",
+        "redis://no-such-host.invalid:6379": "no-such-host.invalid",
+        "unix:///absent/socket": "is the server running?",
+    }
+    for url, text in cases.items():
+        fault = headrace("jobs", "count", "--url", url, code=Exit.SERVER).fault
+        assert text in fault
+        assert "guessed-wrong" not in fault
+    for url in (wrong, evicting.url, "redis://no-such-host.invalid:6379"):
+        assert headrace("worker", "tasks:app", "--url", url, code=Exit.SERVER).fault
+    assert "no such host" in headrace("worker", "tasks:app", "--url", "redis://no-such-host.invalid", code=3).fault
+
+
+def test_a_missing_extra_is_named_in_one_line(tmp_path: Path) -> None:
+    for package in ("typer", "rich"):
+        hidden = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['headrace', 'queues', 'list']; "
+        run = subprocess.run(
+            [sys.executable, "-c", f"{hidden}import headrace.cli; headrace.cli.main()"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+            env={"PATH": "/usr/bin:/bin", "HEADRACE_URL": "unix:///absent", "HEADRACE_TIMEOUT": "0.1"},
+        )  # fmt: skip
+        assert run.returncode == Exit.USAGE
+        assert run.stderr == f"headrace: the command line needs {package}: pip install 'headrace[cli]'\n"

@@ -1,0 +1,172 @@
+"""``headrace worker`` as a process: how it greets, logs, waits for its server and stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deadline import eventually
+from tests.program import Program
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+
+
+class Worker:
+    """A worker that runs beside the test, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(iter(self.process.stderr.readline, ""))
+
+    def says(self, text: str, timeout: float = 20) -> str:
+        def found() -> str:
+            return next((line for line in list(self.lines) if text in line), "")
+
+        return eventually(found, timeout, what=f"{text!r} in {self.lines}")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        code = self.process.wait(20)
+        self._reader.join(10)
+        return code
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.ended()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+@pytest.fixture
+def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
+
+    def start(*arguments: str, target: str = "tasks:app") -> Worker:
+        started.append(Worker(headrace.start("worker", target, "--processes", "1", *arguments)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[..., Worker]) -> None:
+    one = worker("--queues", "high:3,low:1", "--grace", "7s")
+    one.says("serves high, low")
+    banner = "".join(one.lines[:6])
+    for text in (f"process {one.process.pid}", "tasks:app, 4 tasks", "Valkey 9", "high (weight 3), low (weight 1)"):
+        assert text in banner
+    assert "1 process" in banner
+    assert "get 7.0s to finish" in banner
+    (listed,) = headrace("workers", "list", "--json").lines
+    assert listed["queues"] == ["high", "low"]
+    assert listed["runners"] == {"process": 1}
+    assert 0 < listed["lease_left"] <= 15
+    assert listed["worker"] in headrace("workers", "list").out
+    assert one.stop() == 0
+    assert "no worker serves this server" in headrace("workers", "list").err
+
+
+def test_interrupted_it_ends_in_order_and_quietly(worker: Callable[..., Worker]) -> None:
+    one = worker()
+    one.says("serves default")
+    assert one.stop(signal.SIGINT) == 0
+    assert "Traceback" not in "".join(one.lines)
+
+
+def test_json_lines_have_fields(headrace: Program, worker: Callable[..., Worker]) -> None:
+    id = headrace.enqueue("tasks.add", "1")
+    one = worker("--json", "--burst")
+    assert one.ended() == 0
+    lines = [json.loads(line) for line in one.lines]
+    assert lines[0]["event"] == "worker starts"
+    assert lines[0]["app"] == "tasks:app, 4 tasks"
+    said = next(line for line in lines if line["event"] == "adding")
+    assert (said["job"], said["task"], said["level"], said["logger"], said["customer"]) == (
+        id, "tasks.add", "warning", "shop", 7,
+    )  # fmt: skip
+    assert said["time"].endswith("Z")
+
+
+def test_quiet_says_nothing_when_all_is_well(worker: Callable[..., Worker]) -> None:
+    one = worker("--quiet", "--burst")
+    assert one.ended() == 0
+    assert one.lines == []
+
+
+def test_no_password_is_logged(
+    tmp_path: Path, new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
+) -> None:
+    server = new_server(password="open-sesame")
+    headrace.environment["HEADRACE_URL"] = server.url
+    headrace.write(
+        "leaky",
+        "import logging, os\nfrom tasks import app\n@app.after_fork\n"
+        "def tell():\n    logging.getLogger('x').warning(os.environ['HEADRACE_URL'])",
+    )
+    one = worker(target="leaky:app")
+    assert "***" in one.says("WARNING x: unix://")
+    assert one.stop() == 0
+    assert "open-sesame" not in "".join(one.lines)
+
+
+def test_it_waits_for_a_server_that_is_down(
+    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
+) -> None:
+    server = new_server()
+    headrace.environment["HEADRACE_URL"] = server.url
+    server.kill()
+    one = worker()
+    one.says("does not answer")
+    server.start()
+    one.says("serves default")
+    assert sum("does not answer" in line for line in one.lines) == 1
+    assert one.stop() == 0
+
+
+def test_an_application_that_configures_logging_keeps_its_own(headrace: Program, worker: Callable[..., Worker]) -> None:
+    headrace.write(
+        "shop",
+        "import logging.config\nfrom tasks import app\n"
+        "logging.config.dictConfig({'version': 1, 'formatters': {'f': {'format': 'SHOP %(message)s'}},"
+        " 'handlers': {'h': {'class': 'logging.StreamHandler', 'formatter': 'f'}},"
+        " 'root': {'handlers': ['h'], 'level': 'INFO'}})",
+    )
+    headrace.enqueue("tasks.add", "1")
+    one = worker("--burst", target="shop:app")
+    assert one.ended() == 0
+    assert "SHOP adding\n" in one.lines
+    assert next(line for line in one.lines if "serves default" in line).startswith("20")
+
+
+def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.nap", "1")
+    waiting = headrace.start("enqueue", "tasks.nap", "1", "--wait")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().strip() > id, "it waits once it has said the id"
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=20)
+    assert (waiting.returncode, out, err) == (130, "", "")
