@@ -1,0 +1,56 @@
+"""The soak: everything is killed at random, and every job ends once."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.servers import Server, connect
+from tests.system.chaos import BUDGET, Chaos, verdict
+from tests.system.fleet import Fleet
+
+NewFleet = Callable[..., Fleet]
+NewServer = Callable[..., Server]
+SEED = int(os.environ.get("HR_SEED", "20241"))
+
+
+def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float, restarts: int, every: float) -> None:
+    server = new_server(append_only=True)
+    fleet = new_fleet(server.url, lease=2.0, keep=3600, max_kept=10 * count)
+    print(f"seed {SEED} (HR_SEED chooses another)")
+    dice = random.Random(SEED)
+    # From nothing to 4 ms, so that some are sent ahead and some run when the kill comes.
+    naps = [round(dice.random() * 0.004, 6) for _ in range(count)]
+    jobs = fleet.enqueue_many("process.nap", [(nap,) for nap in naps], crashes=BUDGET)
+    chaos = Chaos(fleet, server, SEED)
+    chaos.run(count, seconds, restarts, every)
+    fleet.drained(60)
+    facts = verdict(fleet, jobs, chaos.deaths)
+    print({**facts, **chaos.deaths.counts})
+    assert chaos.deaths.total >= 20
+    step = count // 200
+    assert [job.result(timeout=1) for job in jobs[::step]] == naps[::step]
+    for worker in chaos.workers:
+        worker.terminate()
+    for worker in fleet.workers:
+        worker.wait(30)
+    fleet.check()
+    with connect(server.url) as client:
+        keys = {key.decode().partition("}:")[2].partition(":")[0] for key in client.scan_iter(count=1000)}
+    # All that is left: the finished jobs, their indexes, and what the store says of itself.
+    assert keys <= {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "owner", "wake"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_twenty_thousand_jobs_survive_every_kind_of_kill(new_server: NewServer, new_fleet: NewFleet) -> None:
+    _soak(new_server, new_fleet, count=20_000, seconds=30, restarts=1, every=0.7)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_half_a_million_jobs_survive_minutes_of_kills(new_server: NewServer, new_fleet: NewFleet) -> None:
+    _soak(new_server, new_fleet, count=500_000, seconds=900, restarts=10, every=1.5)
