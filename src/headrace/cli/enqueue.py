@@ -28,7 +28,9 @@ def enqueue(
     kwargs: Annotated[
         str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: an object.")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="The queue; default.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", help="The queue.", show_default="default")
+    ] = None,
     delay: Annotated[
         float | None, typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Start it later, such as 5m.")
     ] = None,

@@ -32,7 +32,7 @@ _MEANINGS = {
     Exit.WAITING: "the job had not ended within `--timeout`; it goes on",
     Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
-    Exit.PIPE: "whoever read the output went away (`headrace jobs list | head -1`)",
+    Exit.PIPE: "whoever read the output went away (as `head` does)",
 }
 
 

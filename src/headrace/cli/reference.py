@@ -33,7 +33,8 @@ are one line that says what to do; `--debug` adds the traceback.
 
 _SETTINGS = """\
 Each setting is an environment variable, and a keyword of `Headrace(...)`, which wins. Durations are seconds, sizes
-bytes.
+bytes. Two more variables: `HEADRACE_APP` names the application for `headrace worker` and `headrace enqueue`, and
+`HEADRACE_SERVER_BINARY` the program of the private server, where the one of the `embedded` extra is not wanted.
 
 | setting | environment | default | meaning |
 |---|---|---|---|
@@ -99,7 +100,7 @@ def _default(value: Any) -> str:
 
 
 def _usage(name: str, command: Any) -> str:
-    arguments = [p.make_metavar(typer.Context(command)) for p in command.params if p.param_type_name == "argument"]
+    arguments = [_names(p).strip("`") for p in command.params if p.param_type_name == "argument"]
     return " ".join([name, *arguments, "[OPTIONS]"])
 
 
@@ -119,7 +120,8 @@ def _names(param: Any) -> str:
 def _help(param: Any) -> str:
     variable = f" Or `{param.envvar}`." if param.envvar else ""
     shown = param.default not in (None, False, 0, []) and not callable(param.default)
-    default = f" Default: {param.default}." if shown and param.param_type_name == "option" else ""
+    told = param.show_default if isinstance(param.show_default, str) else param.default if shown else ""
+    default = f" Default: {told}." if told and param.param_type_name == "option" else ""
     return f"{param.help}{variable}{default}".replace("|", "\\|")
 
 

@@ -26,13 +26,15 @@ P = ParamSpec("P")
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Server. Or HEADRACE_URL; or the private Valkey of this directory."),
+    typer.Option("--url", metavar="URL", help="The server; else HEADRACE_URL, else this directory's private Valkey."),
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="First part of every key. Or HEADRACE_NAMESPACE; hr.")
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="First part of every key; else HEADRACE_NAMESPACE, else hr."),
 ]
 Dir = Annotated[
-    str | None, typer.Option("--dir", metavar="PATH", help="Where the private Valkey is. Or HEADRACE_DIR; .headrace.")
+    str | None,
+    typer.Option("--dir", metavar="PATH", help="The private Valkey's place; else HEADRACE_DIR, else .headrace."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SHARED = ("url", "namespace", "dir", "json", "debug")
 
 
-def _count(flag: str, text: str) -> Any:
-    return typer.Option(flag, metavar="N", help=text, show_default=False)
+def _count(flag: str, text: str, default: str | bool = False) -> Any:
+    return typer.Option(flag, metavar="N", help=text, show_default=default)
 
 
 def worker(
@@ -34,10 +34,10 @@ def worker(
         str | None,
         typer.Argument(metavar="MODULE:APP", envvar="HEADRACE_APP", help="The application, such as tasks:app."),
     ] = None,
-    processes: Annotated[int | None, _count("--processes", "Process runners; as many as there are cores.")] = None,
-    forks: Annotated[int | None, _count("--forks", "Jobs at once that get a fresh process each; 2.")] = None,
-    threads: Annotated[int | None, _count("--threads", "Threads; 16.")] = None,
-    concurrency: Annotated[int | None, _count("--concurrency", "Coroutines at once; 100.")] = None,
+    processes: Annotated[int | None, _count("--processes", "Process runners.", "one per core")] = None,
+    forks: Annotated[int | None, _count("--forks", "Jobs at once that get a fresh process each.", "2")] = None,
+    threads: Annotated[int | None, _count("--threads", "Threads.", "16")] = None,
+    concurrency: Annotated[int | None, _count("--concurrency", "Coroutines at once.", "100")] = None,
     queues: Annotated[
         str, typer.Option("--queues", metavar="NAMES", help="In this order, or by weight: high:3,low:1.")
     ] = "default",
@@ -52,10 +52,17 @@ def worker(
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", parser=parse_duration, metavar="TIME", help="How long a stop lets jobs finish; 25s."),
+        typer.Option(
+            "--grace",
+            parser=parse_duration,
+            metavar="TIME",
+            help="How long a stop lets jobs finish.",
+            show_default="25s",
+        ),
     ] = None,
     log: Annotated[
-        Literal["text", "json"] | None, typer.Option("--log", metavar="text|json", help="Form of the log; text.")
+        Literal["text", "json"] | None,
+        typer.Option("--log", metavar="text|json", help="Form of the log.", show_default="text"),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings and errors only.")] = False,
