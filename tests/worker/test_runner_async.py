@@ -122,10 +122,10 @@ def test_a_cancellation_that_comes_with_its_job_ends_it_before_it_begins(loop: R
 def test_a_stop_at_the_end_of_a_job_never_hits_another(loop: Runner, reason: str) -> None:
     dice = random.Random(3)
     kinds: dict[str, int] = {}
-    for turn in range(400):
+    for turn in range(200):
         victim, *mates = (1 + 4 * turn + n for n in range(4))
-        loop.run(claim(victim, "aspin", 0.0003), *(claim(n, "aspin", 0.0002) for n in mates))
-        jobs.spin.function(dice.random() * 0.001)
+        loop.run(claim(victim, "aspin", 0.002), *(claim(n, "aspin", 0.0002) for n in mates))
+        jobs.spin.function(dice.random() * 0.004)
         loop.stop(victim, reason)
         for token in mates:
             assert loop.done(token).kind == "succeeded", loop.done(token)
