@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace.cli.jobs import EACH
 from headrace.job import State
+from headrace.keys import keys_of
 from tests.program import Program
 
 pytestmark = pytest.mark.system
@@ -109,6 +111,18 @@ def test_the_evidence_of_a_crash(headrace: Program) -> None:
         assert text in shown, shown
     error = headrace("jobs", "show", id, "--json").json["error"]
     assert (error["signal"], error["signal_name"]) == (9, "SIGKILL")
+
+
+@pytest.mark.mangles
+def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Program, client: redis.Redis) -> None:
+    id = headrace.enqueue("tasks.add", "1")
+    alien = {"args": b"\xff\x00", "state": "no state", "task": b"\xff[red]\x1b[2J", "finished": "9" * 30, "error": "{"}
+    client.hset(keys_of("hr").job(id), mapping=alien)
+    shown = headrace("jobs", "show", id).out
+    assert "<2 bytes that are not MessagePack>" in shown
+    assert "[red]\\x1b[2J" in shown
+    assert headrace("jobs", "show", id, "--json").json["error"]["type"] == "Corrupt"
+    assert id in headrace("jobs", "list").out
 
 
 def test_enqueue_with_options(headrace: Program) -> None:

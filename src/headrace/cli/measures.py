@@ -55,7 +55,7 @@ def moment(microseconds: int, now: float) -> str:
 
 def distance(microseconds: int, now: float) -> str:
     """How far a time of the store is from ``now`` (seconds since 1970): ``3m ago`` or ``in 3m``."""
-    if not microseconds:
+    if _datetime(microseconds) is None:
         return "-"
     away = now - microseconds / 1e6
     return f"{span(away)} ago" if away >= 0 else f"in {span(-away)}"

@@ -113,7 +113,8 @@ def _times(record: Record, now: float) -> Iterator[tuple[str, object]]:
 
 def _took(record: Record) -> str:
     seconds = (record.finished - record.started) / 1e6
-    return f"{seconds:.3f} s" if record.started and seconds >= 0 else "- (it never started)"
+    known = stamp(record.started) and stamp(record.finished) and seconds >= 0
+    return f"{seconds:.3f} s" if known else "-"
 
 
 def _attempts(record: Record) -> str:
