@@ -109,8 +109,12 @@ def settle(
 
     Cost: one round trip, O(n log m).
     """
-    rows = [(o.id, o.token, o.kind, blob(o.data), o.amount, ready) for o, ready in outcomes]
-    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, outcomes=rows)
+    groups: dict[tuple[str, int], list[Any]] = {}
+    for outcome, ready in outcomes:
+        rows = groups.setdefault((outcome.kind, outcome.amount), [])
+        rows += (outcome.id, outcome.token, blob(outcome.data), ready)
+    packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
+    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, outcomes=packed)
 
 
 def register(keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0) -> Call[str]:

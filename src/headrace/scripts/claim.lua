@@ -63,10 +63,11 @@ for _, queue in ipairs(names) do
       elseif fields[3] and overdue(id) then
         finish(id, 'cancelled', '{"type":"Expired","message":"it did not start before its time was over"}', 604800000000)
       else
-        redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', token)
-        holds[#holds + 1] = token
+        local text = string.format('%.0f', token)
+        redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
+        holds[#holds + 1] = text
         holds[#holds + 1] = id
-        claimed(id, token, queue, popped[n + 1], fields)
+        claimed(id, text, queue, popped[n + 1], fields)
         token = token + 1
       end
     end

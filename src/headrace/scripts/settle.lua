@@ -11,28 +11,35 @@
 -- derive  parked     zset    parked:<task>
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
--- arg     outcomes   packed  {id, token, kind, data, amount, ready} each, at most 1000; microseconds
+-- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes}; the last two are 0 when nothing was kept now
 local function kept(word, stale)
   if #retained == 0 then return {word, stale, 0, 0} end
   return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0)}
 end
-local ids, fresh, stale = {}, {}, {}
-for n, outcome in ipairs(outcomes) do ids[n] = outcome[1] end
+local ids, stale = {}, {}
+for _, group in ipairs(outcomes) do
+  local rows = group[3]
+  for n = 1, #rows, 4 do ids[#ids + 1] = rows[n] end
+end
 local known = redis.call('HMGET', self, 'settled', 'since')
 if tonumber(known[1]) == request then return kept('repeated', {}) end
 -- Reclaimed or retired: a note of this request would be a key that nobody owns and nothing ends.
 if not known[2] then return kept('ok', ids) end
 local tokens = #ids > 0 and redis.call('ZMSCORE', claims, unpack(ids)) or {}
 local left, taken = {}, {}
-for n, outcome in ipairs(outcomes) do
-  local id = outcome[1]
-  if tokens[n] and tonumber(tokens[n]) == outcome[2] and not taken[id] then
-    fresh[#fresh + 1] = outcome
-    left[#left + 1] = id
-    taken[id] = true
-  else
-    stale[#stale + 1] = id
+local at = 0
+for _, group in ipairs(outcomes) do
+  local rows = group[3]
+  for n = 1, #rows, 4 do
+    local id = rows[n]
+    at = at + 1
+    if tokens[at] and tonumber(tokens[at]) == rows[n + 1] and not taken[id] then
+      left[#left + 1] = id
+      taken[id] = rows[n + 1]
+    else
+      stale[#stale + 1] = id
+    end
   end
 end
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
@@ -99,12 +106,21 @@ local outs = {
     redis.call('SADD', parking, task)
   end,
 }
-for _, outcome in ipairs(fresh) do
-  local id, _, kind, data, amount, score = unpack(outcome)
+local function conclude(out, amount, id, data, score)
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
-  if not pcall(outs[kind], id, data, amount, score)
+  if not pcall(out, id, data, amount, score)
     and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', 604800000000) then
     stale[#stale + 1] = id
+  end
+end
+
+for _, group in ipairs(outcomes) do
+  local out, amount, rows = outs[group[1]], group[2], group[3]
+  for n = 1, #rows, 4 do
+    if taken[rows[n]] == rows[n + 1] then
+      taken[rows[n]] = nil
+      conclude(out, amount, rows[n], rows[n + 2], rows[n + 3])
+    end
   end
 end
 finish_all()

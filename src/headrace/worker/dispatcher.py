@@ -261,8 +261,10 @@ class Dispatcher:
     def _place(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
         now, starts = time.monotonic(), list[Start]()
+        handout, tasks = self.crew.handout, self.app.tasks
+        seats = handout.open() if self.state == "working" else {}
         for claim in claims:
-            task = self.app.tasks.get(claim.task)
+            task = tasks.get(claim.task)
             if task is None:
                 log.warning("job %s wants the unknown task %s: parked until a worker knows it", claim.id, claim.task)
                 self._conclude(claim, "parked")
@@ -273,14 +275,13 @@ class Dispatcher:
                 text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
                 self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
                 continue
-            working = self.state == "working"
-            seat = self.crew.handout.choose(task.kind, claim.task, now, suspect=claim.crashes > 0) if working else None
+            seat = handout.choose(seats.get(task.kind, []), claim.task, now, suspect=claim.crashes > 0)
             if seat is None:
                 self._conclude(claim, "released")
                 self._blocked[claim.queue] = task.kind
                 continue
             start = Start(claim, plan, seat)
-            self.crew.handout.assign(seat, start, now)
+            handout.assign(seat, start, now)
             starts.append(start)
         self.crew.give(starts, now)
 

@@ -7,8 +7,6 @@ loses what it was sent ahead: nothing waits behind a slow job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headrace.worker.seat import MOST_AHEAD, Seat, Start
 
 # Seconds without progress after which work sent ahead is taken back.
@@ -30,9 +28,6 @@ class Handout:
         self.ahead = ahead
         self.costs: dict[str, float] = {}
         self.mean: float | None = None
-
-    def open(self, kind: str) -> Iterable[Seat]:
-        return (seat for seat in self.seats.values() if seat.kind == kind and seat.open)
 
     def measure(self, task: str, seconds: float) -> None:
         """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
@@ -65,24 +60,37 @@ class Handout:
     def stalled(self, seat: Seat, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
 
-    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
-        """The seat for one job, or None when it must not wait at any.
+    def open(self) -> dict[str, list[Seat]]:
+        """The seats that may get work, by kind."""
+        found: dict[str, list[Seat]] = {}
+        for seat in self.seats.values():
+            if seat.open:
+                found.setdefault(seat.kind, []).append(seat)
+        return found
+
+    def choose(self, seats: list[Seat], task: str, now: float, *, suspect: bool) -> Seat | None:
+        """The seat for one job among those of its kind, or None when it must not wait at any.
 
         Args:
             suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
         """
-        if kind in ("thread", "async"):
-            free = [seat for seat in self.open(kind) if seat.spare(seat.slots) > 0]
-            return min(free, key=lambda seat: len(seat.starts), default=None)
         best: Seat | None = None
         cost = self.costs.get(task)
-        for seat in self.open(kind):
+        for seat in seats:
             if not seat.starts:
                 return seat
-            if cost is None or suspect or seat.suspect or not seat.ticketed or self.stalled(seat, now):
-                continue
-            fits = seat.load + cost <= self.ahead and seat.spare(MOST_AHEAD) > 0
-            if fits and (best is None or seat.load < best.load):
+            if not seat.ticketed:
+                better = seat.spare(seat.slots) > 0 and (best is None or len(seat.starts) < len(best.starts))
+            else:
+                better = (
+                    cost is not None
+                    and seat.load + cost <= self.ahead
+                    and (best is None or seat.load < best.load)
+                    and now - seat.progress <= STALL
+                    and not (suspect or seat.suspect)
+                    and seat.spare(MOST_AHEAD) > 0
+                )
+            if better:
                 best = seat
         return best
 
@@ -91,14 +99,20 @@ class Handout:
         if not seat.starts:
             seat.progress = now
             seat.load = 0.0
-        seat.starts[start.claim.token] = start
-        seat.load += self.costs.get(start.claim.task, self.ahead)
-        seat.suspect = seat.suspect or start.claim.crashes > 0
+        claim = start.claim
+        seat.starts[claim.token] = start
+        # The cost is written down: what is booked off later must be what was booked, however much was learned since.
+        start.cost = self.costs.get(claim.task, self.ahead)
+        seat.load += start.cost
+        if claim.crashes:
+            seat.suspect = True
 
     def release(self, seat: Seat, start: Start) -> None:
         """Book a start off, whatever became of it."""
-        seat.load = max(0.0, seat.load - self.costs.get(start.claim.task, self.ahead)) if seat.starts else 0.0
-        if not seat.starts:
+        if seat.starts:
+            seat.load -= start.cost
+        else:
+            seat.load = 0.0
             seat.suspect = False
 
     @property

@@ -25,15 +25,17 @@ class Start:
     Attributes:
         claim, plan: what runs, with which limits.
         seat: where.
+        cost: seconds of work that were booked for it.
         doom: why it is being stopped: empty, ``soft``, ``cancel``, ``hard`` or ``shutdown``.
     """
 
-    __slots__ = ("claim", "doom", "plan", "seat")
+    __slots__ = ("claim", "cost", "doom", "plan", "seat")
 
     def __init__(self, claim: Claim, plan: Plan, seat: Seat) -> None:
         self.claim = claim
         self.plan = plan
         self.seat = seat
+        self.cost = 0.0
         self.doom = ""
 
 
