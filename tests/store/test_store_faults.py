@@ -1,0 +1,323 @@
+"""Both stores behind a network that breaks: a reply that is lost leaves exactly one effect, no read waits for ever."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from headrace import errors
+from headrace.job import Claim, Outcome
+from headrace.keys import Keys
+from headrace.protocol import admin, consume, produce
+from headrace.protocol.consume import Note
+from headrace.script import Call, load
+from headrace.testing import assert_invariants
+from tests.deadline import eventually
+from tests.proxy import Proxy
+from tests.scripts.stage import KEEP, SECOND, Stage
+from tests.scripts.test_headers import ALONE
+from tests.servers import Server
+from tests.store.twin import KINDS, Twin, started
+
+Make = Callable[..., Twin]
+
+
+@dataclass(frozen=True)
+class Play:
+    """One script's use: what it needs, the call, and its answer when it is repeated after a lost reply."""
+
+    arrange: Callable[[Stage], Any]
+    call: Callable[[Keys, Any, int], Call[Any]]
+    again: Callable[[Any, Any], bool] = lambda first, second: bool(first == second)
+
+
+def outcomes(stage: Stage) -> list[tuple[Outcome, int]]:
+    stage.put(9)
+    kinds = ("succeeded", "failed", "retry", "snoozed", "crashed", "released", "interrupted", "parked", "corrupt")
+    return [(stage.outcome(c, kind, b"{}", SECOND), c.ready) for c, kind in zip(stage.take(), kinds, strict=True)]
+
+
+def scheduled(stage: Stage) -> int:
+    stage.put(5, delay=1)
+    return stage.now + 1
+
+
+def parked(stage: Stage) -> None:
+    stage.put(5)
+    stage.settle(*(stage.outcome(c, "parked") for c in stage.take()))
+
+
+def word(_: Any, second: Any) -> bool:
+    return second.word == "repeated"
+
+
+def fewer(first: Any, second: Any) -> bool:
+    """Counts say what this attempt did: nothing was left for the second one."""
+    return second[0] == 0 or first == second
+
+
+PLAYS: dict[str, Play] = {
+    "enqueue": Play(lambda s: [s.job(), s.job(delay=5)], lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t), word),
+    "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
+    "rerun": Play(lambda s: s.finished(), lambda k, id, t: produce.rerun(k, id, t)),
+    "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
+    "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
+    "register": Play(lambda _: None, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], t)),
+    "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], t)),
+    "claim": Play(
+        lambda s: (s.put(5), s.register())[1],
+        lambda k, o, t: consume.claim(k, o, 99, 3, ["default"], t),
+        lambda first, second: [(c.id, c.token) for c in first.jobs] == [(c.id, c.token) for c in second.jobs],
+    ),
+    "settle": Play(
+        outcomes,
+        lambda k, rows, t: consume.settle(k, "w1", 99, rows, t),
+        lambda _, second: second.repeated,
+    ),
+    "note": Play(
+        lambda s: s.running(),
+        lambda k, c, _: consume.note(k, "w1", [Note(c.id, c.token, 0.5, "half", ("one", "two"))], request=99),
+        lambda _, second: second == 0,
+    ),
+    "promote": Play(scheduled, lambda k, at, _: consume.promote(k, 10, at), fewer),
+    "reclaim": Play(
+        lambda s: (s.put(5), s.take())[0], lambda k, _, t: consume.reclaim(k, "w1", True, 500, KEEP, t), lambda *_: True
+    ),
+    "retire": Play(lambda s: s.register(), lambda k, o, _: consume.retire(k, o)),
+    "sweep": Play(
+        lambda s: [s.finished() for _ in range(3)], lambda k, _, t: consume.sweep(k, 10, 10**9, 10**9, t + KEEP), fewer
+    ),
+    "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, t), lambda _, second: second == 0),
+    "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
+    "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
+    "pause": Play(lambda _: None, lambda k, _, __: admin.pause(k, "q"), lambda _, second: second is False),
+    "resume": Play(
+        lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.resume(k, "q"), lambda _, second: second is False
+    ),
+    "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
+    "logs": Play(lambda s: s.put()[0], lambda k, id, _: admin.logs(k, id)),
+    "greet": Play(lambda _: None, lambda k, _, __: admin.greet(k, 1)),
+}
+
+
+@pytest.fixture
+def server(server_name: str, new_server: Callable[..., Server]) -> Server:
+    return new_server(server_name, tcp=True)
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def stage(server: Server) -> Iterator[Stage]:
+    """A stage that does not go through the proxy."""
+    stage = Stage(server.client())
+    yield stage
+    stage.close()
+    assert_invariants(server.client())
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[Twin] = []
+
+    def one(url: str, **settings: object) -> Twin:
+        made.append(Twin(request.param, url, **settings))
+        return made[-1]
+
+    yield one
+    for twin in made:
+        twin.close()
+
+
+def without_secrets(space: dict[str, Any]) -> dict[str, Any]:
+    """What is stored, but for the schema that only a store leaves."""
+    return {shard: {name: value for name, value in values.items() if name != "schema"} for shard, values in space.items()}
+
+
+def preload(stage: Stage) -> None:
+    """Load every script, so that the reply which is lost is the script's own and not a NOSCRIPT."""
+    for name in ALONE:
+        stage.client.script_load(load(name).text)
+
+
+def test_every_script_has_its_play() -> None:
+    assert PLAYS.keys() == set(ALONE)
+
+
+def test_a_lost_reply_of_any_script_leaves_one_effect(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url)
+    preload(stage)
+    twin.run(admin.logs(stage.keys, "0" * 22))
+    for name, play in PLAYS.items():
+        seen: list[tuple[Any, Any]] = []
+        for lose in (0, 1, 2):
+            # The same scene each time: empty, the same clock, ids and request numbers.
+            stage.client.flushall()
+            stage.now, stage._made, stage._requests = Stage(stage.client).now, 0, 0
+            material = play.arrange(stage)
+            twin.run(admin.logs(stage.keys, "0" * 22))
+            proxy.lost = 0
+            proxy.lose_replies(lose)
+            answer = twin.run(play.call(stage.keys, material, stage.now))
+            assert proxy.lost == lose, name
+            seen.append((answer, without_secrets(stage.everything())))
+            assert_invariants(stage.client)
+        (first, once), *repeated = seen
+        for answer, twice in repeated:
+            assert twice == once, f"{name}: a repeat after a lost reply had a second effect"
+            assert play.again(first, answer), f"{name}: {answer} after {first}"
+
+
+def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url)
+    preload(stage)
+    stage.put(10)
+    claims = stage.take(limit=4)
+    for number in range(3):
+        # As a dispatcher does: settle what ended and claim anew, in one round trip.
+        rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
+        calls: list[Call[Any]] = [
+            consume.settle(stage.keys, "w1", 100 + number, rows, stage.now),
+            consume.claim(stage.keys, "w1", 100 + number, 3, ["default"], stage.now),
+        ]
+        proxy.lose_replies(2, lambda data: b"$2\r\nok\r\n" in data or b"repeated" in data)
+        settled, claimed = twin.run_all(calls)
+        assert (settled.repeated, settled.stale) == (True, [])
+        claims = claimed.jobs
+        assert len(claims) == (3 if number < 2 else 0)
+    assert proxy.lost == 6
+    assert len(stage.members("succeeded")) == 10
+
+
+def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url, timeout=60.0)
+    dice = random.Random(6)
+    proxy.cut = lambda _: dice.random() < 1 / 6
+    stage.register()
+    ids: set[str] = set()
+    for _ in range(10):
+        jobs = [stage.job() for _ in range(100)]
+        ids |= {job.id for job in jobs}
+        with twin.store.slots.take() as (sender, number):
+            call = produce.enqueue(stage.keys, jobs, sender, number, now=stage.now)
+            assert twin.run(call).word in ("ok", "repeated")
+    ran: list[Claim] = []
+    for number in range(1, 15):
+        claims = twin.run(consume.claim(stage.keys, "w1", number, 100, ["default"], stage.now)).jobs
+        ran += claims
+        rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
+        assert not twin.run(consume.settle(stage.keys, "w1", number, rows, stage.now)).stale
+    assert sorted(c.id for c in ran) == sorted(ids)
+    assert len(stage.members("succeeded")) == 1000
+    assert proxy.lost > 5
+
+
+def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url)
+    for n in range(5):
+        assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", n + 1, now=stage.now)).word == "ok"
+        proxy.drop()
+    assert len(stage.ready()) == 5
+    assert proxy.accepted == 5
+
+
+def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url, timeout=0.5)
+    twin.run(admin.overview(stage.keys))
+    proxy.mode = "swallow"
+    begun = time.monotonic()
+    with pytest.raises(errors.StoreUnavailable):
+        twin.run(admin.overview(stage.keys))
+    assert 0.4 < time.monotonic() - begun < 5
+    proxy.mode = "pass"
+    assert twin.run(admin.overview(stage.keys)).now
+
+
+def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, stage: Stage) -> None:
+    """A read's deadline is the whole time-out, so that a slow server is not asked twice; the next call is fine."""
+    twin = make(proxy.url, timeout=0.5)
+    twin.run(admin.overview(stage.keys))
+    proxy.mode = "swallow"
+    with pytest.raises(errors.StoreUnavailable):
+        twin.run(admin.overview(stage.keys))
+    accepted = proxy.accepted
+    proxy.mode = "pass"
+    twin.run(admin.overview(stage.keys))
+    assert proxy.accepted == accepted + 1
+
+
+def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(
+    make: Make, proxy: Proxy, stage: Stage
+) -> None:
+    claim = stage.running()
+    twin = make(proxy.url, timeout=0.3)
+
+    def meddle() -> None:
+        eventually(lambda: stage.client.exists(stage.keys("waited")))
+        proxy.mode = "swallow"
+
+    thread = started(meddle)
+    begun = time.monotonic()
+    with pytest.raises(errors.StoreUnavailable):
+        twin.wait_final(claim.id, 1.0)
+    assert time.monotonic() - begun < 10
+    thread.join(5)
+    proxy.mode = "pass"
+
+
+def test_a_waiter_hears_of_the_end_although_its_connection_died(make: Make, proxy: Proxy, stage: Stage) -> None:
+    claim = stage.running()
+    twin = make(proxy.url)
+
+    def meddle() -> None:
+        eventually(lambda: stage.client.exists(stage.keys("waited")))
+        proxy.lose_replies(1, lambda data: b"message" in data)
+        stage.end(claim, "succeeded", b"told")
+
+    thread = started(meddle)
+    assert twin.wait_final(claim.id, 30).result == b"told"
+    thread.join(5)
+    assert proxy.lost == 1
+
+
+def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url)
+    proxy.mode = "refuse"
+
+    def relent() -> None:
+        eventually(lambda: proxy.accepted >= 3)
+        proxy.mode = "pass"
+
+    thread = started(relent)
+    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1, now=stage.now)).word == "ok"
+    thread.join(5)
+    proxy.mode = "refuse"
+    proxy.drop()
+    with pytest.raises(errors.StoreUnavailable):
+        make(proxy.url, timeout=0.3).run(admin.overview(stage.keys))
+
+
+def test_a_slow_server_is_not_asked_twice(make: Make, proxy: Proxy, stage: Stage) -> None:
+    twin = make(proxy.url)
+    proxy.delay = 0.3
+    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1, now=stage.now)).word == "ok"
+    assert proxy.accepted == 1
+    assert len(stage.ready()) == 1
+
+
+def test_attempts_keep_their_distance(make: Make, proxy: Proxy, stage: Stage) -> None:
+    """A fleet that finds its server away must not hammer it when it comes back."""
+    twin = make(proxy.url, timeout=2.0)
+    proxy.mode = "refuse"
+    with pytest.raises(errors.StoreUnavailable):
+        twin.run(admin.overview(stage.keys))
+    assert 4 <= proxy.accepted <= 12
