@@ -73,7 +73,7 @@ class _Common:
         self.settings = settings
         self.keys: Keys = keys_of(settings.namespace)
         self.slots = Slots()
-        self.round_trips = 0
+        self.round_trips: int = 0
         self._checked = False
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
