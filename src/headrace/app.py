@@ -58,6 +58,7 @@ class Headrace:
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         after_fork_hooks: run in each new runner process.
+        exit_hooks: run in each runner process before it leaves, within five seconds together.
     """
 
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:
@@ -84,6 +85,7 @@ class Headrace:
         self.middlewares: list[Middleware] = []
         self.preload_hooks: list[Hook] = []
         self.after_fork_hooks: list[Hook] = []
+        self.exit_hooks: list[Hook] = []
 
     @property
     def store(self) -> Store:
@@ -202,6 +204,14 @@ class Headrace:
     def after_fork(self, function: F) -> F:
         """Call this in each new runner process, before its first job: open what must not be shared across a fork."""
         self.after_fork_hooks.append(function)
+        return function
+
+    def on_exit(self, function: F) -> F:
+        """Run this in each runner process before it leaves: flush metrics, traces, logs. A killed runner runs nothing.
+
+        All of them together have five seconds; an error in one is logged and keeps the others from nothing.
+        """
+        self.exit_hooks.append(function)
         return function
 
     def around(self, job: CurrentJob) -> AbstractContextManager[Any]:

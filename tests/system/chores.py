@@ -195,6 +195,10 @@ def pid() -> int:
     return os.getpid()
 
 
+def measure(data: str) -> int:
+    return len(data)
+
+
 async def a_add(a: int = 0, b: int = 0) -> int:
     return a + b
 
@@ -258,6 +262,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
+    measure,
     add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children, close_all,
     leave_thread, grow, pid,
 )  # fmt: skip

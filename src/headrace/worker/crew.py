@@ -35,6 +35,7 @@ from headrace.worker.wire import (
     Exit,
     FromRunner,
     FromSupervisor,
+    Recall,
     Say,
     Signal,
     Spawn,
@@ -117,6 +118,7 @@ class Crew:
             # A runner that just died is noticed by its socket; what it was sent comes back then.
             with contextlib.suppress(Closed):
                 seat.give(batch)
+                self._mind(seat)
             self._start_clocks(seat, batch, now)
 
     def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
@@ -130,6 +132,16 @@ class Crew:
             seat.current = first.claim.token
             self.limits.begin(first, now)
 
+    def _mind(self, seat: Seat) -> None:
+        """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
+        if not seat.gone:
+            self._watched.also_write(seat.channel, wanted=seat.channel.full)
+
+    def _say(self, seat: Seat, message: Recall | Stop | Exit) -> None:
+        with contextlib.suppress(Closed):
+            seat.channel.offer(message)
+            self._mind(seat)
+
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind a slow job."""
         for seat in list(self.handout.seats.values()):
@@ -141,7 +153,9 @@ class Crew:
             self._take_back(seat)
 
     def _take_back(self, seat: Seat) -> None:
-        self._hand_back(seat.recall())
+        if back := seat.recall():
+            self._say(seat, Recall(len(back)))
+            self._hand_back(back)
 
     def _hand_back(self, back: list[Start]) -> None:
         for start in back:
@@ -156,6 +170,10 @@ class Crew:
         except Closed:
             self._closed(seat)
             return
+        if seat.channel.full:
+            with contextlib.suppress(Closed):
+                seat.channel.flush()
+                self._mind(seat)
         self._heard(seat, messages)
         if seat.starts:
             self._start_clocks(seat, [], time.monotonic())
@@ -226,8 +244,7 @@ class Crew:
     def dismiss(self, seat: Seat) -> None:
         """Let a runner leave when what it holds is done."""
         seat.leaving = True
-        with contextlib.suppress(Closed):
-            seat.channel.offer(Exit())
+        self._say(seat, Exit())
 
     def dismiss_idle(self) -> None:
         for seat in self.handout.seats.values():
@@ -336,8 +353,7 @@ class Crew:
             seat.condemned = True
             self._signal(seat, "kill")
             return
-        with contextlib.suppress(Closed):
-            seat.channel.offer(Stop(start.claim.token, stage))
+        self._say(seat, Stop(start.claim.token, stage))
         if seat.kind != "thread":
             self._signal(seat, "stop")
 

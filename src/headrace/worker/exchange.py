@@ -45,6 +45,13 @@ class Selectors:
             with contextlib.suppress(KeyError, ValueError):
                 selector.unregister(source)
 
+    def also_write(self, source: Any, *, wanted: bool) -> None:
+        """Call the handler, too, when the source has room for more (or no longer)."""
+        key = self.all.get_key(source)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        if key.events != events:
+            self.all.modify(source, events, key.data)
+
     def select(self, pause: float, gather: float) -> list[Callable[[], None]]:
         """The handlers of what is ready; with ``gather``, what runners say may wait that many seconds."""
         events = (self.urgent.select(gather) or self.all.select(0)) if gather else self.all.select(pause)

@@ -79,7 +79,7 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
     _admit_signals(work)
     work.serve()
-    _leave([work.finish, *getattr(app, "exit_hooks", [])], options.exit_deadline)
+    _leave([work.finish, *app.exit_hooks], options.exit_deadline)
     return 0
 
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from headrace.job import Claim
 from headrace.task import Plan
-from headrace.worker.wire import Channel, FromRunner, Recall, Run, give_tickets, take_back
+from headrace.worker.wire import Channel, FromRunner, Run, give_tickets, take_back
 
 STDERR_TAIL = 4096
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
@@ -100,15 +100,13 @@ class Seat:
         self.channel.offer(Run([start.claim for start in batch]))
 
     def recall(self) -> list[Start]:
-        """Take back what was sent and not started, oldest first."""
+        """Take back what was sent and not started, oldest first; a runner that lives on must be told by ``Recall``."""
         count = take_back(self.ticket_read, len(self.starts)) if self.counted else 0
         if not count:
             return []
         back = [self.starts.popitem()[1] for _ in range(count)]
         back.reverse()
         self.recalls += 1
-        if not self.gone:
-            self.channel.offer(Recall(count))
         return back
 
     def drain_stderr(self) -> bool:

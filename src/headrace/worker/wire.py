@@ -173,6 +173,11 @@ class Channel(Generic[T]):
         self._unsent += body
         self.flush()
 
+    @property
+    def full(self) -> bool:
+        """Whether something waits for :meth:`flush`."""
+        return bool(self._unsent)
+
     def flush(self) -> bool:
         """Send what was kept; True when nothing is left.
 
