@@ -21,6 +21,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,9 +103,10 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (self._python, self._worker):
-            if process is not None:
-                self._end(process)
+        with ExitStack() as ends:
+            for process in (self._worker, self._python):
+                if process is not None:
+                    ends.callback(self._end, process)
 
     def _run(self, code: str, where: str) -> str:
         if self._python is None:
@@ -154,9 +156,14 @@ class Reader:
             process.stdin.close()
         else:
             process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
-        if process.stdout is not None:
-            process.stdout.close()
+        try:
+            process.wait(PATIENCE)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def compare(wanted: str, said: str, where: str) -> None:
