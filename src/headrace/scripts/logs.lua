@@ -3,4 +3,4 @@
 -- arg     id     text
 -- arg     limit  int   most lines, the last ones
 -- return  {line, ...}
-return redis.call('LRANGE', log, -limit, -1)
+return limit > 0 and redis.call('LRANGE', log, -limit, -1) or {} -- 0 to -1 would be all

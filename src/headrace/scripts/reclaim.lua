@@ -14,7 +14,7 @@
 -- return  {alive | some | done, jobs moved}
 local ends = redis.call('ZSCORE', owners, owner)
 if ends and known == 0 and tonumber(ends) > now then return {'alive', 0} end
-local held = redis.call('ZRANGE', claims, 0, limit - 1)
+local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0 to -1 would be all
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 redis.call('SREM', cancels, '', unpack(held))
 if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end

@@ -17,7 +17,7 @@ redis.call('ZREMRANGEBYSCORE', waited, '-inf', now)
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 local count = redis.call('ZCARD', expires)
 local bytes = tonumber(redis.call('HGET', totals, 'bytes') or 0)
-local oldest = redis.call('ZRANGE', expires, 0, limit - 1, 'WITHSCORES')
+local oldest = limit > 0 and redis.call('ZRANGE', expires, 0, limit - 1, 'WITHSCORES') or {} -- 0 to -1 would be all
 local ids, gone, freed = {}, {}, 0
 for n = 1, #oldest, 2 do
   local id, ends = oldest[n], tonumber(oldest[n + 1])

@@ -1,0 +1,243 @@
+"""A small model of one shard: what the scripts promise, in plain Python, without any thought of how.
+
+It knows states, times, budgets and orders. It does not know keys, types or texts; those are the invariants' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headrace.keys import FINAL
+from tests.scripts.stage import LEVEL, SECOND
+
+WEEK = 7 * 86400 * SECOND
+MINUTE = 60 * SECOND
+
+
+@dataclass
+class Job:
+    id: str
+    task: str
+    queue: str
+    priority: int
+    once: bool
+    budget: int
+    expires: int
+    state: str = "ready"
+    place: int = 0
+    """Its score in its structure: line, due time, token, time of parking or of finishing."""
+    owner: str = ""
+    token: int = 0
+    asked: bool = False
+    ends: int = 0
+    """End of its retention, once finished."""
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def count(self, name: str) -> int:
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return self.counts[name]
+
+
+@dataclass
+class Owner:
+    lease: int
+    claimed: tuple[int, int] = (0, 0)
+    """Number and first token of its last claim."""
+
+
+class Model:
+    """One shard.
+
+    Attributes:
+        jobs: every stored job.
+        tokens: queues with a wake-up token.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.owners: dict[str, Owner] = {}
+        self.paused: set[str] = set()
+        self.tokens: set[str] = set()
+        self.waited: dict[str, int] = {}
+        self.last = 0
+
+    # Looks.
+
+    def where(self, state: str, **facts: str) -> list[Job]:
+        """Jobs of one structure, in its order."""
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.state == state and all(getattr(job, name) == value for name, value in facts.items())
+        ]
+        return sorted(found, key=lambda job: (job.place, job.id))
+
+    def kept(self) -> list[Job]:
+        """Finished jobs, soonest to expire first."""
+        return sorted((job for job in self.jobs.values() if job.state in FINAL), key=lambda job: (job.ends, job.id))
+
+    # Steps that verbs share.
+
+    def line_up(self, job: Job, now: int, score: int = 0) -> None:
+        job.state, job.owner = "ready", ""
+        job.place = score or now - job.priority * LEVEL
+        self.tokens.add(job.queue)
+
+    def finish(self, job: Job, state: str, now: int, keep: int) -> None:
+        if self.waited.pop(job.id, None) is not None:
+            keep = max(keep, MINUTE)
+        if keep <= 0:
+            del self.jobs[job.id]
+            return
+        job.state, job.place, job.ends, job.owner, job.asked = state, now, now + keep, "", False
+
+    def crash(self, job: Job, now: int, keep: int, score: int = 0) -> None:
+        crashes = job.count("crashes")
+        if job.once:
+            self.finish(job, "failed", now, keep)
+        elif job.asked:
+            self.finish(job, "cancelled", now, keep)
+        elif crashes >= job.budget:
+            self.finish(job, "quarantined", now, keep)
+        else:
+            self.line_up(job, now, score)
+
+    def back(self, job: Job, now: int, score: int) -> None:
+        if job.asked:
+            self.finish(job, "cancelled", now, WEEK)
+        else:
+            self.line_up(job, now, score)
+
+    # Verbs.
+
+    def enqueue(self, job: Job, now: int, delay: int) -> None:
+        self.jobs[job.id] = job
+        if delay > 0:
+            job.state, job.place = "scheduled", now + delay
+        else:
+            self.line_up(job, now)
+
+    def claim(self, name: str, number: int, limit: int, queues: Sequence[str], now: int) -> list[Job] | None:
+        owner = self.owners.get(name)
+        if owner is None or owner.lease <= now:
+            return None
+        if owner.claimed[0] == number:
+            return [job for job in self.where("running", owner=name) if job.token >= owner.claimed[1]]
+        token = first = max(now, self.last + 1)
+        taken: list[Job] = []
+        left = limit
+        for queue in queues:
+            if left <= 0 or queue in self.paused:
+                continue
+            popped = self.where("ready", queue=queue)[:left]
+            for job in popped:
+                if job.expires and job.expires < now:
+                    self.finish(job, "cancelled", now, WEEK)
+                    continue
+                job.state, job.owner, job.token, job.place = "running", name, token, token
+                self.last, token = token, token + 1
+                taken.append(job)
+            left -= len(popped)
+        if left <= 0:
+            self.tokens |= {q for q in queues if q not in self.paused and self.where("ready", queue=q)}
+        owner.claimed = (number, first)
+        return taken
+
+    def settle(self, name: str, job: Job, kind: str, amount: int, now: int, score: int) -> None:
+        if kind in ("succeeded", "cancelled"):
+            self.finish(job, kind, now, amount)
+        elif kind == "failed":
+            job.count("failures")
+            self.finish(job, "failed", now, amount)
+        elif kind == "corrupt":
+            self.finish(job, "quarantined", now, amount)
+        elif kind == "crashed":
+            self.crash(job, now, amount, score)
+        elif kind in ("retry", "snoozed"):
+            job.count("failures" if kind == "retry" else "snoozes")
+            if job.asked:
+                self.finish(job, "cancelled", now, WEEK)
+            elif amount <= 0:
+                self.line_up(job, now)
+            else:
+                job.state, job.place, job.owner = "scheduled", now + amount, ""
+        elif kind == "released":
+            self.back(job, now, score)
+        elif kind == "interrupted":
+            job.count("interruptions")
+            if job.once or job.asked:
+                self.finish(job, "failed" if job.once else "cancelled", now, amount)
+            else:
+                self.back(job, now, score)
+        elif job.asked:  # parked
+            self.finish(job, "cancelled", now, WEEK)
+        else:
+            job.state, job.place, job.owner = "parked", now, ""
+
+    def cancel(self, id: str, keep: int, now: int) -> str:
+        job = self.jobs.get(id)
+        if job is None:
+            return "missing"
+        if job.state == "running":
+            job.asked = True
+            return "asked"
+        if job.state in FINAL:
+            return job.state
+        self.finish(job, "cancelled", now, keep)
+        return "cancelled"
+
+    def rerun(self, id: str, now: int) -> str:
+        job = self.jobs.get(id)
+        if job is None:
+            return "missing"
+        if job.state not in FINAL:
+            return job.state
+        job.counts, job.expires, job.ends = {}, 0, 0
+        self.line_up(job, now)
+        return "ready"
+
+    def promote(self, limit: int, now: int) -> int:
+        due = [job for job in self.where("scheduled") if job.place <= now][:limit]
+        for job in due:
+            self.line_up(job, now)
+        return len(due)
+
+    def unpark(self, task: str, limit: int, now: int) -> int:
+        parked = self.where("parked", task=task)[:limit]
+        for job in parked:
+            self.line_up(job, now)
+        return len(parked)
+
+    def reclaim(self, name: str, known: bool, limit: int, keep: int, now: int) -> tuple[str, int]:
+        owner = self.owners.get(name)
+        if owner and not known and owner.lease > now:
+            return "alive", 0
+        held = self.where("running", owner=name)[:limit]
+        for job in held:
+            self.crash(job, now, keep)
+        if self.where("running", owner=name):
+            self.owners[name].lease = 0
+            return "some", len(held)
+        self.owners.pop(name, None)
+        return "done", len(held)
+
+    def purge(self, queue: str, limit: int, now: int) -> tuple[int, int]:
+        popped = self.where("ready", queue=queue)[:limit]
+        for job in popped:
+            self.finish(job, "cancelled", now, 0)
+        left = len(self.where("ready", queue=queue))
+        if not left:
+            self.tokens.discard(queue)
+        return len(popped), left
+
+    def sweep(self, limit: int, most: int, now: int) -> int:
+        self.waited = {id: end for id, end in self.waited.items() if end > now}
+        kept = self.kept()
+        gone = 0
+        for job in kept[:limit]:
+            if job.ends > now and len(kept) - gone <= most:
+                break
+            del self.jobs[job.id]
+            gone += 1
+        return gone
