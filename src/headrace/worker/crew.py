@@ -92,6 +92,7 @@ class Crew:
         self._again = again
         self._dying: dict[int, Seat] = {}
         self._spawn_at: deque[tuple[float, str]] = deque()
+        self._tidy_at = float("inf")
         self._killing = False
 
     @property
@@ -103,7 +104,7 @@ class Crew:
     def next(self) -> float:
         """When a limit is due or a runner must be replaced (monotonic seconds)."""
         limit = self.limits.next
-        spawn = self._spawn_at[0][0] if self._spawn_at else float("inf")
+        spawn = min(self._spawn_at[0][0] if self._spawn_at else float("inf"), self._tidy_at)
         return spawn if limit is None else min(limit, spawn)
 
     # -- work -------------------------------------------------------------------------------------------------------
@@ -218,11 +219,31 @@ class Crew:
         with contextlib.suppress(Closed):
             self._control.send(Spawn(kind))
 
+    def isolated(self, kind: str) -> Seat | None:
+        """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
+        if not self.working:
+            return None
+        seat = self.handout.single(kind)
+        if seat is None and self.handout.wants_single(kind):
+            self.handout.coming[kind] += 1
+            self.spawn(kind)
+        return seat
+
     def respawn(self, now: float) -> None:
+        if now >= self._tidy_at:
+            self._tidy(now)
         while self._spawn_at and self._spawn_at[0][0] <= now:
             kind = self._spawn_at.popleft()[1]
             if self.working:
                 self.spawn(kind)
+
+    def _tidy(self, now: float) -> None:
+        """Dismiss runners whose suspect another worker took."""
+        waiting = [seat for seat in self.handout.seats.values() if seat.single and seat.open and not seat.starts]
+        for seat in waiting:
+            if now - seat.born >= INFANT:
+                self.dismiss(seat)
+        self._tidy_at = min((seat.born + INFANT for seat in waiting if seat.open), default=float("inf"))
 
     def spawned(self, message: Spawned, descriptors: list[int]) -> None:
         """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
@@ -230,6 +251,10 @@ class Crew:
         slots = self.options.slots(message.kind)
         seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
         seat.born, seat.quota = time.monotonic(), self.options.recycle_jobs
+        if self.handout.coming[seat.kind]:
+            self.handout.coming[seat.kind] -= 1
+            seat.single, seat.slots = True, 1
+            self._tidy_at = min(self._tidy_at, seat.born + INFANT)
         self.handout.seats[message.runner] = seat
         self._watched.watch(channel, lambda: self._on_seat(seat))
         self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
@@ -255,10 +280,10 @@ class Crew:
         options = self.options
         worn = options.recycle_jobs and seat.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if seat.open and (seat.kind == "fork" or worn or fat):
+        if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
             self.dismiss(seat)
             self._take_back(seat)
-            if self.working:
+            if self.working and not seat.single:
                 self.spawn(seat.kind)
 
     def _closed(self, seat: Seat) -> None:
@@ -287,7 +312,7 @@ class Crew:
         seat.close()
         for start in running:
             self._broken(start, seat, died)
-        if self.working and not seat.leaving:
+        if self.working and not seat.leaving and not seat.single:
             now = time.monotonic()
             # A runner that dies as soon as it is born would be forked in a hot loop.
             infant = not running and not seat.done and now - seat.born < INFANT

@@ -29,7 +29,7 @@ from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import Exchange, Selectors, Step
-from headrace.worker.handout import STALL
+from headrace.worker.handout import SHARED, STALL
 from headrace.worker.options import WorkerOptions
 from headrace.worker.seat import Start
 from headrace.worker.upkeep import Upkeep
@@ -275,7 +275,10 @@ class Dispatcher:
                 text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
                 self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
                 continue
-            seat = handout.choose(seats.get(task.kind, []), claim.task, now, suspect=claim.crashes > 0)
+            if claim.crashes and task.kind in SHARED:
+                seat = self.crew.isolated(task.kind)
+            else:
+                seat = handout.choose(seats.get(task.kind, []), claim.task, now, suspect=claim.crashes > 0)
             if seat is None:
                 self._conclude(claim, "released")
                 self._blocked[claim.queue] = task.kind

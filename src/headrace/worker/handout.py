@@ -7,10 +7,15 @@ loses what it was sent ahead: nothing waits behind a slow job.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from headrace.worker.seat import MOST_AHEAD, Seat, Start
 
 # Seconds without progress after which work sent ahead is taken back.
 STALL = 0.01
+# Kinds whose jobs share a process. Their suspects get runners of their own, at most so many at once for each kind.
+SHARED = ("thread", "async")
+SINGLES = 8
 
 
 class Handout:
@@ -21,6 +26,7 @@ class Handout:
         ahead: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
         costs: measured seconds by task; unknown tasks are not tiny.
         mean: measured seconds of a job on a process runner, over all tasks; None before the first.
+        coming: runners for suspects that were asked for and are not there yet, by kind.
     """
 
     def __init__(self, ahead: float) -> None:
@@ -28,6 +34,7 @@ class Handout:
         self.ahead = ahead
         self.costs: dict[str, float] = {}
         self.mean: float | None = None
+        self.coming: Counter[str] = Counter()
 
     def measure(self, task: str, seconds: float) -> None:
         """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
@@ -48,7 +55,7 @@ class Handout:
         """
         window, total = self.window(), 0
         for seat in self.seats.values():
-            if not seat.open:
+            if not seat.open or seat.single:
                 continue
             held = len(seat.starts)
             if not seat.ticketed:
@@ -64,9 +71,17 @@ class Handout:
         """The seats that may get work, by kind."""
         found: dict[str, list[Seat]] = {}
         for seat in self.seats.values():
-            if seat.open:
+            if seat.open and not seat.single:
                 found.setdefault(seat.kind, []).append(seat)
         return found
+
+    def single(self, kind: str) -> Seat | None:
+        """A runner that waits for one suspect of a shared kind."""
+        return next((s for s in self.seats.values() if s.single and s.kind == kind and s.open and not s.starts), None)
+
+    def wants_single(self, kind: str) -> bool:
+        """Whether one more of those may be forked."""
+        return self.coming[kind] + sum(seat.single and seat.kind == kind for seat in self.seats.values()) < SINGLES
 
     def choose(self, seats: list[Seat], task: str, now: float, *, suspect: bool) -> Seat | None:
         """The seat for one job among those of its kind, or None when it must not wait at any.

@@ -49,6 +49,7 @@ class Seat:
         load: estimated seconds of work sent and not ended.
         progress: monotonic time of the last sign of progress.
         suspect: it holds a job that crashed a runner before.
+        single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
         current: token of the start whose limits run (process and fork kinds).
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork.
@@ -75,6 +76,7 @@ class Seat:
         self.done = 0
         self.quota = 0
         self.suspect = False
+        self.single = False
         self.current = 0
         self.condemned = False
         self.born = 0.0
