@@ -61,7 +61,8 @@ class Chaos:
             if time.monotonic() >= next_kill:
                 self._kill()
                 next_kill = time.monotonic() + every * self.dice.uniform(0.5, 1.5)
-            self.fleet.until(lambda until=min(time.monotonic() + 0.1, next_kill): time.monotonic() >= until)
+            until = min(time.monotonic() + 0.1, next_kill)
+            self.fleet.until(lambda until=until: time.monotonic() >= until)
         assert restarted == restarts, "the work was over before the server was restarted"
 
     def _left(self) -> int:
@@ -106,7 +107,9 @@ def verdict(fleet: Fleet, jobs: list[Job[float]], deaths: Deaths) -> dict[str, i
         assert record.failures == 0
         assert ends[record.id] >= 1, f"{record.id} succeeded, but never ended"
         bound = 1 + record.crashes + record.interruptions
-        assert 1 <= starts[record.id] <= bound, f"{record.id} started {starts[record.id]} times, at most {bound} explained"
+        assert 1 <= starts[record.id] <= bound, (
+            f"{record.id} started {starts[record.id]} times, at most {bound} explained"
+        )
         repeated += starts[record.id] - 1
     return {
         "jobs": len(jobs),

@@ -74,7 +74,8 @@ def crash(how: str, times: int = 1000) -> int:
     """Take the runner down, the first so many times."""
     if current_job().attempt > times:
         return current_job().attempt
-    print(f"about to {how}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"about to {how}\n")
+    sys.stderr.flush()
     if how == "exit":
         os._exit(7)
     elif how == "segfault":
@@ -210,7 +211,7 @@ async def a_nap(seconds: float) -> float:
 
 async def a_gate(path: str) -> int:
     end = time.monotonic() + LONG
-    while not Path(path).exists() and time.monotonic() < end:  # noqa: ASYNC240, ASYNC110
+    while not Path(path).exists() and time.monotonic() < end:  # noqa: ASYNC110, ASYNC240
         await asyncio.sleep(0.005)
     return current_job().attempt
 
@@ -249,7 +250,7 @@ async def a_stubborn(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         except BaseException:  # noqa: BLE001
             ledger.write("caught")
@@ -263,8 +264,8 @@ async def a_block(seconds: float) -> float:
 
 SYNC: tuple[Callable[..., Any], ...] = (
     measure,
-    add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children, close_all,
-    leave_thread, grow, pid,
+    add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
+    close_all, leave_thread, grow, pid,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block

@@ -1,4 +1,4 @@
-"""Kill points: one job, killed at each step of its life, by the death of each role. Each has a promised number of starts.
+"""Kill points: one job, killed at each step of its life by the death of each role, and how often it may start.
 
 ==========================  =======  ==========  ==========  ======
 killed                      runner   dispatcher  supervisor  worker
@@ -119,3 +119,15 @@ def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script:
     assert [job.result(timeout=20) for job in jobs] == [n + 1 for n in range(50)]
     assert set(fleet.ledger.counts().values()) == {1}
     assert {job.refresh().attempt for job in jobs} == {1}
+
+
+def test_a_connection_that_falls_silent_is_given_up(fleet: Fleet, tap: Tap) -> None:
+    """Half-open: nothing is closed, and nothing is answered any more. Each request has a deadline of our own."""
+    job = fleet.enqueue("process.add", 20, 22)
+    trap = tap.trap("settle", "reply")
+    worker = fleet.worker(url=tap.url, ready=False)
+    assert trap.sprung.wait(20), repr(worker)
+    assert job.result(timeout=20) == 42
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert not trap.opened.is_set()
+    assert set(fleet.ledger.counts().values()) == {1}

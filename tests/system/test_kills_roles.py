@@ -153,6 +153,24 @@ def test_a_worker_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path
     assert "lease" in zombie.log()
 
 
+def test_a_dispatcher_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    """Its runner works on and has its say, but the newest token is elsewhere."""
+    zombie = fleet.worker(queues="default,mine")
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    asleep = zombie.dispatcher()
+    send([asleep], signal.SIGSTOP)
+    fleet.worker()
+    fleet.started(job, times=2)
+    (tmp_path / "go").touch()
+    fleet.until(lambda: len(fleet.ledger.ends(job.id)) == 2)
+    send([asleep], signal.SIGCONT)
+    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=20) == 2
+    assert job.result(timeout=20) == 2
+    assert job.refresh().crashes == 1
+    assert "refused" in zombie.log() or "could not be kept" in zombie.log()
+
+
 def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet, tmp_path: Path) -> None:
     worker = patient.worker(processes=2)
     job = patient.enqueue("process.children", str(tmp_path / "pids"), 3, crashes=1)

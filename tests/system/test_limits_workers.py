@@ -135,7 +135,7 @@ def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, t
     assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
 
 
-# -- crashes ------------------------------------------------------------------------------------------------------------
+# -- crashes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

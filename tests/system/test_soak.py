@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -16,11 +17,18 @@ NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
 SEED = int(os.environ.get("HR_SEED", "20241"))
 
+LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "owner", "wake"}
+
+
+def say(text: str) -> None:
+    """Shown with the failure, or by ``pytest -s``."""
+    sys.stdout.write(f"{text}\n")
+
 
 def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float, restarts: int, every: float) -> None:
     server = new_server(append_only=True)
     fleet = new_fleet(server.url, lease=2.0, keep=3600, max_kept=10 * count)
-    print(f"seed {SEED} (HR_SEED chooses another)")
+    say(f"seed {SEED} (HR_SEED chooses another)")
     dice = random.Random(SEED)
     # From nothing to 4 ms, so that some are sent ahead and some run when the kill comes.
     naps = [round(dice.random() * 0.004, 6) for _ in range(count)]
@@ -29,7 +37,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float
     chaos.run(count, seconds, restarts, every)
     fleet.drained(60)
     facts = verdict(fleet, jobs, chaos.deaths)
-    print({**facts, **chaos.deaths.counts})
+    say(str({**facts, **chaos.deaths.counts}))
     assert chaos.deaths.total >= 20
     step = count // 200
     assert [job.result(timeout=1) for job in jobs[::step]] == naps[::step]
@@ -41,7 +49,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float
     with connect(server.url) as client:
         keys = {key.decode().partition("}:")[2].partition(":")[0] for key in client.scan_iter(count=1000)}
     # All that is left: the finished jobs, their indexes, and what the store says of itself.
-    assert keys <= {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "owner", "wake"}
+    assert keys <= LASTING
 
 
 @pytest.mark.slow

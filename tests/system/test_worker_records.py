@@ -88,7 +88,9 @@ def test_a_record_of_another_type_leaves_the_queue(fleet: Fleet, client: redis.R
 
 
 @pytest.mark.mangles
-def test_a_record_that_goes_away_while_its_job_runs_harms_nobody(fleet: Fleet, client: redis.Redis, tmp_path: Path) -> None:
+def test_a_record_that_goes_away_while_its_job_runs_harms_nobody(
+    fleet: Fleet, client: redis.Redis, tmp_path: Path
+) -> None:
     fleet.worker(processes=2)
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)

@@ -1,0 +1,203 @@
+"""Which runner gets which job: by what was measured, never behind a slow one, suspects alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from headrace.job import Claim
+from headrace.retry import Retry
+from headrace.task import Plan
+from headrace.worker.handout import SINGLES, STALL, Handout
+from headrace.worker.seat import MOST_AHEAD, Seat, Start
+from headrace.worker.wire import Channel, FromRunner
+
+PLAN = Plan(Retry(max=0), None, None, 0, 0)
+NOW = 1000.0
+
+
+class Table:
+    """A hand-out and its seats; the runners' ends of their sockets and pipes are held and never read."""
+
+    def __init__(self, stack: ExitStack, ahead: float = 0.005) -> None:
+        self.handout = Handout(ahead)
+        self._stack = stack
+        self._token = 0
+
+    def seat(self, kind: str = "process", slots: int = 1) -> Seat:
+        mine, theirs = socket.socketpair()
+        ticket_read, ticket_write = os.pipe()
+        err_read, err_write = os.pipe()
+        os.set_blocking(ticket_read, False)
+        channel: Channel[FromRunner] = Channel(mine, FromRunner)
+        number = len(self.handout.seats) + 1
+        seat = Seat(number, kind, 0, slots, [ticket_read, ticket_write, err_read], channel)
+        self._stack.callback(theirs.close)
+        self._stack.callback(os.close, err_write)
+        self._stack.callback(seat.close)
+        self.handout.seats[number] = seat
+        return seat
+
+    def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Start | None:
+        """Choose a seat for a job and book it there."""
+        seats = self.handout.open().get(kind, [])
+        seat = self.handout.choose(seats, task, now, suspect=crashes > 0)
+        if seat is None:
+            return None
+        self._token += 1
+        claim = Claim("id", self._token, "default", 0, task, b"", b"", "", 0, crashes, 0, 0, False)
+        start = Start(claim, PLAN, seat)
+        self.handout.assign(seat, start, now)
+        return start
+
+    def end(self, start: Start) -> None:
+        del start.seat.starts[start.claim.token]
+        self.handout.release(start.seat, start)
+
+
+@pytest.fixture
+def table() -> Iterator[Table]:
+    with ExitStack() as stack:
+        yield Table(stack)
+
+
+def test_an_unmeasured_task_is_never_sent_ahead(table: Table) -> None:
+    table.seat()
+    assert table.start("new") is not None
+    assert table.start("new") is None
+
+
+def test_a_tiny_task_is_sent_ahead_up_to_the_window(table: Table) -> None:
+    table.seat()
+    table.handout.measure("tiny", 0.001)
+    assert sum(table.start("tiny") is not None for _ in range(20)) == 5
+    table.handout.costs["free"] = 0.0
+    assert sum(table.start("free") is not None for _ in range(2 * MOST_AHEAD)) == MOST_AHEAD - 5
+
+
+def test_a_slow_task_is_never_sent_ahead(table: Table) -> None:
+    table.seat()
+    table.handout.measure("slow", 0.5)
+    assert table.start("slow") is not None
+    assert table.start("slow") is None
+
+
+def test_a_slow_job_is_believed_faster_than_a_quick_one(table: Table) -> None:
+    handout = table.handout
+    handout.measure("task", 0.001)
+    handout.measure("task", 1.0)
+    after_slow = handout.costs["task"]
+    handout.measure("other", 1.0)
+    handout.measure("other", 0.001)
+    assert after_slow > 0.25
+    assert handout.costs["other"] > 0.85
+
+
+def test_work_goes_to_the_idle_and_then_to_the_least_loaded(table: Table) -> None:
+    first, second = table.seat(), table.seat()
+    table.handout.measure("tiny", 0.001)
+    table.handout.measure("small", 0.002)
+    seats = [table.start(task).seat for task in ("small", "tiny", "tiny", "tiny")]  # type: ignore[union-attr]
+    assert seats == [first, second, second, first]
+
+
+def test_nothing_is_sent_to_a_runner_that_makes_no_progress(table: Table) -> None:
+    seat = table.seat()
+    table.handout.measure("tiny", 0.0001)
+    assert table.start("tiny")
+    late = NOW + STALL * 1.1
+    assert table.handout.stalled(seat, late)
+    assert table.start("tiny", now=late) is None
+    assert table.handout.room(late) == 0
+
+
+def test_a_suspect_travels_alone(table: Table) -> None:
+    seat = table.seat()
+    table.handout.measure("tiny", 0.0001)
+    suspect = table.start("tiny", crashes=1)
+    assert suspect is not None
+    assert table.start("tiny") is None
+    assert table.handout.room(NOW) == 0
+    table.end(suspect)
+    assert not seat.suspect
+    assert table.start("tiny") is not None
+    assert table.start("tiny", crashes=1) is None
+
+
+def test_what_is_booked_off_is_what_was_booked_however_much_was_learned(table: Table) -> None:
+    seat = table.seat()
+    table.handout.measure("tiny", 0.001)
+    starts = [table.start("tiny") for _ in range(3)]
+    table.handout.measure("tiny", 0.004)
+    for start in starts[:2]:
+        assert start is not None
+        table.end(start)
+    assert seat.load == pytest.approx(0.001)
+
+
+def test_threads_are_given_as_many_as_they_have_slots(table: Table) -> None:
+    table.seat("thread", slots=3)
+    assert table.handout.room(NOW) == 3
+    assert sum(table.start("task", kind="thread") is not None for _ in range(5)) == 3
+    assert table.handout.room(NOW) == 0
+
+
+def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
+    table.seat()
+    assert table.handout.room(NOW) == 1
+    # A little less than a tenth, so that rounding takes none away.
+    table.handout.measure("tiny", 0.000499)
+    assert table.handout.window() == 10
+    starts = [start for _ in range(10) if (start := table.start("tiny"))]
+    assert len(starts) == 10
+    for start in starts[:4]:
+        table.end(start)
+    assert table.handout.room(NOW) == 0
+    table.end(starts[4])
+    assert table.handout.room(NOW) == 5
+
+
+def test_ahead_of_zero_sends_one_at_a_time() -> None:
+    with ExitStack() as stack:
+        table = Table(stack, ahead=0)
+        table.seat()
+        table.handout.measure("tiny", 1e-6)
+        assert table.start("tiny") is not None
+        assert table.start("tiny") is None
+
+
+def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number(table: Table) -> None:
+    seat = table.seat()
+    seat.quota, seat.done = 10, 7
+    table.handout.costs["free"], table.handout.mean = 0.0, 0.0
+    assert table.handout.room(NOW) == 3
+    assert sum(table.start("free") is not None for _ in range(10)) == 3
+
+
+def test_a_runner_that_leaves_gets_nothing(table: Table) -> None:
+    seat = table.seat()
+    seat.leaving = True
+    assert table.handout.room(NOW) == 0
+    assert table.start("task") is None
+
+
+def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> None:
+    handout: Any = table.handout
+    assert handout.single("thread") is None
+    for n in range(SINGLES):
+        assert handout.wants_single("thread")
+        if n % 2:
+            handout.coming["thread"] += 1
+        else:
+            table.seat("thread").single = True
+    assert not handout.wants_single("thread")
+    assert handout.wants_single("async")
+    assert handout.single("thread").single
+    assert handout.single("async") is None
+    assert handout.room(NOW) == 0
+    assert table.start("task", kind="thread") is None
