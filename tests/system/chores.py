@@ -211,7 +211,7 @@ async def a_nap(seconds: float) -> float:
 
 async def a_gate(path: str) -> int:
     end = time.monotonic() + LONG
-    while not Path(path).exists() and time.monotonic() < end:  # noqa: ASYNC110, ASYNC240
+    while not Path(path).exists() and time.monotonic() < end:  # noqa: ASYNC240
         await asyncio.sleep(0.005)
     return current_job().attempt
 
@@ -250,7 +250,7 @@ async def a_stubborn(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            while time.monotonic() < end:  # noqa: ASYNC110
+            while time.monotonic() < end:
                 await asyncio.sleep(0.01)
         except BaseException:  # noqa: BLE001
             ledger.write("caught")
