@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -47,6 +48,7 @@ def start(temporary: Path, tmp_path: Path) -> Iterator[Start]:
 
     yield run
     for process in started:
+        process.terminate()
         process.wait(30)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
@@ -71,8 +73,9 @@ def _of_the_demo(temporary: Path) -> list[psutil.Process]:
 def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     """The demo's worker, once there are runners."""
     for child in psutil.Process(demo.pid).children():
-        if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
-            return child
+        with contextlib.suppress(psutil.Error):  # the private server's starter ends at any moment
+            if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
+                return child
     return None
 
 
