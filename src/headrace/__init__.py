@@ -1,14 +1,46 @@
 """Background jobs and DAG workflows for Python on Redis and Valkey."""
 
-from headrace.app import Headrace as Headrace
-from headrace.context import CurrentJob as CurrentJob
-from headrace.context import current_job as current_job
-from headrace.errors import HeadraceError as HeadraceError
-from headrace.handle import Job as Job
-from headrace.job import Record as Record
-from headrace.job import State as State
-from headrace.retry import Retry as Retry
-from headrace.settings import Settings as Settings
-from headrace.task import Task as Task
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace as Headrace
+    from headrace.context import CurrentJob as CurrentJob
+    from headrace.context import current_job as current_job
+    from headrace.errors import HeadraceError as HeadraceError
+    from headrace.handle import Job as Job
+    from headrace.job import Record as Record
+    from headrace.job import State as State
+    from headrace.retry import Retry as Retry
+    from headrace.settings import Settings as Settings
+    from headrace.task import Task as Task
 
 __version__ = "0.1.0"
+
+# Loaded at first use: a command that asks for help must not wait for the driver.
+_HOMES = {
+    "Headrace": "app",
+    "CurrentJob": "context",
+    "current_job": "context",
+    "HeadraceError": "errors",
+    "Job": "handle",
+    "Record": "job",
+    "State": "job",
+    "Retry": "retry",
+    "Settings": "settings",
+    "Task": "task",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"headrace.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import redis.asyncio.connection as asynchronous
 import redis.connection as synchronous
 from redis import exceptions as driver
-from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry as DriverRetry
 from redis.sentinel import Sentinel
@@ -28,6 +26,10 @@ from headrace.errors import (
     StoreFull,
     UrlError,
 )
+
+# The driver types neither of these.
+_parse_url = cast(Any, synchronous.parse_url)  # pyright: ignore[reportUnknownMemberType]
+_sentinels = cast(Any, Sentinel)
 
 CONNECT_TIMEOUT = 5.0
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel")
@@ -66,7 +68,7 @@ def _shown(url: str) -> str:
 
 
 def _sentinel(url: str, shown: str) -> Target:
-    """``sentinel://user:password@host:26379,host:26379/service/database``"""
+    """A target behind Sentinels: ``sentinel://user:password@host:26379,host:26379/service/database``."""
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
     found: list[tuple[str, int]] = []
@@ -113,7 +115,7 @@ def parse(url: str) -> Target:
         raise UrlError(f"{shown} names the database {parts.path.strip('/')!r}: it is a number, such as /0")
     driver_url = url.replace("valkeys://", "rediss://", 1).replace("valkey://", "redis://", 1)
     try:
-        options = synchronous.parse_url(driver_url)
+        options: dict[str, Any] = _parse_url(driver_url)
     except ValueError as error:
         raise UrlError(f"{shown} cannot be used: {error}") from None
     return Target(shown, options)
@@ -136,7 +138,7 @@ def _common(target: Target, timeout: float) -> dict[str, Any]:
     }
 
 
-def connect(target: Target, timeout: float) -> synchronous.Connection:
+def connect(target: Target, timeout: float) -> Any:
     """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise.
 
     Raises:
@@ -146,7 +148,7 @@ def connect(target: Target, timeout: float) -> synchronous.Connection:
     options["retry"] = DriverRetry(NoBackoff(), 0)
     kind: Any = target.options.get("connection_class", synchronous.Connection)
     if target.sentinels:
-        sentinel = Sentinel(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
+        sentinel = _sentinels(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
         try:
             options["host"], options["port"] = sentinel.discover_master(target.service)
         finally:
@@ -157,9 +159,12 @@ def connect(target: Target, timeout: float) -> synchronous.Connection:
     return connection
 
 
-async def aconnect(target: Target, timeout: float) -> asynchronous.Connection:
+async def aconnect(target: Target, timeout: float) -> Any:
     """The same for asyncio."""
+    # Not at the top: who never awaits does not pay for loading asyncio.
+    import redis.asyncio.connection as asynchronous
     from redis.asyncio.retry import Retry as AsyncRetry
+    from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
     options = _common(target, timeout)
     options["retry"] = AsyncRetry(NoBackoff(), 0)
@@ -169,7 +174,7 @@ async def aconnect(target: Target, timeout: float) -> asynchronous.Connection:
     }
     kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
     if target.sentinels:
-        sentinel = AsyncSentinel(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
+        sentinel: Any = cast(Any, AsyncSentinel)(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
         try:
             options["host"], options["port"] = await sentinel.discover_master(target.service)
         finally:
@@ -229,7 +234,7 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
 
 def pause_before(attempt: int, dice: float) -> float:
     """Seconds to wait before the ``attempt``-th repetition (from 1): doubling, at most 2, with half of it random."""
-    return min(0.02 * 2 ** min(attempt, 10), 2.0) * (0.5 + 0.5 * dice)
+    return min(0.02 * 2.0 ** min(attempt, 10), 2.0) * (0.5 + 0.5 * dice)
 
 
 def check_server(info: str, target: Target, allow_eviction: bool) -> None:

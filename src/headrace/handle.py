@@ -167,7 +167,7 @@ class Job(Generic[R]):
     def _cancelled(self, word: str) -> State:
         if word == "missing":
             raise not_found(self.id)
-        return State.RUNNING if word == "asked" else State(word)
+        return State.RUNNING if word == "asked" else produce.state_of(word)
 
     def _retried(self, word: str) -> None:
         if word == "missing":

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ T = TypeVar("T")
 Kind = Literal["text", "int", "packed"]
 
 _pack = msgspec.msgpack.Encoder().encode
+_WORDS = ("arg", "key", "derive", "channel", "include", "clock")
 _HOLE = re.compile(r"<(\w+)>")
 _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "cmsgpack.unpack({})"}
@@ -169,10 +170,10 @@ def parse_header(text: str) -> Header:
             case ["channel", name, pattern, *_]:
                 channels.append(Key(name, "channel", pattern))
             case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
-                args.append(Argument(name, cast(Kind, kind)))
+                args.append(Argument(name, kind))
             case ["clock", "now"]:
                 clock = True
-            case ["arg" | "key" | "derive" | "channel" | "include" | "clock", *_]:
+            case [word, *_] if word in _WORDS:
                 raise HeaderError(f"cannot read the header line {line!r}")
             case _:
                 pass

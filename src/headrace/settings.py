@@ -96,7 +96,7 @@ def load(environ: Mapping[str, str], **given: Any) -> Settings:
         given.pop(field, None)
     if given:
         raise SettingsError(
-            f"there is no setting {sorted(given)[0]!r}; the settings are {', '.join(Settings.__struct_fields__)}"
+            f"there is no setting {min(given)!r}; the settings are {', '.join(Settings.__struct_fields__)}"
         )
     for field, value in values.items():
         try:

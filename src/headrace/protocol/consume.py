@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.job import Claim, Outcome, number, number
+from headrace.job import Claim, Outcome, number
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
@@ -31,19 +31,19 @@ class Claimed:
 
 
 def _claims(flat: list[Any], more: list[Any]) -> list[Claim]:
-    rest = {id: fields for id, fields in more}
+    rest = {fields[0]: fields[1] for fields in more}
     claims: list[Claim] = []
     fields = iter(flat)
     for id, token, queue, ready, task, args in zip(*[fields] * 6, strict=True):
         text = (id.decode("utf-8", "replace"), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
         head = (text[0], int(token), text[1], int(float(ready)), text[2], args)
-        claims.append(Claim(*head, *_rest(rest[id])) if id in rest else Claim(*head))
+        claims.append(_whole(head, rest[id]) if id in rest else Claim(*head))
     return claims
 
 
-def _rest(fields: list[Any]) -> tuple[bytes, str, int, int, int, int, bool]:
+def _whole(head: tuple[Any, ...], fields: list[Any]) -> Claim:
     options, key, failures, crashes, interruptions, snoozes, once = fields
-    return (
+    rest: tuple[Any, ...] = (
         options or b"",
         key.decode("utf-8", "replace") if key else "",
         number(failures),
@@ -52,6 +52,7 @@ def _rest(fields: list[Any]) -> tuple[bytes, str, int, int, int, int, bool]:
         number(snoozes),
         bool(once),
     )
+    return Claim(*head, *rest)
 
 
 def _claimed(reply: Any) -> Claimed:
@@ -188,9 +189,7 @@ def renew(
 
     Cost: one round trip, O(log workers), however many jobs it holds.
     """
-    return load("renew").bind(
-        keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts), names=list(queues)
-    )
+    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts), names=list(queues))
 
 
 def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, now: int = 0) -> Call[tuple[str, int]]:

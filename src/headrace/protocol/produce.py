@@ -27,9 +27,7 @@ class Accepted:
     id: str = ""
 
 
-_shared = attrgetter(
-    "queue", "priority", "delay", "at", "expires", "task", "options", "crashes", "once", "key"
-)
+_shared = attrgetter("queue", "priority", "delay", "at", "expires", "task", "options", "crashes", "once", "key")
 
 
 def _batch(job: NewJob) -> tuple[list[Any], list[Any]]:
@@ -134,9 +132,17 @@ class Watched:
     error: bytes | None
 
 
+def state_of(text: str) -> State:
+    """The state that a record names; an alien word means that the record cannot be trusted."""
+    try:
+        return State(text)
+    except ValueError:
+        return State.QUARANTINED
+
+
 def _watched(reply: Any) -> Watched:
     state = reply[0].decode()
-    return Watched(None if state == "missing" else State(state), reply[1], reply[2])
+    return Watched(None if state == "missing" else state_of(state), reply[1], reply[2])
 
 
 def watch(keys: Keys, id: str, wait: int, now: int = 0) -> Call[Watched]:

@@ -62,7 +62,6 @@ class Crew:
         handout: seats and costs.
         limits: deadlines of what runs.
         working: whether dead and worn runners are replaced.
-        finished: jobs that runners ended.
         notes: what running jobs said of themselves since it was last taken, by token.
         freed: kinds of runners that got room since it was last cleared.
     """
@@ -83,7 +82,6 @@ class Crew:
         self.handout = Handout(settings.ahead)
         self.limits = Limits(settings.hard_grace)
         self.working = True
-        self.finished = 0
         self.notes: dict[int, Note] = {}
         self.freed: set[str] = set()
         self._control = control
@@ -194,7 +192,6 @@ class Crew:
         claim = start.claim
         seat.progress = now
         seat.done += 1
-        self.finished += 1
         if seat.ticketed:
             self.handout.measure(claim.task, done.cost / 1e6)
         self.handout.release(seat, start)

@@ -84,6 +84,7 @@ class Dispatcher:
         self._stop_at = float("inf")
         self._leave_at = float("inf")
         self._fenced = False
+        self._finished = 0
 
     def run(self, predecessor: str) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.
@@ -226,7 +227,7 @@ class Dispatcher:
             return 0
         room = self.crew.handout.room(now)
         if self.options.max_jobs:
-            room = min(room, self.options.max_jobs - self.crew.finished - self.crew.running)
+            room = min(room, self.options.max_jobs - self._finished - self.crew.running)
         return max(0, min(room, CLAIM_MOST))
 
     def _order(self) -> list[str]:
@@ -253,7 +254,7 @@ class Dispatcher:
         """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
         if self.crew.running or self.outcomes:
             return
-        if self.options.max_jobs and self.crew.finished >= self.options.max_jobs:
+        if self.options.max_jobs and self._finished >= self.options.max_jobs:
             self._drain(now=False)
         elif self.options.burst and self.exchange.idle:
             self._empty = False
@@ -291,6 +292,8 @@ class Dispatcher:
     def _conclude(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0) -> None:
         if not self.outcomes:
             self._gathered_since = time.monotonic()
+        if kind != "released":
+            self._finished += 1
         self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim.ready))
 
     # -- the supervisor ---------------------------------------------------------------------------------------------

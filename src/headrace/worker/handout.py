@@ -1,7 +1,7 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
-sent ahead to process runners, so that pipes and round trips are amortised. A runner that makes no progress for ``STALL``
+sent ahead to process runners, so that pipes and round trips are amortised. A runner without progress for ``STALL``
 loses what it was sent ahead: nothing waits behind a slow job.
 """
 

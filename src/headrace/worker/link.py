@@ -45,7 +45,8 @@ class Link:
         self.load(scripts)
 
     def fileno(self) -> int:
-        return self._connection._sock.fileno()  # noqa: SLF001 - redis-py offers no other way to wait for a reply
+        number: int = self._connection._sock.fileno()  # noqa: SLF001 - redis-py offers no other way to wait for a reply
+        return number
 
     @property
     def busy(self) -> bool:

@@ -86,12 +86,13 @@ class Upkeep:
             self._lapse = None
         if self.victims:
             victim, known = self.victims.popleft()
-            call = consume.reclaim(self.keys, victim, known, BATCH, microseconds(self.settings.keep_failed))
-            found.append((call, lambda reply: self._reclaimed(reply, victim, known)))
+            keep = microseconds(self.settings.keep_failed)
+            reclaim = consume.reclaim(self.keys, victim, known, BATCH, keep)
+            found.append((reclaim, lambda reply: self._reclaimed(reply, victim, known)))
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep_at = None
-            call = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
-            found.append((call, lambda reply: self._swept(reply, now)))
+            sweep = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
+            found.append((sweep, lambda reply: self._swept(reply, now)))
         if self._unpark:
             found.append((consume.unpark(self.keys, self._unpark.popleft(), BATCH), self._unparked))
         return found

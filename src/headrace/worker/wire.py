@@ -3,13 +3,14 @@
 Owns the form of messages only. Every message is a tagged array, so an unknown one fails at decoding, not later.
 
 **Tickets** decide who owns work that was sent ahead to a process runner. For each job the dispatcher writes one byte
-into a pipe, *before* it sends the job; the runner reads one byte before it starts a job; the dispatcher, which holds the
-read end too, takes work back by reading bytes. The kernel gives each byte to exactly one of them, so a job is started by the
-runner or taken back, never both and never neither; and the bytes left in a dead runner's pipe say which jobs it had not
-started. Taken back are always the last jobs sent.
+into a pipe, *before* it sends the job; the runner reads one byte before it starts a job; the dispatcher, which holds
+the read end too, takes work back by reading bytes. The kernel gives each byte to exactly one of them, so a job is
+started by the runner or taken back, never both and never neither; and the bytes left in a dead runner's pipe say which
+jobs it had not started. Taken back are always the last jobs sent.
 
-A ticket can overtake the recalls that were sent before it, since they travel apart; the runner would then start a recalled job
-with the ticket of a later one. So each ticket says how many recalls came before it, and the runner waits for them.
+A ticket can overtake the recalls that were sent before it, since they travel apart; the runner would then start a
+recalled job with the ticket of a later one. So each ticket says how many recalls came before it, and the runner waits
+for them.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Channel(Generic[T]):
     def __init__(self, sock: socket.socket, reads: object) -> None:
         self.sock = sock
         self.descriptors: deque[int] = deque()
-        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(reads)  # type: ignore[arg-type]
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(reads)
         self._buffer = bytearray()
         self._unsent = bytearray()
 
