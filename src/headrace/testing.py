@@ -115,6 +115,9 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
 def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
     """Every shard of a namespace; keys that nothing documents are named among its violations.
 
+    Args:
+        client: one that answers in bytes (no ``decode_responses``), since records hold MessagePack.
+
     Cost: SCAN over the whole database, then two round trips.
     """
     driver: Any = client

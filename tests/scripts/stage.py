@@ -108,24 +108,18 @@ class Stage:
         (id,) = self.put(**facts)
         return next(c for c in self.take(owner, queues=[facts.get("queue", "default")]) if c.id == id)
 
-    def settle(
-        self, *outcomes: Outcome, owner: str = "w1", request: int = 0, ready: int = 0
-    ) -> consume.Settled:
+    def settle(self, *outcomes: Outcome, owner: str = "w1", request: int = 0, ready: int = 0) -> consume.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
         return self.run(consume.settle(self.keys, owner, request or self.next(), rows, now=self.now))
 
-    def outcome(
-        self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP
-    ) -> Outcome:
+    def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)
 
     def end(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> None:
         """Settle one start, which must still count."""
         self.end_as("w1", claim, kind, data, amount)
 
-    def end_as(
-        self, owner: str, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP
-    ) -> None:
+    def end_as(self, owner: str, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> None:
         answer = self.settle(Outcome(claim.id, claim.token, kind, data, amount), owner=owner)
         assert not answer.stale
 

@@ -51,9 +51,7 @@ def test_a_lost_reply_gets_the_same_jobs(stage: Stage) -> None:
     before = stage.everything()
     again = stage.claim(limit=2, request=77)
     assert [(c.id, c.token, c.queue) for c in again.jobs] == [(c.id, c.token, c.queue) for c in first.jobs]
-    assert [(c.task, c.args, c.attempt) for c in again.jobs] == [
-        (c.task, c.args, c.attempt) for c in first.jobs
-    ]
+    assert [(c.task, c.args, c.attempt) for c in again.jobs] == [(c.task, c.args, c.attempt) for c in first.jobs]
     assert stage.everything() == before
     assert len(stage.claim(request=78).jobs) == 1
 
@@ -193,7 +191,8 @@ def test_a_record_of_another_type_does_not_hold_up_the_queue(stage: Stage) -> No
 
 def test_alien_bytes_in_a_record_do_not_spoil_the_batch(stage: Stage) -> None:
     bad, good = stage.put(2)
-    alien = {name: b"\xff\x00alien" for name in ("failures", "crashes", "key", "queue", "task", "args", "expires")}
+    fields = ("failures", "crashes", "key", "queue", "task", "args", "expires", "more")
+    alien = dict.fromkeys(fields, b"\xff\x00alien")
     stage.client.hset(stage.keys.job(bad), mapping=alien)
     stage.register()
     for _ in range(2):

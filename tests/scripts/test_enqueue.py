@@ -8,9 +8,7 @@ from headrace.protocol import produce
 from tests.scripts.stage import ARGS, LEVEL, SECOND, START, Stage
 
 
-def send(
-    stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, request: str = ""
-) -> produce.Accepted:
+def send(stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, request: str = "") -> produce.Accepted:
     return stage.run(produce.enqueue(stage.keys, jobs, sender, number, request, now=stage.now))
 
 

@@ -108,9 +108,7 @@ def test_no_global_is_made_or_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_an_error_names_the_line_of_the_file(
-    name: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_names_the_line_of_the_file(name: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = SOURCES[name].splitlines()
     first = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     lines.insert(first, "error({err = 'ERR ' .. nil})")

@@ -7,7 +7,13 @@ from tests.scripts.stage import Stage
 
 def test_the_last_lines_are_told_in_order(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(note(stage.keys, "w1", [Note(claim.id, claim.token, lines=("a", "b", "ü", "\udcff".encode("utf-8", "replace").decode()))]))
+    stage.run(
+        note(
+            stage.keys,
+            "w1",
+            [Note(claim.id, claim.token, lines=("a", "b", "ü", "\udcff".encode("utf-8", "replace").decode()))],
+        )
+    )
     assert stage.run(admin.logs(stage.keys, claim.id)) == ["a", "b", "ü", "?"]
     assert stage.run(admin.logs(stage.keys, claim.id, 2)) == ["ü", "?"]
 

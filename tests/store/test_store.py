@@ -174,9 +174,7 @@ def test_a_killed_connection_is_replaced(make: Make, url: str, stage: Stage) -> 
     assert len(stage.ready()) == 3
 
 
-def test_a_restarted_server_is_found_again(
-    make: Make, server_name: str, new_server: Callable[..., Server]
-) -> None:
+def test_a_restarted_server_is_found_again(make: Make, server_name: str, new_server: Callable[..., Server]) -> None:
     server = new_server(server_name, append_only=True)
     stage, twin = Stage(server.client()), make(server.url)
     twin.run(enqueue(stage))
@@ -320,7 +318,11 @@ def test_a_wrong_password_is_said_without_showing_it(
 ) -> None:
     server = new_server(server_name, password="right-one")
     assert make(server.url).run(admin.pause(keys.Keys(), "q"))
-    for url in (f"unix://:wrong-one@{server.socket}", f"unix://{server.socket}", f"unix://me:wrong-one@{server.socket}"):
+    for url in (
+        f"unix://:wrong-one@{server.socket}",
+        f"unix://{server.socket}",
+        f"unix://me:wrong-one@{server.socket}",
+    ):
         begun = time.monotonic()
         with pytest.raises(errors.UrlError, match="credentials") as caught:
             make(url).run(admin.pause(keys.Keys(), "q"))
@@ -329,7 +331,7 @@ def test_a_wrong_password_is_said_without_showing_it(
 
 
 def test_a_database_that_does_not_exist(make: Make, url: str) -> None:
-    with pytest.raises(errors.HeadraceError, match="(?i)db index"):
+    with pytest.raises(errors.HeadraceError, match=r"(?i)db index"):
         make(f"{url}?db=99").run(admin.pause(keys.Keys(), "q"))
 
 

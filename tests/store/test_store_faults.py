@@ -62,9 +62,11 @@ def fewer(first: Any, second: Any) -> bool:
 
 
 PLAYS: dict[str, Play] = {
-    "enqueue": Play(lambda s: [s.job(), s.job(delay=5)], lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t), word),
+    "enqueue": Play(
+        lambda s: [s.job(), s.job(delay=5)], lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t), word
+    ),
     "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
-    "rerun": Play(lambda s: s.finished(), lambda k, id, t: produce.rerun(k, id, t)),
+    "rerun": Play(Stage.finished, lambda k, id, t: produce.rerun(k, id, t)),
     "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
     "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
     "register": Play(lambda _: None, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], t)),
@@ -97,7 +99,9 @@ PLAYS: dict[str, Play] = {
     "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
     "pause": Play(lambda _: None, lambda k, _, __: admin.pause(k, "q"), lambda _, second: second is False),
     "resume": Play(
-        lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.resume(k, "q"), lambda _, second: second is False
+        lambda s: s.run(admin.pause(s.keys, "q")),
+        lambda k, _, __: admin.resume(k, "q"),
+        lambda _, second: second is False,
     ),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
     "logs": Play(lambda s: s.put()[0], lambda k, id, _: admin.logs(k, id)),
@@ -140,7 +144,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 def without_secrets(space: dict[str, Any]) -> dict[str, Any]:
     """What is stored, but for the schema that only a store leaves."""
-    return {shard: {name: value for name, value in values.items() if name != "schema"} for shard, values in space.items()}
+    return {
+        shard: {name: value for name, value in values.items() if name != "schema"} for shard, values in space.items()
+    }
 
 
 def preload(stage: Stage) -> None:
@@ -255,9 +261,7 @@ def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, 
     assert proxy.accepted == accepted + 1
 
 
-def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(
-    make: Make, proxy: Proxy, stage: Stage
-) -> None:
+def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(make: Make, proxy: Proxy, stage: Stage) -> None:
     claim = stage.running()
     twin = make(proxy.url, timeout=0.3)
 

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.protocol.produce import Watched
@@ -77,7 +78,7 @@ def stub(answer: Answer) -> Iterator[str]:
             except OSError:
                 return
             open_now.append(peer)
-            threads.append(started(lambda: serve(peer)))
+            threads.append(started(partial(serve, peer)))
 
     accepting = started(accept)
     try:

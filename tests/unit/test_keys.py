@@ -59,7 +59,9 @@ def test_good_names(name: str) -> None:
     assert check_name("queue", name) == name
 
 
-@pytest.mark.parametrize("name", ["", "a" * 129, "-a", ".a", ":a", "a b", "a\n", "ä", "a{b}", "a*", "a\x00", "a?", "[a]"])
+@pytest.mark.parametrize(
+    "name", ["", "a" * 129, "-a", ".a", ":a", "a b", "a\n", "ä", "a{b}", "a*", "a\x00", "a?", "[a]"]
+)
 def test_bad_names_are_told_what_would_be_good(name: str) -> None:
     with pytest.raises(OptionsError, match="1 to 128"):
         check_name("queue", name)
@@ -70,9 +72,7 @@ def test_a_namespace_is_checked() -> None:
         Keys("a{b")
 
 
-@given(
-    milliseconds=st.integers(0, 2**45 - 1), bits=st.integers(0, 2**55 - 1), shard=st.integers(0, 1023)
-)
+@given(milliseconds=st.integers(0, 2**45 - 1), bits=st.integers(0, 2**55 - 1), shard=st.integers(0, 1023))
 def test_an_id_tells_its_time_and_its_shard(milliseconds: int, bits: int, shard: int) -> None:
     id = make_id(milliseconds, bits, shard)
     assert len(id) == 22

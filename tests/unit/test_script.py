@@ -48,7 +48,16 @@ def test_a_script_opens_with_its_title(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["-- arg id", "-- arg id float", "-- key one zset", "-- derive job", "-- clock then", "-- include", "-- channel done"]
+    "line",
+    [
+        "-- arg id",
+        "-- arg id float",
+        "-- key one zset",
+        "-- derive job",
+        "-- clock then",
+        "-- include",
+        "-- channel done",
+    ],
 )
 def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
     with pytest.raises(HeaderError, match=line):
@@ -91,7 +100,9 @@ def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pyte
 
 
 def test_arguments_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = made(monkeypatch, main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg rows packed\nreturn 1")
+    script = made(
+        monkeypatch, main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg rows packed\nreturn 1"
+    )
     call = script.bind(Keys("app", 3), str, rows=[1, "a", [b"x"]], queue="low")
     assert call.keys == ("{app:3}:ready:low",)
     assert call.args[:2] == ("{app:3}:", "low")
