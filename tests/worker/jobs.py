@@ -481,7 +481,7 @@ async def blocks_at_times(count: int) -> int:
 @app.task
 async def aspin(seconds: float) -> None:
     end = time.monotonic() + seconds
-    while time.monotonic() < end:  # noqa: ASYNC110 - keeps the loop busy
+    while time.monotonic() < end:  # keeps the loop busy
         await asyncio.sleep(0)
 
 
