@@ -7,7 +7,7 @@ one call is a generator that yields calls and receives replies, so that its logi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -49,6 +49,7 @@ class Client:
             from headrace.store import Store
 
             made = self._made.setdefault("store", Store(self.url(), self.settings))
+            made.revive = self._reviver()
         return cast("Store", made)
 
     @property
@@ -59,6 +60,7 @@ class Client:
             from headrace.store import AsyncStore
 
             made = self._made.setdefault("astore", AsyncStore(self.url(), self.settings))
+            made.revive = self._reviver()
         return cast("AsyncStore", made)
 
     def url(self) -> str:
@@ -78,6 +80,10 @@ class Client:
             if held is not mine:
                 mine.close()
         return held.url
+
+    def _reviver(self) -> Callable[[], object] | None:
+        held: Embedded | None = self._made.get("embedded")
+        return None if held is None else held.revive
 
     async def ready(self) -> AsyncStore:
         """``astore``, without holding up the event loop while a private server starts."""

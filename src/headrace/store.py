@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from redis import exceptions as driver
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 # A waiter asks again this often (seconds), in case an announcement was lost with its connection.
 RECHECK = 5.0
+# A private server is looked after at this many failures in a row.
+REVIVE_AT = 2
 
 
 class Slots:
@@ -45,7 +47,7 @@ class Slots:
         self._pid = os.getpid()
 
     @contextlib.contextmanager
-    def take(self) -> Iterator[tuple[str, int]]:
+    def take(self) -> Generator[tuple[str, int]]:
         """A slot for one request. A request that failed takes its slot out of use: its fate is unknown."""
         if self._pid != os.getpid():
             self._free, self._pid = deque(), os.getpid()
@@ -75,6 +77,13 @@ class _Common:
         self.slots = Slots()
         self.round_trips: int = 0
         self._checked = False
+        # Brings a private server back whose guard was killed; None where the server is somebody else's to run.
+        self.revive: Callable[[], object] | None = None
+
+    def _try_to_revive(self, attempt: int) -> None:
+        # Once, and not at the first failure: a server that restarts by itself needs no help.
+        if attempt == REVIVE_AT and self.revive is not None:
+            self.revive()
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
@@ -110,7 +119,7 @@ def _doing(calls: Sequence[Call[Any]]) -> str:
 
 
 def _values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
-    """Replies as values. All were read before the first error is raised: one left unread would answer the next caller."""
+    """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
     for reply in replies:
         if isinstance(reply, driver.ResponseError):
             raise reply
@@ -142,7 +151,8 @@ class Store(_Common):
 
         Cost: one round trip.
         """
-        return self.run_all([call])[0]
+        value: T = self.run_all([call])[0]
+        return value
 
     def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
         """Send several calls in one round trip; they are applied in order, but not as one.
@@ -157,6 +167,7 @@ class Store(_Common):
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 time.sleep(self._give_up_or_wait(error, attempt, deadline, _doing(calls)))
+                self._try_to_revive(attempt)
 
     def wait_final(self, id: str, timeout: float | None) -> Watched:
         """A job's end, or its unfinished state when ``timeout`` seconds have passed. Waits; does not poll.
@@ -188,7 +199,7 @@ class Store(_Common):
             self._idle.pop().disconnect()
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Any]:
+    def _connection(self) -> Generator[Any]:
         if self._pid != os.getpid():
             # The parent's sockets are not ours: two processes that read one stream garble both.
             self._idle, self._pid = deque(), os.getpid()
@@ -263,7 +274,8 @@ class AsyncStore(_Common):
         self._parents: list[Any] = []
 
     async def run(self, call: Call[T]) -> T:
-        return (await self.run_all([call]))[0]
+        value: T = (await self.run_all([call]))[0]
+        return value
 
     async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
         deadline, attempt = time.monotonic() + self.settings.timeout, 0
@@ -274,6 +286,7 @@ class AsyncStore(_Common):
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 await asyncio.sleep(self._give_up_or_wait(error, attempt, deadline, _doing(calls)))
+                await asyncio.to_thread(self._try_to_revive, attempt)
 
     async def wait_final(self, id: str, timeout: float | None) -> Watched:
         end = None if timeout is None else time.monotonic() + timeout
@@ -299,7 +312,7 @@ class AsyncStore(_Common):
             await self._idle.pop().disconnect()
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self) -> AsyncGenerator[Any]:
         home = (os.getpid(), asyncio.get_running_loop())
         if self._home != home:
             await self._settle_in(home)
@@ -339,7 +352,7 @@ class AsyncStore(_Common):
         self._keeper = self._keep(self._idle)
         await anext(self._keeper)
 
-    async def _keep(self, idle: deque[Any]) -> AsyncIterator[None]:
+    async def _keep(self, idle: deque[Any]) -> AsyncGenerator[None]:
         """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
         try:
             yield

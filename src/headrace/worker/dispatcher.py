@@ -76,6 +76,7 @@ class Dispatcher:
         self.upkeep = Upkeep(self.keys, self.settings, app.tasks, options.queues.names)
         patience = max(0.1, min(5.0, self.settings.lease / 3))
         self.exchange = Exchange(store.target, patience, self.watched, self.upkeep.cancels.append)
+        self.exchange.revive = store.revive
         self._blocked: dict[str, str] = {}
         self._request = 0
         self._empty = False

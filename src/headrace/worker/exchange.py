@@ -17,6 +17,7 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.connection import Target, pause_before, verdict
+from headrace.errors import ServerError
 from headrace.script import Call, load
 from headrace.worker.link import Link
 
@@ -64,6 +65,7 @@ class Exchange:
     Attributes:
         channel: on which cancellations are announced; empty before the incarnation is registered.
         mailed: called with the id of a job to cancel.
+        revive: brings a private server back; None where the server is somebody else's to run.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
     """
 
@@ -78,6 +80,7 @@ class Exchange:
         self.patience = patience
         self.channel = ""
         self.armed: Step | None = None
+        self.revive: Callable[[], object] | None = None
         self.mailed = mailed
         self._watched = watched
         self._link: Link | None = None
@@ -112,6 +115,12 @@ class Exchange:
             return
         if now < self._connect_at:
             return
+        if self._failures >= 2 and self.revive is not None:
+            try:
+                self.revive()
+            except ServerError as error:
+                self._fail(error)
+                return
         try:
             self._link = Link(self.target, [load(name) for name in _SCRIPTS])
             self._watched.watch(self._link, self._on_reply, urgent=True)
