@@ -48,8 +48,9 @@ class Client:
         if made is None:
             from headrace.store import Store
 
-            made = self._made.setdefault("store", Store(self.url(), self.settings))
-            made.revive = self._reviver()
+            mine = Store(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = self._made.setdefault("store", mine)
         return cast("Store", made)
 
     @property
@@ -59,8 +60,9 @@ class Client:
         if made is None:
             from headrace.store import AsyncStore
 
-            made = self._made.setdefault("astore", AsyncStore(self.url(), self.settings))
-            made.revive = self._reviver()
+            mine = AsyncStore(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = self._made.setdefault("astore", mine)
         return cast("AsyncStore", made)
 
     def url(self) -> str:
