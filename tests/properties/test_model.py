@@ -147,7 +147,8 @@ class Machine(RuleBasedStateMachine):
         asked = {job.id for job in self.model.where("running", owner=owner) if job.asked}
         assert set(answer.cancels) == asked
         assert set(answer.parking) == {job.task for job in self.model.where("parked")}
-        assert answer.lapse <= known.lease
+        others = [(one.lease, name) for name, one in self.model.owners.items() if name != owner]
+        assert (answer.lapse, answer.lapsing) == min(others, default=(known.lease, owner))
 
     @rule(owner=owners, limit=limits, names=several)
     def claim(self, owner: str, limit: int, names: list[str]) -> None:

@@ -66,7 +66,7 @@ PLAYS: dict[str, Play] = {
         lambda s: [s.job(), s.job(delay=5)], lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t), word
     ),
     "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
-    "rerun": Play(Stage.finished, lambda k, id, t: produce.rerun(k, id, t)),
+    "rerun": Play(Stage.finished, produce.rerun),
     "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
     "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
     "register": Play(lambda _: None, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], t)),
