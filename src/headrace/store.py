@@ -178,14 +178,12 @@ class Store(_Common):
         seen, attempt = self.run(watch(self.keys, id, 0)), 0
         while _unfinished(seen) and (end is None or time.monotonic() < end):
             try:
-                with self._connection() as connection:
+                with self._connection(keep=False) as connection:
                     self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
                     connection.read_response()
                     pause, attempt = _share(end), 0
                     if _unfinished(self.run(watch(self.keys, id, microseconds(pause + 60)))):
-                        with contextlib.suppress(driver.TimeoutError):
-                            connection.read_response(timeout=pause, disconnect_on_error=False)
-                    connection.disconnect()
+                        connection.can_read(timeout=pause)
             except (driver.RedisError, OSError) as error:
                 # Without a pause, a server that takes no more connections would be asked as fast as it can refuse.
                 attempt += 1
@@ -199,7 +197,7 @@ class Store(_Common):
             self._idle.pop().disconnect()
 
     @contextlib.contextmanager
-    def _connection(self) -> Generator[Any]:
+    def _connection(self, *, keep: bool = True) -> Generator[Any]:
         if self._pid != os.getpid():
             # The parent's sockets are not ours: two processes that read one stream garble both.
             self._idle, self._pid = deque(), os.getpid()
@@ -221,8 +219,10 @@ class Store(_Common):
         except BaseException:
             connection.disconnect()
             raise
-        if connection.is_connected:
+        if keep:
             self._idle.append(connection)
+        else:
+            connection.disconnect()
 
     def _connect(self) -> Any:
         connection: Any = connect(self.target, self.settings.timeout)
@@ -293,14 +293,13 @@ class AsyncStore(_Common):
         seen, attempt = await self.run(watch(self.keys, id, 0)), 0
         while _unfinished(seen) and (end is None or time.monotonic() < end):
             try:
-                async with self._connection() as connection:
+                async with self._connection(keep=False) as connection:
                     await self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
                     await connection.read_response()
                     pause, attempt = _share(end), 0
                     if _unfinished(await self.run(watch(self.keys, id, microseconds(pause + 60)))):
                         with contextlib.suppress(driver.TimeoutError):
                             await connection.read_response(timeout=pause, disconnect_on_error=False)
-                    await connection.disconnect()
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 await asyncio.sleep(min(self._give_up_or_wait(error, attempt, math.inf, "SUBSCRIBE"), _share(end)))
@@ -312,7 +311,7 @@ class AsyncStore(_Common):
             await self._idle.pop().disconnect()
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Any]:
+    async def _connection(self, *, keep: bool = True) -> AsyncGenerator[Any]:
         home = (os.getpid(), asyncio.get_running_loop())
         if self._home != home:
             await self._settle_in(home)
@@ -331,8 +330,10 @@ class AsyncStore(_Common):
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        if connection.is_connected:
+        if keep:
             self._idle.append(connection)
+        else:
+            await connection.disconnect()
 
     async def _connect(self) -> Any:
         connection: Any = await aconnect(self.target, self.settings.timeout)
