@@ -47,6 +47,8 @@ log = logging.getLogger("headrace.worker")
 
 # A runner that dies younger than this (seconds) without work is replaced only after as long again.
 INFANT = 1.0
+# Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
+CARRY = 5e-9
 
 
 class Conclude(Protocol):
@@ -145,14 +147,16 @@ class Crew:
         """Take back what waits behind a slow job."""
         for seat in list(self.handout.seats.values()):
             if len(seat.starts) > 1 and self.handout.stalled(seat, now):
-                self._take_back(seat)
+                # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner from
+                # which all was taken back would be idle, be given the same again, and never begin.
+                self._take_back(seat, but=1)
 
     def recall_all(self) -> None:
         for seat in list(self.handout.seats.values()):
             self._take_back(seat)
 
-    def _take_back(self, seat: Seat) -> None:
-        if back := seat.recall():
+    def _take_back(self, seat: Seat, *, but: int = 0) -> None:
+        if back := seat.recall(but=but):
             self._say(seat, Recall(len(back)))
             self._hand_back(back)
 
@@ -193,7 +197,7 @@ class Crew:
         seat.progress = now
         seat.done += 1
         if seat.ticketed:
-            self.handout.measure(claim.task, done.cost / 1e6)
+            self.handout.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
         self.handout.release(seat, start)
         self.freed.add(seat.kind)
         self._conclude(claim, done.kind, done.data, done.amount)

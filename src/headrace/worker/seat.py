@@ -101,9 +101,13 @@ class Seat:
             give_tickets(self.ticket_write, len(batch), self.recalls)
         self.channel.offer(Run([start.claim for start in batch]))
 
-    def recall(self) -> list[Start]:
-        """Take back what was sent and not started, oldest first; a runner that lives on must be told by ``Recall``."""
-        count = take_back(self.ticket_read, len(self.starts)) if self.counted else 0
+    def recall(self, *, but: int = 0) -> list[Start]:
+        """Take back what was sent and not started, oldest first; a runner that lives on must be told by ``Recall``.
+
+        Args:
+            but: so many of the oldest stay.
+        """
+        count = take_back(self.ticket_read, len(self.starts) - but) if self.counted else 0
         if not count:
             return []
         back = [self.starts.popitem()[1] for _ in range(count)]
