@@ -39,6 +39,15 @@ _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "cmsgpack.unpack({})"}
 
 
+def unread(call: Call[Any]) -> Call[Any]:
+    """The same call, whose reply is handed on as it came."""
+    return Call(call.script, call.keys, call.args, _as_it_came)
+
+
+def _as_it_came(reply: Any) -> Any:
+    return reply
+
+
 def blob(data: bytes) -> msgspec.Raw:
     """Bytes inside a packed argument, as a MessagePack string: the servers' Lua library knows no binary type."""
     size = len(data)

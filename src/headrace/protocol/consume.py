@@ -62,6 +62,11 @@ def _claimed(reply: Any) -> Claimed:
     return Claimed(True, now, int(float(due)), _claims(jobs, more), [id.decode() for id in lost])
 
 
+def brought(reply: Any) -> int:
+    """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
+    return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[5])
+
+
 def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str], now: int = 0) -> Call[Claimed]:
     """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
 

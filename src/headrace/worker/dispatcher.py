@@ -19,13 +19,14 @@ import os
 import random
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
+from headrace.script import Call, unread
 from headrace.settings import microseconds
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import Exchange, Selectors, Step
@@ -77,6 +78,7 @@ class Dispatcher:
         patience = max(0.1, min(5.0, self.settings.lease / 3))
         self.exchange = Exchange(store.target, patience, self.watched, self.upkeep.cancels.append)
         self.exchange.revive = store.revive
+        self._arrivals: deque[tuple[Call[consume.Claimed], Any]] = deque()
         self._blocked: dict[str, str] = {}
         self._request = 0
         self._empty = False
@@ -124,6 +126,10 @@ class Dispatcher:
             self._fenced = False
         if self.exchange.idle and (steps := self._steps(now) if self.owner else self._register(now)):
             self.exchange.send(steps)
+        # After the next request has gone out, so that the server works on it while these are handed out.
+        while self._arrivals:
+            call, reply = self._arrivals.popleft()
+            self._claimed(call.parse(reply))
         if self._empty and not self.options.burst and self.exchange.idle and (room := self._room(now)):
             names = self._order()
             self.exchange.arm([self.keys.wake(name) for name in names], self._claim(room, names))
@@ -182,7 +188,12 @@ class Dispatcher:
     def _claim(self, room: int, names: list[str]) -> Step:
         self._request += 1
         call = consume.claim(self.keys, self.owner, self._request, room, names)
-        return call, lambda reply: self._claimed(reply, room)
+        return unread(call), lambda reply: self._arrived(call, reply, room)
+
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, asked: int) -> None:
+        """A claim was answered; its jobs are read when the next request is on its way."""
+        self._arrivals.append((call, reply))
+        self._empty = consume.brought(reply) < asked
 
     def _settle(self) -> Step:
         batch = [self.outcomes.popleft() for _ in range(min(SETTLE_MOST, len(self.outcomes)))]
@@ -207,11 +218,10 @@ class Dispatcher:
     def _notes(self) -> list[Step]:
         if not self.crew.notes:
             return []
-        notes, self.crew.notes, self._notes_at = list(self.crew.notes.values()), {}, 0.0
-        return [
-            (consume.note(self.keys, self.owner, notes[first : first + 1000]), lambda _: None)
-            for first in range(0, len(notes), 1000)
-        ]
+        notes, self._notes_at = self.crew.notes, 0.0
+        batch = [notes.pop(token) for token in list(notes)[:SETTLE_MOST]]
+        self._request += 1
+        return [(consume.note(self.keys, self.owner, batch, request=self._request), lambda _: None)]
 
     def _room(self, now: float) -> int:
         """How many jobs may be claimed now: none while a claim waits to be woken."""
@@ -226,9 +236,10 @@ class Dispatcher:
             or len(self._blocked) == len(self.options.queues.names)
         ):
             return 0
-        room = self.crew.handout.room(now)
+        coming = sum(consume.brought(reply) for _, reply in self._arrivals)
+        room = self.crew.handout.room(now) - coming
         if self.options.max_jobs:
-            room = min(room, self.options.max_jobs - self._finished - self.crew.running)
+            room = min(room, self.options.max_jobs - self._finished - self.crew.running - coming)
         return max(0, min(room, CLAIM_MOST))
 
     def _order(self) -> list[str]:
@@ -238,12 +249,11 @@ class Dispatcher:
 
     # -- jobs -------------------------------------------------------------------------------------------------------
 
-    def _claimed(self, reply: consume.Claimed, asked: int) -> None:
+    def _claimed(self, reply: consume.Claimed) -> None:
         if not reply.alive:
             self.upkeep.gone = True
             return
         self.upkeep.learn_due(time.monotonic(), reply.now, reply.due)
-        self._empty = len(reply.jobs) + len(reply.lost) < asked
         for id in reply.lost:
             log.error("job %s was ready, but its record is gone or alien; it left the queue", id)
         idle = not self.crew.running and not self.outcomes
@@ -253,7 +263,7 @@ class Dispatcher:
 
     def _check_quota(self) -> None:
         """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
-        if self.crew.running or self.outcomes:
+        if self.crew.running or self.outcomes or self._arrivals:
             return
         if self.options.max_jobs and self._finished >= self.options.max_jobs:
             self._drain(now=False)

@@ -55,7 +55,10 @@ class Selectors:
 
     def select(self, pause: float, gather: float) -> list[Callable[[], None]]:
         """The handlers of what is ready; with ``gather``, what runners say may wait that many seconds."""
-        events = (self.urgent.select(gather) or self.all.select(0)) if gather else self.all.select(pause)
+        if gather:
+            self.urgent.select(gather)
+            pause = 0.0
+        events = self.all.select(pause)
         return [key.data for key, _ in events if key.fd in self.all.get_map()]
 
 

@@ -13,6 +13,8 @@ from headrace.worker.seat import MOST_AHEAD, Seat, Start
 
 # Seconds without progress after which work sent ahead is taken back.
 STALL = 0.01
+# Room for so many jobs is worth a claim of its own.
+BATCH = 64
 # Kinds whose jobs share a process. Their suspects get runners of their own, at most so many at once for each kind.
 SHARED = ("thread", "async")
 SINGLES = 8
@@ -51,7 +53,8 @@ class Handout:
     def room(self, now: float) -> int:
         """How many jobs a claim may bring.
 
-        A runner that still has half its window asks for none, so that claims come in batches.
+        A runner with little room asks for none, so that claims come in batches: the server's cost of a trip is that of
+        a few jobs. It asks long before it runs dry, so that server and runner work at the same time.
         """
         window, total = self.window(), 0
         for seat in self.seats.values():
@@ -60,7 +63,9 @@ class Handout:
             held = len(seat.starts)
             if not seat.ticketed:
                 total += max(0, seat.spare(seat.slots))
-            elif not held or (held <= window // 2 and not self.stalled(seat, now) and not seat.suspect):
+            elif not held or (
+                window - held >= min(window // 2, BATCH) > 0 and not self.stalled(seat, now) and not seat.suspect
+            ):
                 total += max(0, seat.spare(window))
         return total
 
