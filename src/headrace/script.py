@@ -119,14 +119,18 @@ class Script:
         sha: its SHA1, by which the server knows it.
     """
 
-    __slots__ = ("_encoders", "_patterns", "header", "name", "sha", "text")
+    __slots__ = ("_encoders", "_fixed", "_patterns", "header", "name", "sha", "text")
 
     def __init__(self, name: str, header: Header, text: str) -> None:
         self.name = name
         self.header = header
         self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self._patterns = tuple((key.pattern, _HOLE.findall(key.pattern)) for key in header.keys)
+        # A declared key is a constant, or a constant part and one argument at its end.
+        self._patterns = tuple(
+            (key.pattern.split("<")[0], (_HOLE.findall(key.pattern) or [""])[0]) for key in header.keys
+        )
+        self._fixed: dict[str, list[str | None]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
     def bind(self, keys: Keys, parse: Callable[[Any], T], *, now: int = 0, **values: Any) -> Call[T]:
@@ -143,9 +147,15 @@ class Script:
             wanted = {name for name, _ in self._encoders}
             raise TypeError(f"script {self.name} takes {sorted(wanted)}, got {sorted(values)}")
         prefix = keys.prefix
+        # Most keys of a script are the same for every call of a shard.
+        fixed = self._fixed.get(prefix)
+        if fixed is None:
+            fixed = self._fixed[prefix] = [None if hole else prefix + part for part, hole in self._patterns]
         bound = tuple(
-            prefix + (pattern.replace(f"<{holes[0]}>", values[holes[0]]) if holes else pattern)
-            for pattern, holes in self._patterns
+            [
+                key if key is not None else prefix + part + values[hole]
+                for key, (part, hole) in zip(fixed, self._patterns, strict=True)
+            ]
         )
         args: list[str | bytes | int] = [prefix]
         if self.header.clock:

@@ -135,8 +135,9 @@ class Crew:
 
     def _mind(self, seat: Seat) -> None:
         """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
-        if not seat.gone:
-            self._watched.also_write(seat.channel, wanted=seat.channel.full)
+        if (seat.channel.full or seat.blocked) and not seat.gone:
+            seat.blocked = seat.channel.full
+            self._watched.also_write(seat.channel, wanted=seat.blocked)
 
     def _say(self, seat: Seat, message: Recall | Stop | Exit) -> None:
         with contextlib.suppress(Closed):

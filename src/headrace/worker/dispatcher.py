@@ -127,12 +127,10 @@ class Dispatcher:
         if self.exchange.idle and (steps := self._steps(now) if self.owner else self._register(now)):
             self.exchange.send(steps)
         # After the next request has gone out, so that the server works on it while these are handed out.
-        while self._arrivals:
-            call, reply = self._arrivals.popleft()
-            self._claimed(call.parse(reply))
+        self._hand_out_arrivals()
         if self._empty and not self.options.burst and self.exchange.idle and (room := self._room(now)):
             names = self._order()
-            self.exchange.arm([self.keys.wake(name) for name in names], self._claim(room, names))
+            self.exchange.arm([self.keys.wake(name) for name in names], self._claim_awake(room, names))
 
     def _next(self, now: float) -> float:
         """When the loop must run again although nothing happens."""
@@ -189,6 +187,16 @@ class Dispatcher:
         self._request += 1
         call = consume.claim(self.keys, self.owner, self._request, room, names)
         return unread(call), lambda reply: self._arrived(call, reply, room)
+
+    def _claim_awake(self, room: int, names: list[str]) -> Step:
+        """As :meth:`_claim`, for a dispatcher that sleeps: what arrives is handed out before anything else is done."""
+        call, arrived = self._claim(room, names)
+
+        def woken(reply: Any) -> None:
+            arrived(reply)
+            self._hand_out_arrivals()
+
+        return call, woken
 
     def _arrived(self, call: Call[consume.Claimed], reply: Any, asked: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
@@ -248,6 +256,11 @@ class Dispatcher:
         return [name for name in names if name not in self._blocked]
 
     # -- jobs -------------------------------------------------------------------------------------------------------
+
+    def _hand_out_arrivals(self) -> None:
+        while self._arrivals:
+            call, reply = self._arrivals.popleft()
+            self._claimed(call.parse(reply))
 
     def _claimed(self, reply: consume.Claimed) -> None:
         if not reply.alive:

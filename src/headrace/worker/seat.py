@@ -56,6 +56,7 @@ class Seat:
         done: jobs that it ended.
         quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
         recalls: how often work was taken back; tickets carry it.
+        blocked: its socket had no room for all that it was sent.
         leaving: gets no more work; ``gone``: its socket is closed.
     """
 
@@ -82,6 +83,7 @@ class Seat:
         self.born = 0.0
         self.leaving = False
         self.gone = False
+        self.blocked = False
         self.tail = b""
         self.recalls = 0
         os.set_blocking(self.stderr, False)
