@@ -112,9 +112,7 @@ def test_the_wheel_carries_the_scripts_and_the_types(root: Path, tmp_path: Path)
     names = set(zipfile.ZipFile(wheel).namelist())
     package = root / "src" / "headrace"
     wanted = [
-        p
-        for p in package.rglob("*")
-        if p.suffix in (".py", ".lua", ".html", ".css", ".js") or p.name == "py.typed"
+        p for p in package.rglob("*") if p.suffix in (".py", ".lua", ".html", ".css", ".js") or p.name == "py.typed"
     ]
     assert {p.relative_to(root / "src").as_posix() for p in wanted} <= names
     assert "headrace/py.typed" in names
