@@ -14,6 +14,7 @@ import pytest
 from headrace.errors import JobCancelled, JobFailed, JobQuarantined
 from headrace.handle import Job
 from headrace.job import Record, State
+from headrace.protocol import produce
 from tests.servers import Server
 from tests.system.fleet import Fleet, send
 
@@ -133,6 +134,18 @@ def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, t
     assert fleet.ended(first).state is State.CANCELLED
     assert not fleet.ledger.starts(first.id)
     assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+
+
+def test_cancellations_that_arrive_together_are_all_heard(fleet: Fleet) -> None:
+    # With this lease no renewal tells of them in time: each must be read from the channel.
+    fleet.worker(kinds="async", concurrency=40, settings={"lease": 120})
+    jobs = [fleet.enqueue("async.nap", 60) for _ in range(40)]
+    for job in jobs:
+        fleet.started(job)
+    fleet.app.store.run_all([produce.cancel(fleet.app.store.keys, job.id, 60_000_000) for job in jobs])
+    for job in jobs:
+        with pytest.raises(JobCancelled):
+            job.result(timeout=20)
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------------

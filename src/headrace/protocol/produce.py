@@ -51,9 +51,13 @@ def _batch(job: NewJob) -> tuple[list[Any], list[Any]]:
 
 def _batches(jobs: Sequence[NewJob]) -> list[tuple[list[Any], list[Any]]]:
     """Neighbours that share everything but id and arguments say it once: most chunks are one batch."""
+    if len(jobs) == 1:
+        head, rows = _batch(jobs[0])
+        rows += (jobs[0].id, blob(jobs[0].args))
+        return [(head, rows)]
     batches: list[tuple[list[Any], list[Any]]] = []
     last: Any = None
-    rows: list[Any] = []
+    rows = []
     for job in jobs:
         shared = _shared(job)
         if shared != last:

@@ -254,9 +254,10 @@ class Exchange:
         if self._mail is None:
             return
         try:
-            message = self._mail.listen()
+            messages = self._mail.heard()
         except (driver.RedisError, OSError) as error:
             self._fail(error)
             return
-        if message[0] == b"message":
-            self.mailed(message[2].decode())
+        for message in messages:
+            if message[0] == b"message":
+                self.mailed(message[2].decode())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import hiredis
 from redis import exceptions as driver
 
 from headrace.connection import Target, connect
@@ -17,10 +18,7 @@ from headrace.script import Script
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0
-
-
-class Lost(Exception):
-    """The connection failed or its deadline passed; make a new one."""
+_MORE = object()
 
 
 class Link:
@@ -38,6 +36,11 @@ class Link:
             redis.exceptions.RedisError, OSError: it did not work.
         """
         self._connection: Any = connect(target, REPLY_TIMEOUT)
+        # redis-py makes the connection (credentials, TLS); replies are read here. Its own reading sets time-outs and
+        # builds messages for errors that do not come, which is half of a worker's delay between a reply and its job.
+        self._sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
+        parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
+        self._reader = hiredis.Reader(replyError=parse_error, notEnoughData=_MORE)
         self._expected = 0
         self._id = 0
         self.deadline = 0.0
@@ -45,7 +48,7 @@ class Link:
         self.load(scripts)
 
     def fileno(self) -> int:
-        number: int = self._connection._sock.fileno()  # noqa: SLF001 - redis-py offers no other way to wait for a reply
+        number: int = self._sock.fileno()
         return number
 
     @property
@@ -88,17 +91,33 @@ class Link:
         """
         replies: list[Any] = []
         while self._expected:
-            try:
-                replies.append(self._connection.read_response())
-            except driver.ResponseError as error:
-                replies.append(error)
+            replies.append(self._reply())
             self._expected -= 1
         self.deadline = 0.0
         return replies
 
-    def listen(self) -> Any:
-        """One message that the server pushed (a subscription's)."""
-        return self._connection.read_response()
+    def heard(self) -> list[Any]:
+        """All messages that the server pushed (a subscription's) and that have arrived, in one reading.
+
+        Raises:
+            redis.exceptions.ConnectionError, OSError: the connection is gone.
+        """
+        self._feed()
+        messages: list[Any] = []
+        while (message := self._reader.gets()) is not _MORE:
+            messages.append(message)
+        return messages
+
+    def _reply(self) -> Any:
+        while (reply := self._reader.gets()) is _MORE:
+            self._feed()
+        return reply
+
+    def _feed(self) -> None:
+        data = self._sock.recv(1 << 16)
+        if not data:
+            raise driver.ConnectionError("the server closed the connection")
+        self._reader.feed(data)
 
     def close(self) -> None:
         self._connection.disconnect()
