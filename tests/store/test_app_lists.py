@@ -168,7 +168,7 @@ async def test_the_same_from_async_code(app: Headrace) -> None:
 
 
 ALONE = {
-    Headrace: {"task", "by_name", "middleware", "on_preload", "after_fork", "around", "store", "astore"},
+    Headrace: {"task", "by_name", "middleware", "on_preload", "after_fork", "on_exit", "around", "store", "astore"},
     Task: {"job", "options", "unpack", "pack_result", "plan"},
     Bound: {"job", "options", "named", "handle"},
     Jobs: {"handle"},
