@@ -97,7 +97,6 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         crashes: crash budget where it is not the default of 3; 0 means default.
         once: at most one start: a lost start fails the job instead of repeating it.
         key: the user's key for ordering and affinity, empty when there is none.
-        keep_failed: retention of a failure when nobody knows the task any more (microseconds); -1 means default.
     """
 
     id: str

@@ -103,8 +103,9 @@ class Dispatcher:
                 self.crew.spawn(kind)
         while self.state != "left":
             now = time.monotonic()
-            gather = min(GATHER, self._next(now) - now) if self.crew.handout.least_held > PLENTY else 0.0
-            for handler in self.watched.select(max(0.0, self._next(now) - now), max(0.0, gather)):
+            pause = max(0.0, self._next(now) - now)
+            gather = min(GATHER, pause) if self.crew.handout.least_held > PLENTY else 0.0
+            for handler in self.watched.select(pause, gather):
                 handler()
             self._tick(time.monotonic())
 

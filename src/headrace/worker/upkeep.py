@@ -6,15 +6,12 @@ Owns the timers. Produces calls, which travel with the next exchange, and reads 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from typing import Any
+from collections.abc import Container, Sequence
 
 from headrace.keys import Keys
 from headrace.protocol import consume
-from headrace.script import Call
 from headrace.settings import Settings, microseconds
-
-Step = tuple[Call[Any], Callable[[Any], None]]
+from headrace.worker.exchange import Step
 
 BATCH = 500
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
