@@ -2,10 +2,16 @@
 -- include line
 -- clock   now
 -- derive  job  hash  job:<id>
+-- Score 0 means: as if it came now, less what its priority is worth.
+local function ready_again(id, queue, priority, score)
+  redis.call('HSET', job .. id, 'state', 'ready')
+  if score == 0 then score = now - (tonumber(priority) or 0) * 600000000 end
+  line_up(id, queue or 'default', score)
+end
+
 -- An id without a record is forgotten; a record of another type must not hold up the others.
 local function line_up_again(id)
   local f = redis.pcall('HMGET', job .. id, 'queue', 'priority', 'state')
   if f.err or not (f[1] or f[3]) then return end
-  redis.call('HSET', job .. id, 'state', 'ready')
-  line_up(id, f[1] or 'default', now - (tonumber(f[2]) or 0) * 600000000)
+  ready_again(id, f[1], f[2], 0)
 end

@@ -1,6 +1,6 @@
 -- Crash: a start ended without an outcome; the job runs again, fails (at most once) or is quarantined. Included.
 -- include finish
--- include line
+-- include again
 -- derive  job     hash  job:<id>
 local function crash(id, evidence, score, keep)
   local f = redis.call('HMGET', job .. id, 'crashes', 'budget', 'once', 'cancel', 'queue', 'priority')
@@ -13,9 +13,7 @@ local function crash(id, evidence, score, keep)
   elseif crashes >= (tonumber(f[2]) or 3) then
     finish(id, 'quarantined', evidence, keep)
   else
-    redis.call('HSET', job .. id, 'state', 'ready')
     redis.call('HDEL', job .. id, 'owner')
-    if score == 0 then score = now - (tonumber(f[6]) or 0) * 600000000 end
-    line_up(id, f[5] or 'default', score)
+    ready_again(id, f[5], f[6], score)
   end
 end

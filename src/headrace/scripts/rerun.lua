@@ -1,5 +1,5 @@
 -- Rerun: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
--- include line
+-- include again
 -- clock   now
 -- key     succeeded    zset  succeeded
 -- key     failed       zset  failed
@@ -20,7 +20,6 @@ redis.call('ZREM', finals[f[1]], id)
 redis.call('ZREM', expires, id)
 redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
   'cancel', 'expires')
-redis.call('HSET', job .. id, 'state', 'ready')
-line_up(id, f[2], now - (tonumber(f[3]) or 0) * 600000000)
+ready_again(id, f[2], f[3], 0)
 line_up_all()
 return 'ready'

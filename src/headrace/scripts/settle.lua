@@ -53,10 +53,8 @@ local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
 local function back(id, score)
   local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
   if f[3] then return finish(id, 'cancelled', CANCELLED, 604800000000) end
-  redis.call('HSET', job .. id, 'state', 'ready')
   redis.call('HDEL', job .. id, 'owner')
-  if score == 0 then score = now - (tonumber(f[2]) or 0) * 600000000 end
-  line_up(id, f[1] or 'default', score)
+  ready_again(id, f[1], f[2], score)
 end
 
 local function later(id, delay, counter)
