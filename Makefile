@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: setup  ## measure the standard library with a few hundred real jobs
+demo: setup  ## measure the standard library with a workflow of a few hundred jobs
 	@$(BIN)/headrace demo
 
 .PHONY: test

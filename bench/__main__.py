@@ -21,8 +21,26 @@ from bench.context import Context, headrace_is_here
 from bench.figure import Figure, medians
 from bench.processes import BenchError
 
-_BENCHMARKS = ("drain", "idle", "idle-load", "mixed", "enqueue", "memory", "kill", "pss")
-_OURS_ONLY = ("mixed", "kill", "pss")
+_BENCHMARKS = (
+    "drain",
+    "idle",
+    "idle-load",
+    "mixed",
+    "enqueue",
+    "memory",
+    "kill",
+    "rolling",
+    "pss",
+    "fan",
+    "flows",
+    "cache",
+    "tracking",
+    "choose",
+    "pool",
+    "stats",
+    "warm",
+)
+_OURS_ONLY = ("warm", "mixed", "kill", "rolling", "pss", "flows", "cache", "tracking", "choose", "pool", "stats")
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:

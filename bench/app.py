@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.produce import mark
 from bench.tally import tick
-from headrace import Headrace
+from headrace import Flow, Headrace, current_job
 
 app = Headrace(os.environ["HEADRACE_URL"])
 
@@ -51,11 +52,65 @@ def sleep(kind: str, seconds: float) -> None:
         out.write(f"{kind} {os.getpid()} {started} {time.monotonic_ns()}\n".encode())
 
 
+@app.task(keep=60)
+def claimed(seconds: float) -> None:
+    """Tell who ran this and when it was claimed: a start's token is the server's time of its claim."""
+    time.sleep(seconds)
+    job = current_job()
+    with Path(os.environ["BENCH_LEDGER"]).open("ab", buffering=0) as out:
+        out.write(f"{job.id} {os.getppid()} {job.token} {job.attempt}\n".encode())
+
+
 @app.task(keep=0)
 def hang_once(kind: str) -> None:
     """The first start never returns; the next one does at once."""
     if _enter(kind, time.monotonic_ns()) == 1:
         time.sleep(600)
+
+
+@app.task
+def kept() -> None:
+    pass
+
+
+@app.task
+def last() -> None:
+    mark(time.monotonic_ns())
+
+
+@app.workflow
+def wide(flow: Flow, width: int) -> None:
+    first = flow.run(kept)
+    flow.run(last, after=[flow.run(kept, after=first) for _ in range(width)])
+
+
+@app.workflow
+def one(flow: Flow) -> None:
+    flow.run(kept)
+
+
+def fan(width: int) -> Callable[[], object]:
+    return wide.create(width).start
+
+
+@app.workflow
+def chain(flow: Flow, length: int) -> None:
+    node = flow.run(kept)
+    for _ in range(length - 1):
+        node = flow.run(kept, after=node)
+
+
+def waiting_fan(width: int) -> None:
+    wide.create(width)
+
+
+def waiting_chain(length: int) -> None:
+    chain.create(length)
+
+
+def burst(count: int) -> Callable[[], object]:
+    jobs = [*(kept.job() for _ in range(count - 1)), last.job()]
+    return lambda: app.enqueue_many(jobs)
 
 
 def single() -> None:

@@ -102,7 +102,7 @@ def _watch(sampler: Sampler, jobs: int, worker: Group) -> Window:
         time.sleep(pause)
 
 
-def _drain(context: Context, system: System) -> Drained:
+def measure(context: Context, system: System) -> Drained:
     jobs = context.scaled(system.jobs)
     with server() as target:
         sampler = Sampler(target, system.unsettled)
@@ -154,7 +154,7 @@ def _figures(system: System, got: Drained, floor: Drained) -> list[Figure]:
 
 def run(context: Context) -> list[Figure]:
     """Rates, round trips, commands and processor time per job, of the floor and of every system."""
-    drained = context.each((FLOOR, FLOOR_ONE, FLOOR_BARE, *context.systems()), "drain", _drain)
+    drained = context.each((FLOOR, FLOOR_ONE, FLOOR_BARE, *context.systems()), "drain", measure)
     floor = drained[FLOOR]
     figures = [figure for system, got in drained.items() for figure in _figures(system, got, floor)]
     peers = {system: got.rate for system, got in drained.items() if system.peer}

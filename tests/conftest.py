@@ -8,6 +8,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 import redis
 
+from headrace.script import load
 from tests import deadline, servers
 from tests.servers import Server, connect
 
@@ -59,8 +61,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     names = list(metafunc.config.stash[_BINARIES])
     path = metafunc.definition.path.relative_to(metafunc.config.rootpath).as_posix()
-    if not metafunc.config.getoption("--servers") and not path.startswith(EVERY_SERVER):
-        names = [servers.DEFAULT]
+    if not metafunc.config.getoption("--servers"):
+        # The newest and the oldest; whoever wants those in between names them.
+        names = [name for name in names if name in servers.ENDS] if path.startswith(EVERY_SERVER) else [servers.DEFAULT]
     metafunc.parametrize("server_name", names)
 
 
@@ -132,6 +135,13 @@ def client(server: Server) -> Iterator[redis.Redis]:
     """A plain client of the shared server: RESP2, bytes."""
     with connect(server.url) as client:
         yield client
+
+
+@pytest.fixture
+def loaded(client: redis.Redis) -> None:
+    """Every script is on the shared server, for tests that count round trips: a script's first use takes one more."""
+    for entry in resources.files("headrace").joinpath("scripts").iterdir():
+        client.script_load(load(entry.name.removesuffix(".lua")).text)
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
@@ -13,11 +16,14 @@ def eventually(condition: Callable[[], T], timeout: float = 5, *, what: str = ""
     """Return the first true value of ``condition``; fail when ``timeout`` seconds pass without one.
 
     The pause doubles from ``every`` up to 50 ms, so that a quick condition is seen at once and a slow one
-    costs no core. An exception of the condition passes through.
+    costs no core. An exception of the condition passes through, but for one: where a process ended while it
+    was looked at, it is looked at again.
     """
     end = time.monotonic() + timeout
     while True:
-        value = condition()
+        value: T | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            value = condition()
         if value:
             return value
         if time.monotonic() > end:

@@ -8,9 +8,11 @@ import importlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -172,3 +174,44 @@ def _reaped(pid: int) -> tuple[int] | None:
 def _checked(ended: Ended, code: int | None) -> Ended:
     assert code is None or ended.code == code, ended
     return ended
+
+
+class Worker:
+    """A worker that runs beside the test, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(iter(self.process.stderr.readline, ""))
+
+    def says(self, text: str, timeout: float = 20) -> str:
+        def found() -> str:
+            return next((line for line in list(self.lines) if text in line), "")
+
+        try:
+            return eventually(found, timeout, what=f"{text!r} in its log")
+        except AssertionError as error:
+            error.add_note("".join(self.lines))
+            raise
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        code = self.process.wait(20)
+        self._reader.join(10)
+        return code
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.ended()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()

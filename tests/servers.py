@@ -28,6 +28,7 @@ from tests.deadline import eventually
 
 NAMES = ("valkey-9", "redis-7.0", "redis-6.2")
 DEFAULT = "valkey-9"
+ENDS = (NAMES[0], NAMES[-1])
 
 
 class AbsentError(Exception):

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
-from celery import Celery
+from celery import Celery, chord
 
 from bench.produce import mark
 from bench.tally import tick
 
-app = Celery("bench", broker=os.environ["BENCH_URL"].replace("unix://", "redis+socket://"))
+_URL = os.environ["BENCH_URL"].replace("unix://", "redis+socket://")
+# The result backend is used by chords alone.
+app = Celery("bench", broker=_URL, backend=_URL)
 app.conf.update(
     task_acks_late=True,
     task_ignore_result=True,
@@ -54,3 +57,13 @@ def bulk(count: int) -> None:
 def small(count: int) -> None:
     for number in range(count):
         greet.delay(number, "welcome")
+
+
+@app.task(ignore_result=False)
+def member() -> None:
+    pass
+
+
+def fan(width: int) -> Callable[[], object]:
+    """One, then many, then one: a chord behind a first task."""
+    return (member.si() | chord([member.si() for _ in range(width)], first_line.si())).delay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from redis import Redis
@@ -56,3 +56,14 @@ def small(count: int) -> None:
     jobs = (Queue.prepare_data(greet, (number, "welcome"), result_ttl=0) for number in range(count))
     for chunk in _chunked(jobs):
         queue.enqueue_many(chunk)
+
+
+def fan(width: int) -> Callable[[], object]:
+    """One, then many, then one, by its dependencies: it has no way to store them before they start."""
+
+    def start() -> None:
+        first = queue.enqueue(noop)
+        middle = [queue.enqueue(noop, depends_on=first) for _ in range(width)]
+        queue.enqueue(first_line, depends_on=middle)
+
+    return start

@@ -9,13 +9,20 @@ if TYPE_CHECKING:
     from headrace.app import Headrace as Headrace
     from headrace.context import CurrentJob as CurrentJob
     from headrace.context import current_job as current_job
+    from headrace.definition import Workflow as Workflow
     from headrace.errors import HeadraceError as HeadraceError
+    from headrace.flow import Flow as Flow
+    from headrace.flow_record import FlowRecord as FlowRecord
     from headrace.handle import Job as Job
     from headrace.job import Record as Record
     from headrace.job import State as State
+    from headrace.node import Node as Node
+    from headrace.pool.pool import Pool as Pool
     from headrace.retry import Retry as Retry
+    from headrace.run import Run as Run
     from headrace.settings import Settings as Settings
     from headrace.task import Task as Task
+    from headrace.workflow import FlowState as FlowState
 
 __version__ = "0.1.0"
 
@@ -24,13 +31,20 @@ _HOMES = {
     "Headrace": "app",
     "CurrentJob": "context",
     "current_job": "context",
+    "Workflow": "definition",
     "HeadraceError": "errors",
+    "Flow": "flow",
     "Job": "handle",
+    "Pool": "pool.pool",
     "Record": "job",
     "State": "job",
+    "Node": "node",
     "Retry": "retry",
+    "Run": "run",
     "Settings": "settings",
     "Task": "task",
+    "FlowRecord": "flow_record",
+    "FlowState": "workflow",
 }
 
 

@@ -6,16 +6,19 @@ imported, forked and called in place anywhere.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from headrace import bulk, naming
+from headrace.annotations import hints, reason_unchecked
 from headrace.client import Client
 from headrace.context import CurrentJob, running
 from headrace.errors import DuplicateTask, OptionsError
@@ -24,12 +27,20 @@ from headrace.options import KINDS, CallOptions, Kind, TaskOptions, of_call, of_
 from headrace.protocol import admin
 from headrace.protocol.admin import Overview
 from headrace.queues import Queues
-from headrace.settings import Settings, load
+from headrace.settings import Duration, Settings, load
 from headrace.signature import Unchecked
 from headrace.task import Bound, Draft, Task
+from headrace.workers import Workers
 
 if TYPE_CHECKING:
+    from typing import Concatenate
+
+    from headrace.cache import Cache, Cached
+    from headrace.definition import Workflow, WorkflowOptions
+    from headrace.flow import Flow
+    from headrace.stats import Stats
     from headrace.store import AsyncStore, Store
+    from headrace.workflows import Workflows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,16 +59,24 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
 
 
+class WorkflowDecorator(Protocol):
+    """What ``@app.workflow(...)`` returns."""
+
+    def __call__(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
+
+
 class Headrace:
     """A set of tasks and the server that their jobs go through.
 
     Attributes:
         settings: from the environment (``HEADRACE_...``), overridden by what the constructor was given.
         tasks: by name.
-        jobs, queues: for looking at and operating on what is stored.
+        workflow_definitions: by name.
+        jobs, queues, workers: for looking at and operating on what is stored, and on who works.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
-        after_fork_hooks: run in each new runner process.
+        before_fork_hooks, after_fork_parent_hooks: run in the supervisor around the fork of each runner.
+        after_fork_child_hooks: run in each new runner process.
         exit_hooks: run in each runner process before it leaves, within five seconds together.
     """
 
@@ -80,12 +99,17 @@ class Headrace:
         self.settings = settings
         self.client = Client(settings)
         self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.workflow_definitions: dict[str, Workflow[...]] = {}
         self.jobs = Jobs(self.client, self.tasks)
         self.queues = Queues(self.client)
+        self.workers = Workers(self.client)
         self.middlewares: list[Middleware] = []
         self.preload_hooks: list[Hook] = []
-        self.after_fork_hooks: list[Hook] = []
+        self.before_fork_hooks: list[Hook] = []
+        self.after_fork_child_hooks: list[Hook] = []
+        self.after_fork_parent_hooks: list[Hook] = []
         self.exit_hooks: list[Hook] = []
+        self._stats: Stats | None = None
 
     @property
     def store(self) -> Store:
@@ -93,9 +117,46 @@ class Headrace:
         return self.client.store
 
     @property
+    def stats(self) -> Stats:
+        """Counters and histograms over time; made at first use."""
+        return self._stats or self._open_stats()
+
+    def _open_stats(self) -> Stats:
+        from headrace.stats import Stats
+
+        settings = self.settings
+        if settings.stats_url is None:
+            client = self.client
+        else:
+            client = Client(msgspec.structs.replace(settings, url=settings.stats_url))
+        # setdefault is atomic: threads that race for the first use agree on one.
+        made: Stats = vars(self).setdefault("_made_stats", Stats(client, settings))
+        if self._stats is None:
+            self._stats = made
+            # A runner leaves without its interpreter's own end.
+            self.exit_hooks.append(made.close)
+        return made
+
+    @property
     def astore(self) -> AsyncStore:
         """The store for an event loop; made at first use."""
         return self.client.astore
+
+    @cached_property
+    def cache(self) -> Cache:
+        """Values that are read often and changed rarely, kept in the process. Cost: none."""
+        # Loaded at first use: it brings the driver.
+        from headrace.cache import Cache
+
+        return Cache(self.client)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """All workflows that are stored, of whatever definition. Cost: none."""
+        # Loaded at first use: a program without workflows must not pay for them.
+        from headrace.workflows import Workflows
+
+        return Workflows(self.client, tasks=self.tasks)
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
@@ -127,6 +188,82 @@ class Headrace:
             return self._define(function, options)
 
         return decorate
+
+    @overload
+    def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
+    @overload
+    def cached(
+        self, *, ttl: Duration | None = None, key: Callable[..., str] | None = None, tags: Sequence[str] = ()
+    ) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
+    def cached(
+        self,
+        *functions: Callable[..., Any],
+        ttl: Duration | None = None,
+        key: Callable[..., str] | None = None,
+        tags: Sequence[str] = (),
+    ) -> Any:
+        """Cache what a function or coroutine function returns: ``@app.cached`` or ``@app.cached(ttl=600)``.
+
+        Args:
+            ttl: how long a result stays; without one, the setting ``cache_ttl``.
+            key: called with the arguments, returns a text that names the result; without it, all arguments do.
+            tags: further tags of each result, at most 7.
+
+        Raises:
+            OptionsError: it cannot be named.
+        """
+        from headrace.cache import Cached
+
+        def decorate(function: Callable[..., Any]) -> Cached[..., Any]:
+            returns = hints(function).get("return", inspect.Parameter.empty)
+            if returns is not inspect.Parameter.empty and reason_unchecked(returns):
+                returns = inspect.Parameter.empty
+            name = naming.name_of(function, None)
+            return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags))
+
+        return decorate(functions[0]) if functions else decorate
+
+    @overload
+    def workflow(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
+    @overload
+    def workflow(self, **options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
+    def workflow(self, *functions: Callable[..., object], **options: Any) -> Any:
+        """Make a function the definition of workflows: ``@app.workflow`` or ``@app.workflow(ttl=3600)``.
+
+        The function gets a :class:`headrace.Flow` and what ``create`` was given. It runs once per ``create``, where
+        that is called; its name is formed as a task's.
+
+        Args:
+            options: see :class:`headrace.definition.WorkflowOptions`.
+
+        Raises:
+            OptionsError: an option is unknown or out of range, or the function cannot define workflows.
+            DuplicateTask: another workflow has this name.
+        """
+
+        def decorate(function: Callable[..., object]) -> Any:
+            # Loaded at first use: a program without workflows must not pay for them.
+            from headrace.definition import Workflow, check_function
+            from headrace.scope import Site
+
+            check_function(function)
+            given = dict(options)
+            name = naming.name_of(function, given.pop("name", None))
+            if name in self.workflow_definitions:
+                raise DuplicateTask(
+                    f"there is a workflow {name} already "
+                    f"({naming.place(self.workflow_definitions[name].definition.function)}): give the one at "
+                    f"{naming.place(function)} another name with @app.workflow(name=...)"
+                )
+            made: Workflow[...] = Workflow(
+                Site(self.client, self.tasks, self.workflow_definitions), name, function, given
+            )
+            self.workflow_definitions[name] = made
+            nested = made.definition.task
+            self.tasks[nested.name] = nested
+            return made
+
+        return decorate(functions[0]) if functions else decorate
 
     def by_name(self, name: str, **options: Unpack[CallOptions]) -> Bound[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
@@ -194,22 +331,41 @@ class Headrace:
         return function
 
     def on_preload(self, function: F) -> F:
-        """Call this once per worker, in the supervisor before it forks.
+        """Call this once per worker, in the supervisor before it forks, after what the setting ``preload`` names.
 
-        For imports, compilation and caches that all runners share; it must start no thread.
+        For imports, compilation and tables that all runners share. One that raises, or leaves a thread or a socket
+        behind, keeps the worker from starting.
         """
         self.preload_hooks.append(function)
         return function
 
-    def after_fork(self, function: F) -> F:
-        """Call this in each new runner process, before its first job: open what must not be shared across a fork."""
-        self.after_fork_hooks.append(function)
+    def before_fork(self, function: F) -> F:
+        """Call this in the supervisor before it forks each runner, the last registered first.
+
+        These and those of :meth:`after_fork_parent` have five seconds a fork: the supervisor does nothing meanwhile.
+        One that raises or takes longer is logged, and the runner is forked all the same.
+        """
+        self.before_fork_hooks.append(function)
+        return function
+
+    def after_fork_child(self, function: F) -> F:
+        """Call this in each new runner process, before its first job: open what must not be shared across a fork.
+
+        Where one raises, the runner ends, says why in the log, and is replaced.
+        """
+        self.after_fork_child_hooks.append(function)
+        return function
+
+    def after_fork_parent(self, function: F) -> F:
+        """Call this in the supervisor after it forked a runner; see :meth:`before_fork`."""
+        self.after_fork_parent_hooks.append(function)
         return function
 
     def on_exit(self, function: F) -> F:
         """Run this in each runner process before it leaves: flush metrics, traces, logs. A killed runner runs nothing.
 
-        All of them together have five seconds; an error in one is logged and keeps the others from nothing.
+        All of them together have five seconds, each an even share of what is left; one that takes longer is cut, and
+        neither that nor an error in one keeps the others from their turn.
         """
         self.exit_hooks.append(function)
         return function
@@ -226,12 +382,29 @@ class Headrace:
                 stack.enter_context(middleware(job))
             yield job
 
+    def disconnect(self) -> None:
+        """Flush statistics, end the threads and connections of the synchronous verbs. They begin anew when used.
+
+        The private server stays attached: this makes a process fit to fork, and does not leave.
+        """
+        if self._stats is not None:
+            self._stats.close()
+            # Statistics may have a server, and so a connection, of their own.
+            if isinstance(way := self._stats.way, Client):
+                way.disconnect()
+        self._close_cache()
+        self.client.disconnect()
+
     def close(self) -> None:
-        """Close the connections of the synchronous verbs, and leave the private server. It may be used again."""
+        """Flush statistics, close the connections of the synchronous verbs, leave the private server; use it again."""
+        self.disconnect()
         self.client.close()
 
     async def aclose(self) -> None:
-        """Close all connections, and leave the private server. It may be used again."""
+        """Flush statistics, close all connections, and leave the private server. It may be used again."""
+        if self._stats is not None:
+            await asyncio.to_thread(self._stats.close)
+        await asyncio.to_thread(self._close_cache)
         await self.client.aclose()
 
     def __enter__(self) -> Self:
@@ -249,6 +422,11 @@ class Headrace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _close_cache(self) -> None:
+        cache: Cache | None = self.__dict__.get("cache")
+        if cache is not None:
+            cache.close()
 
     def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
         given = dict(options)

@@ -50,8 +50,8 @@ class Client:
 
             mine = Store(self.url(), self.settings)
             mine.revive = self._reviver()
-            made = self._made.setdefault("store", mine)
-        return cast("Store", made)
+            made = cast("Store", self._made.setdefault("store", mine))
+        return made
 
     @property
     def astore(self) -> AsyncStore:
@@ -62,8 +62,8 @@ class Client:
 
             mine = AsyncStore(self.url(), self.settings)
             mine.revive = self._reviver()
-            made = self._made.setdefault("astore", mine)
-        return cast("AsyncStore", made)
+            made = cast("AsyncStore", self._made.setdefault("astore", mine))
+        return made
 
     def url(self) -> str:
         """Where the server is; without a URL in the settings, the directory's private server is started or joined.
@@ -102,13 +102,17 @@ class Client:
     def submit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
         """Store new jobs, once however often the connection fails. Cost: one round trip."""
         store = self.store
-        with store.slots.take() as (sender, number):
-            return store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        sender, number = store.slots.take()
+        accepted = store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        store.slots.answered(sender, number)
+        return accepted
 
     async def asubmit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
         store = await self.ready()
-        with store.slots.take() as (sender, number):
-            return await store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        sender, number = store.slots.take()
+        accepted = await store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        store.slots.answered(sender, number)
+        return accepted
 
     def drive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls, one after the other."""
@@ -128,6 +132,11 @@ class Client:
                 call = steps.send(await store.run(call))
         except StopIteration as end:
             return cast(T, end.value)
+
+    def disconnect(self) -> None:
+        """Close the connections of the store for threads. They are made anew when they are used."""
+        if (store := self._made.get("store")) is not None:
+            store.close()
 
     def close(self) -> None:
         """Close the connections of the store for threads, and leave the private server. May be used again."""

@@ -5,11 +5,18 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from headrace.errors import ArgumentError, PayloadTooLarge
+from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge
+
+# MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
+SLOT = 7
+NONE = b"\xc0"
+
+Position = Callable[[object], int | None]
 
 
 def _refuse(value: object) -> Any:
@@ -32,8 +39,73 @@ def encode(value: object, limit: int, what: str) -> bytes:
         ArgumentError: a value in it has a type that cannot be sent, is cyclic, or an integer beyond 64 bits.
         PayloadTooLarge: it takes more than ``limit`` bytes.
     """
+    return _encode(_encoder, value, limit, what)
+
+
+class Slotted:
+    """Encodes values in which some stand for what is not known yet, each as a slot.
+
+    Attributes:
+        met: how many slots were written so far.
+    """
+
+    def __init__(self, position: Position) -> None:
+        """``position`` tells the place of what a value stands for; None: it is a plain value."""
+        self.met = 0
+        self._position = position
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
+
+    def encode(self, value: object, limit: int, what: str) -> bytes:
+        """See :func:`encode`."""
+        met = self.met
+        data = _encode(self._encoder, value, limit, what)
+        if self.met != met:
+            try:
+                _strict.decode(data)
+            except msgspec.DecodeError:
+                raise ArgumentError(f"{what}: a node cannot be the key of a dictionary; make it a value") from None
+        return data
+
+    def _slot(self, value: object) -> Any:
+        position = self._position(value)
+        if position is None:
+            return _refuse(value)
+        self.met += 1
+        return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
+
+
+# Whatever it gives for an extension cannot be hashed, so that one in the place of a key is found.
+_strict = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
+
+
+def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
+    """Arguments with each slot replaced by the output of the parent that it names.
+
+    Args:
+        outputs: MessagePack of each parent's output, in edge order; empty where there is none: it becomes None.
+
+    Raises:
+        CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
+    """
+
+    def put(code: int, payload: memoryview) -> Any:
+        if code != SLOT:
+            return msgspec.msgpack.Ext(code, bytes(payload))
+        return msgspec.Raw(outputs[int.from_bytes(payload, "big")] or NONE)
+
     try:
-        data = _encoder.encode(value)
+        return _encoder.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise CorruptArguments(
+            f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
+        ) from None
+
+
+def _encode(encoder: msgspec.msgpack.Encoder, value: object, limit: int, what: str) -> bytes:
+    try:
+        data = encoder.encode(value)
+    except HeadraceError:
+        raise
     except RecursionError:
         raise ArgumentError(f"{what} cannot be sent: it contains itself; send ids instead of linked objects") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:

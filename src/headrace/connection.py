@@ -7,11 +7,12 @@ redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import hiredis
 import redis.connection as synchronous
 from redis import exceptions as driver
 from redis.backoff import NoBackoff
@@ -30,6 +31,7 @@ from headrace.errors import (
 # The driver types neither of these.
 _parse_url = cast(Any, synchronous.parse_url)  # pyright: ignore[reportUnknownMemberType]
 _sentinels = cast(Any, Sentinel)
+_pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel")
@@ -136,6 +138,11 @@ def _common(target: Target, timeout: float) -> dict[str, Any]:
         "protocol": 2,
         "decode_responses": False,
     }
+
+
+def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
+    """Commands as what is sent. redis-py's own way to hiredis takes longer than all else that an idle enqueue does."""
+    return [_pack_command(tuple(command)) for command in commands]
 
 
 def connect(target: Target, timeout: float) -> Any:

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from headrace.errors import NoCurrentJob, OptionsError, Snooze
+from headrace import codec
+from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, Snooze
 from headrace.job import Claim
+from headrace.keys import flow_of, is_node
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
+from headrace.workflow import Payload
+
+if TYPE_CHECKING:
+    from headrace.flow import Flow
 
 LINE_CAP = 4_000
 
@@ -30,11 +36,15 @@ class CurrentJob:
         failures: how many earlier starts raised.
         token: the fencing token of this start; hand it to outside systems that must refuse an older start.
         cancelled: True once the job was asked to stop; set by the runner, shortly before it interrupts the job.
+        added: what it adds to its workflow; None until it asked for ``workflow``.
     """
 
-    __slots__ = ("_emit", "attempt", "cancelled", "failures", "id", "key", "queue", "task", "token")
+    __slots__ = (
+        "_emit", "_flow", "_inputs", "added", "attempt", "cancelled", "failures", "id", "key", "queue", "task", "token",
+    )  # fmt: skip
 
-    def __init__(self, claim: Claim, emit: Callable[[Note], None]) -> None:
+    def __init__(self, claim: Claim, emit: Callable[[Note], None], flow: Callable[[Claim], Flow] | None = None) -> None:
+        """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
         self.id = claim.id
         self.task = claim.task
         self.queue = claim.queue
@@ -43,7 +53,42 @@ class CurrentJob:
         self.failures = claim.failures
         self.token = claim.token
         self.cancelled = False
+        self.added: Flow | None = None
         self._emit = emit
+        self._inputs = claim.inputs
+        self._flow = None if flow is None else lambda: flow(claim)
+
+    @property
+    def workflow_id(self) -> str:
+        """Id of the workflow that this job is a node of; empty for any other job."""
+        return flow_of(self.id) if is_node(self.id) else ""
+
+    @property
+    def payloads(self) -> list[Payload]:
+        """What the direct parents of this node returned, in edge order; empty for a plain job.
+
+        A node that is passed as an argument is the first way to its output; this is for those in ``after=``.
+        """
+        return [Payload(one.id, one.name, one.task, one.state, codec.decode(one.output)) for one in self._inputs]
+
+    @property
+    def workflow(self) -> Flow:
+        """Adds nodes to the workflow that this job is a node of: ``current_job().workflow.run(task, ...)``.
+
+        They are stored when this job succeeds, and run then; what was to follow it waits for them too. If it fails, or
+        starts again, what it had added is forgotten.
+
+        Raises:
+            NoWorkflow: it is not a node of a workflow.
+        """
+        if self.added is None:
+            if self._flow is None:
+                raise NoWorkflow(
+                    f"job {self.id} of {self.task} is not a node of a workflow, so nothing can be added to one: "
+                    f"enqueue a job, or create a workflow"
+                )
+            self.added = self._flow()
+        return self.added
 
     def progress(self, share: float, text: str = "") -> None:
         """Tell how far the job is; the store learns it within a moment, the newest word counts.

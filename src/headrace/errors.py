@@ -32,7 +32,15 @@ class EvictingServer(ServerError):
 
 
 class SchemaMismatch(ServerError):
-    """The keyspace was written by a newer Headrace than this one."""
+    """The keyspace has another layout than this Headrace works on, or is on its way from one to another."""
+
+
+class MigrationRefused(HeadraceError):
+    """The store cannot be migrated now: workers run, another migration is at it, or workflows have not ended."""
+
+
+class StepUnwritten(HeadraceError, NotImplementedError):
+    """A migration's step has no code for the direction that was asked for."""
 
 
 class StoreUnavailable(ServerError):
@@ -41,6 +49,10 @@ class StoreUnavailable(ServerError):
 
 class StoreFull(ServerError):
     """The server refused a write because its memory or disk is full."""
+
+
+class BrokerUnavailable(ServerError):
+    """The message broker of the statistics cannot be used, or did not answer in time; counts wait in the program."""
 
 
 class OptionsError(HeadraceError, ValueError):
@@ -53,6 +65,10 @@ class ArgumentError(HeadraceError, TypeError):
 
 class PayloadTooLarge(HeadraceError, ValueError):
     """Arguments, a result or a message exceed their cap."""
+
+
+class FrozenValue(HeadraceError, TypeError):
+    """A value from the cache was to be changed in place; it is shared, so a copy must be changed and stored."""
 
 
 class CorruptRecord(HeadraceError):
@@ -79,12 +95,32 @@ class AppImportError(HeadraceError):
     """The application's module could not be imported, or holds no application."""
 
 
+class PreloadError(HeadraceError):
+    """A step of a worker's warm-up failed, or left behind what a fork must not find; names the step and the culprit."""
+
+
 class JobNotFound(HeadraceError, LookupError):
     """No job of this id is stored: it never existed, or finished and was not kept."""
 
 
+class WorkerNotFound(HeadraceError, LookupError):
+    """No live worker has this name, or what was asked of it."""
+
+
+class WorkflowNotFound(HeadraceError, LookupError):
+    """No workflow of this id is stored: it never existed, was deleted, or ended and its retention is over."""
+
+
+class NodeNotFound(HeadraceError, LookupError):
+    """The workflow has no node of this name, or several of this task."""
+
+
+class WorkflowStateError(HeadraceError):
+    """The workflow's state does not allow this."""
+
+
 class ResultTimeout(HeadraceError, TimeoutError):
-    """The job did not finish within the time that the caller was ready to wait."""
+    """The job or workflow did not finish within the time that the caller was ready to wait."""
 
 
 class JobStateError(HeadraceError):
@@ -93,6 +129,10 @@ class JobStateError(HeadraceError):
 
 class ResultUndecodable(HeadraceError, ValueError):
     """The stored result does not fit the task's return annotation."""
+
+
+class CounterFull(HeadraceError, OverflowError):
+    """A counter of the statistics would exceed 64 bits."""
 
 
 class JobUnsuccessful(HeadraceError):
@@ -121,8 +161,94 @@ class JobQuarantined(JobUnsuccessful):
     """The job crashed its runners too often, or its record cannot be read."""
 
 
+class JobSkipped(JobUnsuccessful):
+    """The job is a node of a workflow that was passed over: its condition, or the policy of an edge, said so."""
+
+
 class NoCurrentJob(HeadraceError, LookupError):
     """Called outside of a running job."""
+
+
+class WorkflowError(HeadraceError, ValueError):
+    """A workflow's definition cannot be stored; the subclasses say what is wrong with it, each text names the nodes."""
+
+
+class WorkflowCycle(WorkflowError):
+    """Nodes wait for each other, or one for itself: nothing could start."""
+
+
+class UnknownNode(WorkflowError, LookupError):
+    """An ``after=`` or ``before=`` names what the workflow has not."""
+
+
+class AmbiguousNode(WorkflowError):
+    """An ``after=`` or ``before=`` names a task that several nodes run."""
+
+
+class ForeignNode(WorkflowError):
+    """A node of another workflow was used."""
+
+
+class DuplicateNode(WorkflowError):
+    """Two nodes were given one name."""
+
+
+class EmptyWorkflow(WorkflowError):
+    """A definition ran no node."""
+
+
+class WorkflowTooLarge(WorkflowError):
+    """More nodes or edges than a workflow may have, or definitions nested too deeply."""
+
+
+class NoWorkflow(HeadraceError, LookupError):
+    """The running job is not a node of a workflow."""
+
+
+class MissingExtra(HeadraceError, ImportError):
+    """This needs an optional part of Headrace that is not installed; the text has the command that installs it."""
+
+
+class PictureError(HeadraceError, ValueError):
+    """A picture of this form cannot be drawn, or not of a graph this large; the text names the forms that can."""
+
+
+class PoolClosed(HeadraceError, RuntimeError):
+    """The pool was shut down, has no members, or belongs to the process that this one was forked from."""
+
+
+class PoolBusy(HeadraceError):
+    """Nobody in the pool is free at this moment."""
+
+
+class PoolFull(HeadraceError):
+    """As many calls wait in the pool as its ``backlog`` allows."""
+
+
+class PoolBroken(HeadraceError, RuntimeError):
+    """The members of a pool keep dying, or one died where none was allowed to; the text names the last reason."""
+
+
+class MemberDied(HeadraceError, RuntimeError):
+    """The member that ran this call is gone: it may have had effects, and has no result.
+
+    Attributes:
+        member: the member's id.
+        reason: what ended it, such as ``signal 9`` or ``exit code 3``.
+    """
+
+    def __init__(self, text: str, member: int, reason: str) -> None:
+        super().__init__(text)
+        self.member = member
+        self.reason = reason
+
+
+class CallTimeout(HeadraceError, TimeoutError):
+    """A call to a pool did not end, or was not begun, in time. One that had not begun never runs."""
+
+
+class UnsendableResult(HeadraceError, TypeError):
+    """What a call returned or raised in another process cannot be sent back from there."""
 
 
 class Interrupt(BaseException):

@@ -14,12 +14,13 @@ from headrace.errors import (
     JobFailed,
     JobNotFound,
     JobQuarantined,
+    JobSkipped,
     JobStateError,
     JobUnsuccessful,
     ResultTimeout,
 )
 from headrace.job import JobError, Record, State, parse_error
-from headrace.keys import shard_of
+from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
 from headrace.script import Call
@@ -88,6 +89,7 @@ class Job(Generic[R]):
             JobFailed: it raised, or exceeded a limit; the text holds its traceback.
             JobCancelled: it was cancelled, or expired.
             JobQuarantined: it crashed too often, or cannot be read.
+            JobSkipped: it is a node of a workflow that was passed over.
             JobNotFound: it is not stored: with ``keep=0``, ask before it ends.
             ResultUndecodable: the result does not fit the task's return annotation.
 
@@ -172,6 +174,13 @@ class Job(Generic[R]):
     def _retried(self, word: str) -> None:
         if word == "missing":
             raise not_found(self.id)
+        if word == "broadcast":
+            raise JobStateError(f"job {self.id} was for one worker alone, which may be gone: broadcast it anew")
+        if word == "node":
+            raise JobStateError(
+                f"job {self.id} is a node of workflow {flow_of(self.id)}, which goes on from it: "
+                f"app.workflows.get({flow_of(self.id)!r}).retry_failed()"
+            )
         if word != State.READY:
             raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
 
@@ -218,11 +227,21 @@ def not_found(id: str) -> JobNotFound:
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:
     """What to raise for a job that has no result; the text carries the evidence."""
-    kinds = {State.FAILED: JobFailed, State.CANCELLED: JobCancelled, State.QUARANTINED: JobQuarantined}
+    kinds = {
+        State.FAILED: JobFailed,
+        State.CANCELLED: JobCancelled,
+        State.QUARANTINED: JobQuarantined,
+        State.SKIPPED: JobSkipped,
+    }
     return kinds[state](f"job {id} of {task} {_WORDS[state]}{describe(error)}", id, error)
 
 
-_WORDS = {State.FAILED: "failed", State.CANCELLED: "was cancelled", State.QUARANTINED: "is quarantined"}
+_WORDS = {
+    State.FAILED: "failed",
+    State.CANCELLED: "was cancelled",
+    State.QUARANTINED: "is quarantined",
+    State.SKIPPED: "was skipped: a condition or a node before it said so",
+}
 
 
 def describe(error: JobError | None) -> str:

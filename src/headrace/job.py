@@ -25,13 +25,14 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     QUARANTINED = "quarantined"
+    SKIPPED = "skipped"
 
     @property
     def final(self) -> bool:
         return self in FINAL
 
 
-FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED})
+FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED, State.SKIPPED})
 
 
 class Overrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -49,6 +50,7 @@ class Overrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     hard_timeout: float | None = None
     keep: float | None = None
     keep_failed: float | None = None
+    strategy: str | None = None
 
 
 class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -81,13 +83,11 @@ MESSAGE_CAP = 4_000
 TRACEBACK_CAP = 16_000
 
 
-class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """One job to enqueue.
+class Form(msgspec.Struct, frozen=True, gc=False):
+    """What the jobs of one task with the same options share: all but id and arguments.
 
     Attributes:
-        id: 22 characters, see :func:`headrace.keys.make_id`.
         task: the task's name.
-        args: MessagePack of ``[args, kwargs]``.
         queue: the queue's name.
         options: MessagePack of :class:`Overrides`, empty when there are none.
         priority: higher starts sooner; one level is worth ten minutes of waiting. -100 to 100.
@@ -97,11 +97,10 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         crashes: crash budget where it is not the default of 3; 0 means default.
         once: at most one start: a lost start fails the job instead of repeating it.
         key: the user's key for ordering and affinity, empty when there is none.
+        ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.
     """
 
-    id: str
     task: str
-    args: bytes
     queue: str = "default"
     options: bytes = b""
     priority: int = 0
@@ -111,6 +110,36 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     crashes: int = 0
     once: bool = False
     key: str = ""
+    ordered: bool = False
+
+
+class NewJob(msgspec.Struct, frozen=True, gc=False):
+    """One job to enqueue.
+
+    Attributes:
+        id: 22 characters, see :func:`headrace.keys.make_id`.
+        args: MessagePack of ``[args, kwargs]``.
+        form: everything else.
+    """
+
+    id: str
+    args: bytes
+    form: Form
+
+
+class Input(msgspec.Struct, frozen=True, array_like=True):
+    """What a node gets from one of its parents.
+
+    Attributes:
+        id, name, task, state: of the parent.
+        output: MessagePack of what it returned; of None where it returned nothing.
+    """
+
+    id: str
+    name: str
+    task: str
+    state: str
+    output: bytes
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -123,6 +152,9 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
         task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
         failures, crashes, interruptions, snoozes: how earlier starts of it ended.
         once: at most one start.
+        expires: microseconds of server time after which it must not start; 0: never.
+        parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
+        inputs: those outputs, in edge order; empty until the dispatcher has read them.
     """
 
     id: str
@@ -138,6 +170,10 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     interruptions: int = 0
     snoozes: int = 0
     once: bool = False
+    expires: int = 0
+    parents: str = ""
+    facts: bytes = b""
+    inputs: tuple[Input, ...] = ()
 
     @property
     def attempt(self) -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
 from headrace.client import Client, Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job, check_id, not_found
 from headrace.job import Record, State
 from headrace.keys import check_name
+from headrace.pages import Order, check_limit, cursor_of, descending, position, window
 from headrace.protocol import admin, produce
 from headrace.script import Call
 from headrace.signature import Unchecked
 from headrace.task import Task
-
-Order = Literal["asc", "desc"]
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
 LOOK = 1000
@@ -51,6 +50,7 @@ class _Query:
     state: State
     queue: str | None
     task: str | None
+    key: str | None
     limit: int
     after: tuple[str, int, str] | None
     desc: bool
@@ -61,10 +61,13 @@ class _Query:
     def filters(self) -> bool:
         """Whether jobs must be looked at that the page may not want."""
         by_queue = self.queue is not None and self.state is not State.READY
-        return by_queue or (self.task is not None and self.state is not State.PARKED)
+        by_key = self.key is not None and self.state is not State.BLOCKED
+        return by_queue or by_key or (self.task is not None and self.state is not State.PARKED)
 
     def wants(self, record: Record) -> bool:
-        return self.queue in (None, record.queue) and self.task in (None, record.task)
+        return (
+            self.queue in (None, record.queue) and self.task in (None, record.task) and self.key in (None, record.key)
+        )
 
 
 class Jobs:
@@ -98,12 +101,18 @@ class Jobs:
             keep_failed = task.plan(record.options).keep_failed / 1_000_000
         return Job(self._client, record.id, record.task, task.signature.unpack_result, keep_failed)
 
+    def decoder(self, task: str) -> Callable[[bytes], Any]:
+        """What makes a value of a stored result of this task; plain values where the task is not defined here."""
+        known = self._tasks.get(task)
+        return Unchecked(task).unpack_result if known is None else known.signature.unpack_result
+
     def page(
         self,
         state: State | str,
         *,
         queue: str | None = None,
         task: str | None = None,
+        key: str | None = None,
         limit: int = 100,
         after: str | None = None,
         order: Order = "desc",
@@ -116,7 +125,8 @@ class Jobs:
         Ready jobs of several queues come queue by queue, running ones worker by worker, parked ones task by task.
 
         Args:
-            queue, task: only theirs; a page looks at 1,000 jobs at most, so it may hold fewer than ``limit``.
+            queue, task, key: only theirs; a page looks at 1,000 jobs at most, so it may hold fewer than ``limit``.
+                Blocked jobs, ordered ones that wait for their turn, are listed by key only.
             limit: 1 to 1000.
             after: ``next`` of the page before.
             order: ``desc``: the newest first.
@@ -128,7 +138,9 @@ class Jobs:
         Cost: two round trips, one more to learn which queues or workers there are, and two for each further one of
         them or 500 jobs that are looked at.
         """
-        return self._client.drive(_page(self._client, _query(state, queue, task, limit, after, order, since, until)))
+        return self._client.drive(
+            _page(self._client, _query(state, queue, task, key, limit, after, order, since, until))
+        )
 
     async def apage(
         self,
@@ -136,6 +148,7 @@ class Jobs:
         *,
         queue: str | None = None,
         task: str | None = None,
+        key: str | None = None,
         limit: int = 100,
         after: str | None = None,
         order: Order = "desc",
@@ -143,7 +156,7 @@ class Jobs:
         until: datetime | None = None,
     ) -> JobPage:
         """See :meth:`page`."""
-        query = _query(state, queue, task, limit, after, order, since, until)
+        query = _query(state, queue, task, key, limit, after, order, since, until)
         return await self._client.adrive(_page(self._client, query))
 
     def count(self, state: State | str) -> int:
@@ -169,58 +182,43 @@ def _state(state: State | str) -> State:
         raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _moment(name: str, value: datetime | None) -> int | None:
-    if value is None:
-        return None
-    if value.utcoffset() is None:
-        raise OptionsError(f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one")
-    return (value - _EPOCH) // timedelta(microseconds=1)
-
-
 def _query(
     state: State | str,
     queue: str | None,
     task: str | None,
+    key: str | None,
     limit: int,
     after: str | None,
     order: str,
     since: datetime | None,
     until: datetime | None,
 ) -> _Query:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionsError(f"limit must be a whole number from 1 to 1000, not {limit!r}")
-    if order not in ("asc", "desc"):
-        raise OptionsError(f"order must be asc or desc, not {order!r}")
-    cursor: tuple[str, int, str] | None = None
+    last: tuple[str, int, str] | None = None
     if after is not None:
-        try:
-            score, id, index = after.split("~", 2)
-            cursor = index, int(score), id
-        except ValueError:
-            raise OptionsError(f"after={after!r} is not the `next` of a page") from None
+        score, id, index = position(after, "after")
+        last = index, score, id
+    low, high = window(since, until)
     for kind, name in (("queue", queue), ("task", task)):
         if name is not None:
             check_name(kind, name)
-    return _Query(
-        _state(state), queue, task, limit, cursor, order == "desc", _moment("since", since), _moment("until", until)
-    )
+    return _Query(_state(state), queue, task, key, check_limit(limit), last, descending(order), low, high)
 
 
 def _indexes(client: Client, query: _Query) -> Steps[tuple[list[str], int | None]]:
     """The structures that hold the jobs asked for, in order; and how many jobs, where that had to be asked anyway."""
-    if query.state in (State.BLOCKED, State.STOPPED):
+    if query.state is State.BLOCKED and query.key is not None:
+        return [f"chain:{query.key}"], None
+    if query.state in (State.STOPPED, State.SKIPPED):
         return [], 0
     if query.state is State.READY and query.queue is not None:
         return [f"ready:{query.queue}"], None
     if query.state is State.PARKED and query.task is not None:
         return [f"parked:{query.task}"], None
-    if query.state not in (State.READY, State.PARKED, State.RUNNING):
+    if query.state not in (State.READY, State.PARKED, State.RUNNING, State.BLOCKED):
         return [query.state], None
     seen: admin.Overview = yield admin.overview(client.keys)
-    names = {
+    names: dict[State, list[str]] = {
+        State.BLOCKED: [],
         State.READY: [f"ready:{queue.name}" for queue in seen.queues],
         State.PARKED: [f"parked:{task}" for task in sorted(seen.parked)],
         State.RUNNING: [f"claims:{worker.owner}" for worker in sorted(seen.workers, key=lambda worker: worker.owner)],
@@ -235,24 +233,24 @@ def _page(client: Client, query: _Query) -> Steps[JobPage]:
     for name in names:
         if query.after is not None and name < query.after[0]:
             continue
-        position: tuple[int, str] | None = None
+        last: tuple[int, str] | None = None
         if query.after is not None and name == query.after[0]:
-            position = query.after[1:]
+            last = query.after[1:]
         more = True
         while more:
             want = READ if query.filters else query.limit - len(found)
             want = min(want, READ, LOOK - looked)
-            piece: admin.Page = yield _piece(client, query, name, position, want)
+            piece: admin.Page = yield _piece(client, query, name, last, want)
             records: list[Record | None] = yield produce.read(client.keys, [id for id, _ in piece.rows])
             count = piece.count if count is None else count
             more = len(piece.rows) == want
             for (id, score), record in zip(piece.rows, records, strict=True):
-                position = score, id
+                last = score, id
                 looked += 1
                 if record is not None and query.wants(record):
                     found.append(record)
                 if len(found) == query.limit or looked == LOOK:
-                    return JobPage(found, count, f"{score}~{id}~{name}")
+                    return JobPage(found, count, cursor_of(score, id, name))
     return JobPage(found, count or 0, None)
 
 

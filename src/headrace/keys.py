@@ -8,8 +8,9 @@ key                    type    meaning, owner and end
 =====================  ======  ==================================================================================
 ``job:<id>``           hash    A job's record. Lives until the job is done and not kept, or its retention ends.
 ``log:<id>``           list    Lines that the job logged, newest last, capped. Ends with its job.
-``ready:<queue>``      zset    Ids ready to start, scored by server time less priority. Empty means absent.
-``wake:<queue>``       list    At most one token: "this queue has work". Owned by the queue; pushed when work comes.
+``ready:<queue>``      zset    Ids ready to start, scored by server time less priority. Empty means absent. Queue
+                               ``@<owner>``: what was broadcast to an incarnation; ends with that.
+``wake:<queue>``       zset    At most one token: "this queue has work". Owned by the queue; set when work comes.
 ``queues``             set     Names of queues that ever held work; purge removes a name.
 ``paused``             set     Names of paused queues; resume removes.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
@@ -22,14 +23,39 @@ key                    type    meaning, owner and end
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
 ``succeeded`` ...      zset    Finished and kept ids, by the time they finished; one per final state.
 ``expires``            zset    Finished and kept ids, by the end of their retention.
-``totals``             hash    ``bytes`` that kept results and errors take. One per shard.
+``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait in chains. One per shard.
+``turn:<key>``         string  The ordered job of this key whose turn it is. Ends with the last of the key.
+``chain:<key>``        zset    Ordered jobs of this key that wait for their turn, first come first. Empty means absent.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
+``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
+``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
+``lapses``             zset    Workflows that have ended and stay for a time, by the end of their retention.
+``broken:<flow>``      zset    Its nodes that failed, were cancelled or quarantined, by time. Ends with the workflow.
+``held:<flow>``        zset    Its nodes that were to start while it was stopped. Ends with the workflow.
+``undo:<flow>``        zset    Its nodes that can be undone, by the time they succeeded. Ends with the workflow.
+``live:<live>``        string  The live workflow of a ``definition:key``. Ends when that workflow has ended.
+``chores``             zset    What scripts left to do (see tend.lua), by the time from which it may be done.
 ``sender:<sender>``    string  Number of a producer's last applied request (makes repeats safe). Expires by itself.
 ``request:<request>``  string  The job that a request id made. Expires after the dedupe window.
+``cache:<name>``       string  A cached value: its tags, a line feed, MessagePack. Ends at its ttl.
+``cached``             zset    Names of cached values, scored by their end. Ends with the last.
+``tagged:<tag>``       zset    Names of cached values with this tag, scored by their end. Ends with the last.
+``filling:<name>``     string  Lease of whoever computes this absent value; a write of it ends it, else an hour.
+``dropped:<tag>``      string  Number of a tag's (``*``: the cache's) last deletion; outlives the leases before it.
+``leases``             string  Numbers leases and deletions by tag, strictly increasing. One per shard.
+``probe:<link>``       string  A cache's test that it hears of changes. Deleted at once, else expires.
+``stat:<bucket>``      hash    Counts by field of ``<date>:<label>``. Ends its resolution's retention after the bucket.
+``stat-sub:<label>``   zset    Labels below ``/<label>``, by the end of what was counted in them. Ends with the last.
+``stat-event:<id>``    string  Something that happened, as MessagePack. Ends its retention after it happened.
+``stat-events``        zset    Ids of events, by the time that they happened. Ends with the last.
+``stat-stream``        stream  Batches of counts that wait to be added, bounded. Ends when it was not used for a week.
+``stat-flow``          hash    ``lost`` batches, and when one was ``taken`` from the stream. Ends a week after that.
 ``schema``             string  Version of this layout. One per shard.
+``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================
 
-Channels (no key): ``mail:<owner>`` carries cancel requests, ``done:<id>`` announces a finished job to its waiters.
+Channels (no key): ``mail:<owner>`` carries cancellations, questions, commands; ``done:<id>`` announces a finished job
+to its waiters.
 """
 
 from __future__ import annotations
@@ -39,7 +65,9 @@ from functools import lru_cache
 
 from headrace.errors import OptionsError
 
-SCHEMA = 1
+# What this version writes, and the oldest that it can work on: see headrace.migrations.
+SCHEMA = 2
+OLDEST = 2
 
 FINAL = ("succeeded", "failed", "cancelled", "quarantined")
 
@@ -88,6 +116,12 @@ class Keys:
     def wake(self, queue: str) -> str:
         return f"{self.prefix}wake:{queue}"
 
+    def turn(self, key: str) -> str:
+        return f"{self.prefix}turn:{key}"
+
+    def chain(self, key: str) -> str:
+        return f"{self.prefix}chain:{key}"
+
     def parked(self, task: str) -> str:
         return f"{self.prefix}parked:{task}"
 
@@ -97,6 +131,12 @@ class Keys:
     def claims(self, owner: str) -> str:
         return f"{self.prefix}claims:{owner}"
 
+    def flow(self, flow: str) -> str:
+        return f"{self.prefix}flow:{flow}"
+
+    def flows(self, view: str) -> str:
+        return f"{self.prefix}flows:{view}"
+
     def cancels(self, owner: str) -> str:
         return f"{self.prefix}cancels:{owner}"
 
@@ -105,6 +145,30 @@ class Keys:
 
     def request(self, request: str) -> str:
         return f"{self.prefix}request:{request}"
+
+    def cache(self, name: str) -> str:
+        return f"{self.prefix}cache:{name}"
+
+    def tagged(self, tag: str) -> str:
+        return f"{self.prefix}tagged:{tag}"
+
+    def filling(self, name: str) -> str:
+        return f"{self.prefix}filling:{name}"
+
+    def dropped(self, tag: str) -> str:
+        return f"{self.prefix}dropped:{tag}"
+
+    def probe(self, link: str) -> str:
+        return f"{self.prefix}probe:{link}"
+
+    def stat(self, bucket: str) -> str:
+        return f"{self.prefix}stat:{bucket}"
+
+    def stat_sub(self, label: str) -> str:
+        return f"{self.prefix}stat-sub:{label}"
+
+    def stat_event(self, id: str) -> str:
+        return f"{self.prefix}stat-event:{id}"
 
     def mail(self, owner: str) -> str:
         """The channel on which an incarnation hears of cancellations."""
@@ -141,14 +205,22 @@ def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
         milliseconds: since 1970, below 2**45.
         random_bits: below 2**55; consecutive ids of one process count up from it.
     """
-    # Two digits a look-up: every single enqueue makes an id.
-    a = (milliseconds << 5) | (random_bits >> 50)
-    b = ((random_bits & 0x3FFFFFFFFFFFF) << 10) | shard
-    p = _PAIRS
-    return (
-        f"{p[a >> 40]}{p[a >> 30 & 1023]}{p[a >> 20 & 1023]}{p[a >> 10 & 1023]}{p[a & 1023]}"
-        f"{p[b >> 50]}{p[b >> 40 & 1023]}{p[b >> 30 & 1023]}{p[b >> 20 & 1023]}{p[b >> 10 & 1023]}{p[b & 1023]}"
-    )
+    return id_at(milliseconds, make_tail(random_bits, shard))
+
+
+def make_tail(random_bits: int, shard: int = 0) -> str:
+    """An id without its time, which may be made ahead."""
+    return _base32(random_bits, 11) + _base32(shard, 2)
+
+
+def id_at(milliseconds: int, tail: str) -> str:
+    """The id of this time, made for every single enqueue: from little memory, since an idle process has none cached."""
+    return f"{_second(milliseconds >> 10)}{_PAIRS[milliseconds & 1023]}{tail}"
+
+
+@lru_cache(4)
+def _second(number: int) -> str:
+    return _base32(number, 7)
 
 
 def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) -> list[str]:
@@ -161,6 +233,77 @@ def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) ->
     return [head + _base32((random_bits + n) % (1 << 55), 11) + tail for n in range(count)]
 
 
+# The highest bit of the shard's digits: this id belongs to a workflow. No plain job's has it, so that a script sees
+# from an id alone what it is.
+_OF_FLOW = 512
+_FLOW_DIGITS = _DIGITS[16:]
+# Most nodes of one workflow, as far as ids go.
+MOST_NODES = 32**4 - 1
+
+
+def flow_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
+    """A workflow's id: 9 characters of milliseconds, 7 random ones, ``0000``, 2 for the shard.
+
+    Args:
+        random_bits: below 2**35.
+    """
+    return f"{_base32(milliseconds, 9)}{_base32(random_bits, 7)}0000{_base32(shard | _OF_FLOW, 2)}"
+
+
+def code_of(number: int) -> str:
+    """A node's number as the four digits that stand for it in ids and edges."""
+    return _PAIRS[number >> 10] + _PAIRS[number & 1023]
+
+
+def node_id(flow: str, number: int) -> str:
+    """The id of a workflow's node, which is also the id of its job."""
+    return flow[:16] + code_of(number) + flow[20:]
+
+
+def number_of(id: str) -> int:
+    """Which node of its workflow an id names; 0 for the workflow itself."""
+    return number_of_code(id[16:20])
+
+
+def number_of_code(code: str) -> int:
+    """See :func:`code_of`."""
+    number = 0
+    for digit in code:
+        number = number * 32 + _DIGITS.index(digit)
+    return number
+
+
+def flow_of(id: str) -> str:
+    """The id of a node's workflow."""
+    return f"{id[:16]}0000{id[20:]}"
+
+
+def is_flow(id: str) -> bool:
+    """Whether this is the id of a workflow."""
+    return _ID.fullmatch(id) is not None and id[20] in _FLOW_DIGITS and id[16:20] == "0000"
+
+
+def is_node(id: str) -> bool:
+    """Whether this is the id of a workflow's node."""
+    # Not by the expression: every job's end asks.
+    return len(id) == 22 and id[20] in _FLOW_DIGITS and id[16:20] != "0000"
+
+
+# The next bit: this job is one of an order.
+_ORDERED = 256
+_ORDERED_DIGITS = _DIGITS[8:16]
+
+
+def ordered_id(id: str) -> str:
+    """The id of an ordered job, made of one that was drawn for it."""
+    return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _ORDERED >> 5]}{id[21]}"
+
+
+def is_ordered(id: str) -> bool:
+    """Whether this is the id of an ordered job."""
+    return len(id) == 22 and id[20] in _ORDERED_DIGITS
+
+
 def shard_of(id: str) -> int:
     """The shard that an id names.
 
@@ -169,7 +312,7 @@ def shard_of(id: str) -> int:
     """
     if _ID.fullmatch(id) is None:
         raise ValueError(f"{id!r} is not the id of a job")
-    return _DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])
+    return (_DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])) % _ORDERED
 
 
 def milliseconds_of(id: str) -> int:

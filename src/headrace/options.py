@@ -21,6 +21,8 @@ from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+Strategy = Literal["available", "least_loaded", "round_robin", "random", "hash"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 # The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
 DEFAULT_CRASHES = 3
@@ -42,7 +44,12 @@ class JobOptions(TypedDict, total=False):
         keep: how long a success and its result stay; 0 removes it at once.
         keep_failed: how long it stays when it failed, was cancelled or quarantined.
         at_most_once: never start it twice: a start that is lost fails it.
-        key: the customer, the account, ...: for ordering and affinity.
+        key: the customer, the account, ...: a worker starts jobs of one key in order (``hash``, where no strategy is
+            given), and ``current_job().key`` has it.
+        ordered: jobs of one ``key`` run one at a time, in the order in which they became ready, whichever workers run
+            them; the next one waits until the one before has ended, retries included.
+        strategy: which runner of a worker gets it: ``available`` (whoever is free, the default), ``least_loaded``,
+            ``round_robin``, ``random`` or ``hash`` (by ``key``).
     """
 
     queue: str
@@ -58,6 +65,8 @@ class JobOptions(TypedDict, total=False):
     keep_failed: Duration
     at_most_once: bool
     key: str
+    ordered: bool
+    strategy: Strategy
 
 
 class CallOptions(JobOptions, total=False):
@@ -90,6 +99,7 @@ class Options:
         timeout, hard_timeout: None: not given; 0: no limit.
         keep, keep_failed: None: as the settings say.
         crashes: 0: as the settings say.
+        strategy: empty: as the worker says.
         overrides: what was asked for a job rather than by its task: only that travels with the job.
     """
 
@@ -106,6 +116,8 @@ class Options:
     keep_failed: float | None = None
     at_most_once: bool = False
     key: str = ""
+    ordered: bool = False
+    strategy: str = ""
     request_id: str = ""
     overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
 
@@ -149,6 +161,22 @@ def _queue(name: str, value: Any) -> str:
     return check_name("queue", value)
 
 
+def check_strategy(name: str, value: Any) -> str:
+    """A strategy's name.
+
+    Raises:
+        OptionsError: it is none, or none for jobs.
+    """
+    if value in STRATEGIES:
+        return str(value)
+    known = f"{name} must be one of {', '.join(STRATEGIES)}"
+    if callable(value):
+        raise OptionsError(f"{known}: a function can choose in headrace.Pool, but a dispatcher runs no code of yours")
+    if value == "next_available":
+        raise OptionsError(f"{known}: next_available answers a caller at once, and a job has none; take available")
+    raise OptionsError(f"{known}, not {value!r:.80}")
+
+
 def _retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
     return policy(value)
 
@@ -169,6 +197,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "keep_failed": lambda name, value: seconds(value, name),
     "at_most_once": _flag,
     "key": _text,
+    "ordered": _flag,
+    "strategy": check_strategy,
     "request_id": _text,
 }
 
@@ -207,12 +237,17 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
     elif retries is not None:
         checked["retries"] = replace(task.retries, max=checked["retries"].max)
     travels: dict[str, Any] = {
-        name: checked[name] for name in ("timeout", "hard_timeout", "keep", "keep_failed") if name in checked
+        name: checked[name]
+        for name in ("timeout", "hard_timeout", "keep", "keep_failed", "strategy")
+        if name in checked
     }
     if retries is not None:
         travels |= _numbers(checked["retries"], task.retries)
     checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
-    return _consistent(replace(task, **checked))
+    options = _consistent(replace(task, **checked))
+    if given.get("strategy") == "hash" and not options.key:
+        raise OptionsError('strategy="hash" needs key=: jobs of one key run on one runner of a worker, in order')
+    return options
 
 
 def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:

@@ -37,11 +37,11 @@ class Queue:
     @property
     def paused(self) -> bool:
         """Whether workers pass it over. Cost: one round trip."""
-        return self._is_paused(self._client.run(admin.overview(self._client.keys)))
+        return self.name in self._client.run(admin.paused(self._client.keys))
 
     async def apaused(self) -> bool:
         """See :attr:`paused`."""
-        return self._is_paused(await self._client.arun(admin.overview(self._client.keys)))
+        return self.name in await self._client.arun(admin.paused(self._client.keys))
 
     def pause(self) -> bool:
         """Let no more jobs of the queue start; those that run go on. False when it was paused already.
@@ -83,9 +83,6 @@ class Queue:
 
     def _count(self) -> Call[admin.Page]:
         return admin.page(self._client.keys, f"ready:{self.name}", limit=1)
-
-    def _is_paused(self, seen: admin.Overview) -> bool:
-        return any(queue.paused for queue in seen.queues if queue.name == self.name)
 
     def _purge(self) -> Steps[int]:
         removed: int

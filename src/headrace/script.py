@@ -90,8 +90,7 @@ class Header:
     clock: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """One use of one script: what to send, and how to read the reply. Sending it is the store's work.
 
     Attributes:
@@ -119,7 +118,7 @@ class Script:
         sha: its SHA1, by which the server knows it.
     """
 
-    __slots__ = ("_encoders", "_fixed", "_patterns", "header", "name", "sha", "text")
+    __slots__ = ("_encoders", "_patterns", "_prefixed", "header", "name", "sha", "text")
 
     def __init__(self, name: str, header: Header, text: str) -> None:
         self.name = name
@@ -130,7 +129,7 @@ class Script:
         self._patterns = tuple(
             (key.pattern.split("<")[0], (_HOLE.findall(key.pattern) or [""])[0]) for key in header.keys
         )
-        self._fixed: dict[str, list[str | None]] = {}
+        self._prefixed: dict[str, list[tuple[str, str]]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
     def bind(self, keys: Keys, parse: Callable[[Any], T], *, now: int = 0, **values: Any) -> Call[T]:
@@ -147,21 +146,17 @@ class Script:
             wanted = {name for name, _ in self._encoders}
             raise TypeError(f"script {self.name} takes {sorted(wanted)}, got {sorted(values)}")
         prefix = keys.prefix
-        # Most keys of a script are the same for every call of a shard.
-        fixed = self._fixed.get(prefix)
-        if fixed is None:
-            fixed = self._fixed[prefix] = [None if hole else prefix + part for part, hole in self._patterns]
-        bound = tuple(
-            [
-                key if key is not None else prefix + part + values[hole]
-                for key, (part, hole) in zip(fixed, self._patterns, strict=True)
-            ]
-        )
-        args: list[str | bytes | int] = [prefix]
-        if self.header.clock:
-            args.append(now)
-        args += [_pack(values[name]) if packed else values[name] for name, packed in self._encoders]
-        return Call(self, bound, tuple(args), parse)
+        patterns = self._prefixed.get(prefix)
+        if patterns is None:
+            patterns = self._prefixed[prefix] = [(prefix + part, hole) for part, hole in self._patterns]
+        # Plain loops: every enqueue of an idle program passes here, and each function that it calls is cold.
+        bound: list[str] = []
+        for key, hole in patterns:
+            bound.append(key + values[hole] if hole else key)
+        args: list[str | bytes | int] = [prefix, now] if self.header.clock else [prefix]
+        for name, packed in self._encoders:
+            args.append(_pack(values[name]) if packed else values[name])
+        return Call(self, tuple(bound), tuple(args), parse)
 
 
 def parse_header(text: str) -> Header:

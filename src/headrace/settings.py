@@ -38,6 +38,27 @@ def microseconds(value: float) -> int:
     return round(value * 1_000_000)
 
 
+#: The word in the setting ``preload`` that stands for what the worker's audit finds.
+AUTO = "auto"
+
+
+def preload_names(text: str) -> tuple[str, ...]:
+    """What the setting ``preload`` names: modules, ``module:function`` and :data:`AUTO`.
+
+    Raises:
+        ValueError: a name is neither.
+    """
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
+    for name in names:
+        module, colon, function = name.partition(":")
+        parts = [*module.split("."), *(function.split(".") if colon else ())]
+        if not all(part.isidentifier() for part in parts):
+            raise ValueError(
+                f"{name!r} names neither a module (pandas, shop.models) nor a function (shop.models:configure)"
+            )
+    return names
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one program uses Headrace. Durations in seconds, sizes in bytes.
 
@@ -51,12 +72,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     namespace: Annotated[str, Meta(description="first part of every key", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")] = "hr"
     lease: Annotated[float, Meta(description="how long a silent worker keeps its jobs", ge=0.2, le=3600)] = 15.0
     grace: Annotated[float, Meta(description="how long a stopping worker lets jobs finish", ge=0)] = 25.0
+    warm_limit: Annotated[
+        float, Meta(description="how long new code may take until it claims, else the old stays", gt=0)
+    ] = 300.0
     hard_grace: Annotated[float, Meta(description="from the soft limit or a cancellation to the kill", ge=0)] = 10.0
     crashes: Annotated[int, Meta(description="crashes before a job is quarantined", ge=1, le=1000)] = 3
     keep: Annotated[float, Meta(description="how long a succeeded job and its result stay", ge=0)] = 3600.0
     keep_failed: Annotated[float, Meta(description="how long a failed, cancelled or quarantined job stays", ge=0)] = (
         7 * 86400.0
     )
+    keep_workflows: Annotated[float, Meta(description="how long a workflow stays after its end", ge=0)] = 7 * 86400.0
     max_kept: Annotated[int, Meta(description="finished jobs kept at most; the soonest to expire go first", ge=0)] = (
         100_000
     )
@@ -71,8 +96,60 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ahead: Annotated[
         float, Meta(description="work sent ahead to a runner, in seconds; 0 sends one job at a time", ge=0, le=1)
     ] = 0.005
+    cache_entries: Annotated[int, Meta(description="cached values kept in one process at most", ge=1)] = 4096
+    cache_bytes: Annotated[int, Meta(description="memory of cached values in one process at most", ge=4096)] = 32 << 20
+    cache_eviction: Annotated[
+        str, Meta(description="which cached value makes room in a process: fifo or sieve", pattern="^(fifo|sieve)$")
+    ] = "fifo"
+    cache_absent: Annotated[bool, Meta(description="remember in the process that there is no value")] = True
+    cache_age: Annotated[float, Meta(description="how long a process keeps a value without reading it again", gt=0)] = (
+        600.0
+    )
+    cache_ttl: Annotated[float, Meta(description="how long a cached value stays if not told", gt=0)] = 7 * 86400.0
+    cache_silence: Annotated[
+        float, Meta(description="silence of a server across a network after which cached values go", gt=0)
+    ] = 5.0
     log: Annotated[str, Meta(description="log format: text or json", pattern="^(text|json)$")] = "text"
+    metrics: Annotated[
+        str | None,
+        Meta(description="address where a worker answers Prometheus, such as 127.0.0.1:9464; default nowhere"),
+    ] = None
+    stats: Annotated[
+        str,
+        Meta(
+            description="where counts go: direct, or stream or amqp (for stats consume)",
+            pattern="^(direct|stream|amqp)$",
+        ),
+    ] = "direct"
+    stats_broker: Annotated[
+        str | None, Meta(description="URL of the RabbitMQ that counts go over, such as amqp://host; for stats=amqp")
+    ] = None
+    stats_jobs: Annotated[bool, Meta(description="workers count what becomes of their jobs")] = True
+    stats_url: Annotated[str | None, Meta(description="server of the statistics; default the same one")] = None
+    stats_keep: Annotated[str, Meta(description="how long each resolution of the statistics is kept")] = (
+        "minute=2d hour=60d day=2y month=20y"
+    )
+    stats_buffer: Annotated[int, Meta(description="counts merged before they are sent; 0 sends each at once", ge=0)] = (
+        10_000
+    )
+    stats_age: Annotated[float, Meta(description="how long a count waits to be sent at most", gt=0, le=3600)] = 1.0
+    stats_line: Annotated[int, Meta(description="batches that wait for their consumer at most", ge=1)] = 10_000
+    stats_late: Annotated[
+        str,
+        Meta(
+            description="when that many wait: hold, which goes on merging in the programs, or drop the oldest",
+            pattern="^(hold|drop)$",
+        ),
+    ] = "hold"
+    stats_events: Annotated[float, Meta(description="how long an event of the statistics stays", ge=1)] = 7 * 86400.0
+    preload: Annotated[
+        str, Meta(description="modules to import and module:functions to call before workers fork, or auto")
+    ] = ""
+    audit: Annotated[bool, Meta(description="workers notice what is done again after each fork, and say so")] = True
     linger: Annotated[float, Meta(description="how long the private Valkey outlives its last user", ge=0)] = 3.0
+
+    def __post_init__(self) -> None:
+        preload_names(self.preload)
 
 
 def environment_name(field: str) -> str:
@@ -87,6 +164,9 @@ def load(environ: Mapping[str, str], **given: Any) -> Settings:
     """
     values: dict[str, Any] = {}
     names: dict[str, str] = {}
+    if isinstance(given.get("preload"), (list, tuple)):
+        # In code a list reads better than the commas of an environment variable.
+        given["preload"] = ",".join(map(str, given["preload"]))
     for field in Settings.__struct_fields__:
         name = environment_name(field)
         if given.get(field) is not None:

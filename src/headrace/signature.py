@@ -5,6 +5,7 @@ Pure. The producer checks exactly what the worker will see: it decodes what it e
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -18,7 +19,6 @@ from headrace.errors import ArgumentError, CorruptArguments, ResultUndecodable
 
 # What an enqueue without arguments sends: [[], {}].
 NOTHING = b"\x92\x90\x80"
-NONE = b"\xc0"
 # Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
 SHAPES = 128
 
@@ -27,6 +27,8 @@ _sent = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])
 
 Positions = tuple[Any, ...]
 Keywords = dict[str, Any]
+# Arguments, by position or name, that hold what is not known yet.
+Unknown = frozenset[int | str]
 
 
 class Signature:
@@ -72,6 +74,26 @@ class Signature:
         self._decode(data, len(args), kwargs)
         return data
 
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+        """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
+        args, kwargs = self._bound(args, kwargs)
+        data, unknown = _packed(self.task, args, kwargs, limit, slots)
+        self._decode(data, len(args), kwargs, unknown)
+        return data
+
+    def prepare(self) -> None:
+        """Make what the first :meth:`unpack` of each usual form would make: all arguments by position."""
+        for count in range(self._least, min(len(self._positions), 15) + 1):
+            # Annotations that nothing can be made of are told by the job that meets them.
+            with contextlib.suppress(Exception):
+                self._decoder(count, count, ())
+
+    def accepts(self, name: str, count: int) -> bool:
+        """Whether a call with ``count`` positions may still be given ``name``."""
+        if name in self._keywords:
+            return name not in self._positions[:count]
+        return self._others is not None and name not in self._positions
+
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
         """Positions and keywords to call the function with, converted to its annotations.
 
@@ -99,7 +121,7 @@ class Signature:
             ResultUndecodable: it does not fit.
         """
         try:
-            return self._result_decoder.decode(data or NONE)
+            return self._result_decoder.decode(data or codec.NONE)
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             what, _, path = str(error).partition(" - at `$")
             text = _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
@@ -161,16 +183,20 @@ class Signature:
     def _misfit(self, text: str) -> ArgumentError:
         return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}")
 
-    def _decode(self, data: bytes, count: int, kwargs: Keywords) -> tuple[Positions, Keywords]:
-        shape = (count, tuple(kwargs)) if kwargs else count
+    def _decode(
+        self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset()
+    ) -> tuple[Positions, Keywords]:
+        shape: Any = (count, tuple(kwargs)) if kwargs else count
+        if unknown:
+            shape = (shape, unknown)
         try:
-            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs)
+            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown)
             return decoder.decode(data)
         except (msgspec.ValidationError, TypeError) as error:
             raise ArgumentError(self._explain(str(error), kwargs)) from None
 
     def _decoder(
-        self, shape: Any, count: int, names: Collection[str]
+        self, shape: Any, count: int, names: Collection[str], unknown: Unknown = frozenset()
     ) -> msgspec.msgpack.Decoder[tuple[Positions, Keywords]]:
         types = self.types
         rest = types.get(self._rest or "", Any)
@@ -178,6 +204,11 @@ class Signature:
         positions += [rest] * (count - len(positions))
         others = types.get(self._others or "", Any)
         keywords = {name: types.get(name, Any) if name in self._keywords else others for name in names}
+        for place in unknown:
+            if isinstance(place, int):
+                positions[place] = Any
+            else:
+                keywords[place] = Any
         # To type checkers these are declarations, not values: hence the detour over Any.
         typed_dict, array = cast(Any, TypedDict), cast(Any, tuple)
         pair = array[array[tuple(positions)], typed_dict("Keywords", keywords) if keywords else dict[str, Any]]
@@ -216,10 +247,18 @@ class Unchecked:
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         return codec.encode((args, kwargs), limit, f"arguments of {self.task}")
 
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+        """See :meth:`Signature.pack_open`; nothing is checked."""
+        return _packed(self.task, args, kwargs, limit, slots)[0]
+
+    def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
+        """Nobody knows what it takes, so it is given no more than was meant for it."""
+        return False
+
     def unpack_result(self, data: bytes) -> Any:
         """Plain values: numbers, texts, bytes, lists and dictionaries."""
         try:
-            return codec.decode(data or NONE)
+            return codec.decode(data or codec.NONE)
         except (msgspec.MsgspecError, ValueError) as error:
             raise ResultUndecodable(f"the stored result of {self.task} is not MessagePack: {error}") from None
 
@@ -231,7 +270,20 @@ def pack_result(task: str, value: object, limit: int) -> bytes:
         ArgumentError: it has a type that cannot be sent.
         PayloadTooLarge: it takes more than ``limit`` bytes.
     """
-    return NONE if value is None else codec.encode(value, limit, f"result of {task}")
+    return codec.NONE if value is None else codec.encode(value, limit, f"result of {task}")
+
+
+def _packed(task: str, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
+    """Arguments with slots, and which of them have any."""
+    what, raws, unknown = f"arguments of {task}", dict[int | str, msgspec.Raw](), set[int | str]()
+    values: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for place, value in values:
+        met = slots.met
+        raws[place] = msgspec.Raw(slots.encode(value, limit, what))
+        if slots.met != met:
+            unknown.add(place)
+    positions = [raws[place] for place in range(len(args))]
+    return codec.encode((positions, {name: raws[name] for name in kwargs}), limit, what), frozenset(unknown)
 
 
 def _lower(text: str) -> str:

@@ -14,20 +14,26 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as driver
 
-from headrace.connection import Target, aconnect, check_server, connect, parse, pause_before, verdict
+from headrace.connection import Target, aconnect, check_server, connect, packed, parse, pause_before, verdict
 from headrace.errors import SchemaMismatch, StoreUnavailable
-from headrace.keys import SCHEMA, Keys, keys_of
-from headrace.protocol.admin import greet
+from headrace.keys import OLDEST, SCHEMA, Keys, keys_of
+from headrace.protocol.admin import Greeting, greet
 from headrace.protocol.produce import Watched, watch
 from headrace.script import Call
 from headrace.settings import Settings, microseconds
 
+if TYPE_CHECKING:
+    from headrace.workflow import FlowState
+
 T = TypeVar("T")
+# What a waiter is told: of a job, or of a workflow (None: nothing is stored).
+Seen = TypeVar("Seen", Watched, "FlowState | None")
+Watch = Callable[[Keys, str, int], Call[Seen]]
 
 # A waiter asks again this often (seconds), in case an announcement was lost with its connection.
 RECHECK = 5.0
@@ -46,24 +52,35 @@ class Slots:
         self._free: deque[tuple[str, int]] = deque()
         self._pid = os.getpid()
 
-    @contextlib.contextmanager
-    def take(self) -> Generator[tuple[str, int]]:
-        """A slot for one request. A request that failed takes its slot out of use: its fate is unknown."""
+    def take(self) -> tuple[str, int]:
+        """A slot for one request, and the request's number."""
         if self._pid != os.getpid():
             self._free, self._pid = deque(), os.getpid()
         try:
-            name, number = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            name, number = os.urandom(9).hex(), 1
-        yield name, number
-        self._free.append((name, number + 1))
+            return os.urandom(9).hex(), 1
+
+    def answered(self, sender: str, number: int) -> None:
+        """The slot may serve the next request. One whose request failed stays out of use: its fate is unknown."""
+        self._free.append((sender, number + 1))
 
 
-def _check_schema(found: int, target: Target) -> None:
-    if found > SCHEMA:
+def _check_schema(found: Greeting, target: Target) -> None:
+    if found.version > SCHEMA:
         raise SchemaMismatch(
-            f"{target.shown} holds schema {found}, written by a newer Headrace; this one knows {SCHEMA}: "
+            f"{target.shown} holds schema {found.version}, written by a newer Headrace; this one knows {SCHEMA}: "
             f"upgrade headrace here"
+        )
+    if found.moving:
+        raise SchemaMismatch(
+            f"{target.shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
+            f"migrate, which goes on where it was"
+        )
+    if found.version < OLDEST:
+        raise SchemaMismatch(
+            f"{target.shown} holds schema {found.version}, written by an older Headrace; this one needs {OLDEST}: stop "
+            f"the programs that use it and run headrace migrate"
         )
 
 
@@ -105,8 +122,9 @@ class _Common:
         return 0.0 if word == "load" else pause_before(attempt, random.random())
 
 
-def _unfinished(seen: Watched) -> bool:
-    return seen.state is not None and not seen.state.final
+def _unfinished(seen: Watched | FlowState | None) -> bool:
+    state = seen.state if isinstance(seen, Watched) else seen
+    return state is not None and not state.final
 
 
 def _share(end: float | None) -> float:
@@ -162,8 +180,15 @@ class Store(_Common):
         deadline, attempt = time.monotonic() + self.settings.timeout, 0
         while True:
             try:
-                with self._connection() as connection:
-                    return self._exchange(connection, calls)
+                connection = self._take()
+                # Not a context manager: an idle program pays for each function that it calls before it sends.
+                try:
+                    values = self._exchange(connection, calls)
+                except BaseException as error:
+                    self._drop(connection, error)
+                    raise
+                self._idle.append(connection)
+                return values
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 time.sleep(self._give_up_or_wait(error, attempt, deadline, _doing(calls)))
@@ -174,21 +199,29 @@ class Store(_Common):
 
         Cost: three round trips, and one more each five seconds of waiting.
         """
+        return self.wait_end(watch, id, timeout)
+
+    def wait_end(self, look: Watch[Seen], id: str, timeout: float | None) -> Seen:
+        """The same for whatever ``look`` watches: a job, or a workflow."""
         end = None if timeout is None else time.monotonic() + timeout
-        seen, attempt = self.run(watch(self.keys, id, 0)), 0
+        seen, attempt = self.run(look(self.keys, id, 0)), 0
         while _unfinished(seen) and (end is None or time.monotonic() < end):
             try:
-                with self._connection(keep=False) as connection:
+                connection = self._take()
+                try:
                     self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
                     connection.read_response()
                     pause, attempt = _share(end), 0
-                    if _unfinished(self.run(watch(self.keys, id, microseconds(pause + 60)))):
+                    seen = self.run(look(self.keys, id, microseconds(pause + 60)))
+                    if _unfinished(seen):
                         connection.can_read(timeout=pause)
+                finally:
+                    connection.disconnect()
             except (driver.RedisError, OSError) as error:
                 # Without a pause, a server that takes no more connections would be asked as fast as it can refuse.
                 attempt += 1
                 time.sleep(min(self._give_up_or_wait(error, attempt, math.inf, "SUBSCRIBE"), _share(end)))
-            seen = self.run(watch(self.keys, id, 0))
+            seen = self.run(look(self.keys, id, 0))
         return seen
 
     def close(self) -> None:
@@ -196,30 +229,19 @@ class Store(_Common):
         while self._idle:
             self._idle.pop().disconnect()
 
-    @contextlib.contextmanager
-    def _connection(self, *, keep: bool = True) -> Generator[Any]:
+    def _take(self) -> Any:
+        """A connection that nobody else uses."""
         if self._pid != os.getpid():
             # The parent's sockets are not ours: two processes that read one stream garble both.
             self._idle, self._pid = deque(), os.getpid()
         try:
-            connection = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
-            connection = self._connect()
-        try:
-            yield connection
-        except (driver.ConnectionError, driver.TimeoutError, OSError):
-            connection.disconnect()
-            raise
-        except driver.ResponseError as error:
-            if verdict(error, self.target, "") == "again":
-                connection.disconnect()
-            else:
-                self._idle.append(connection)
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        if keep:
+            return self._connect()
+
+    def _drop(self, connection: Any, error: BaseException) -> None:
+        """Close a connection, unless the error was the server's answer and another will do no better."""
+        if isinstance(error, driver.ResponseError) and verdict(error, self.target, "") != "again":
             self._idle.append(connection)
         else:
             connection.disconnect()
@@ -244,7 +266,7 @@ class Store(_Common):
 
     def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
         self.round_trips += 1
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        connection.send_packed_command(packed(commands), check_health=False)
 
     def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         self._send(connection, [call.command() for call in calls])
@@ -289,21 +311,25 @@ class AsyncStore(_Common):
                 await asyncio.to_thread(self._try_to_revive, attempt)
 
     async def wait_final(self, id: str, timeout: float | None) -> Watched:
+        return await self.wait_end(watch, id, timeout)
+
+    async def wait_end(self, look: Watch[Seen], id: str, timeout: float | None) -> Seen:
         end = None if timeout is None else time.monotonic() + timeout
-        seen, attempt = await self.run(watch(self.keys, id, 0)), 0
+        seen, attempt = await self.run(look(self.keys, id, 0)), 0
         while _unfinished(seen) and (end is None or time.monotonic() < end):
             try:
                 async with self._connection(keep=False) as connection:
                     await self._send(connection, [("SUBSCRIBE", self.keys.done(id))])
                     await connection.read_response()
                     pause, attempt = _share(end), 0
-                    if _unfinished(await self.run(watch(self.keys, id, microseconds(pause + 60)))):
+                    seen = await self.run(look(self.keys, id, microseconds(pause + 60)))
+                    if _unfinished(seen):
                         with contextlib.suppress(driver.TimeoutError):
                             await connection.read_response(timeout=pause, disconnect_on_error=False)
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 await asyncio.sleep(min(self._give_up_or_wait(error, attempt, math.inf, "SUBSCRIBE"), _share(end)))
-            seen = await self.run(watch(self.keys, id, 0))
+            seen = await self.run(look(self.keys, id, 0))
         return seen
 
     async def close(self) -> None:
@@ -372,7 +398,7 @@ class AsyncStore(_Common):
 
     async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
         self.round_trips += 1
-        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        await connection.send_packed_command(packed(commands), check_health=False)
 
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])

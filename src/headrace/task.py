@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
-from headrace.client import Client
+from headrace.client import Client, Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job
-from headrace.job import NewJob, Overrides
-from headrace.keys import make_id
-from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, of_call
+from headrace.job import Form, NewJob, Overrides
+from headrace.keys import id_at, make_tail, ordered_id
+from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, of_call
+from headrace.protocol import admin, produce
 from headrace.protocol.produce import Accepted
 from headrace.retry import Retry
 from headrace.settings import microseconds
@@ -42,6 +43,8 @@ else:
 
 # Distinct options blobs of one task whose plans are remembered.
 PLANS = 256
+# Workers that a broadcast goes to.
+MOST_WORKERS = 1000
 
 _pack_overrides = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
@@ -57,6 +60,7 @@ class Plan:
         hard_timeout: from the start to the kill, seconds; None: none.
         keep: microseconds that a success stays.
         keep_failed: microseconds that any other end stays.
+        strategy: which runner gets it; empty: as the worker says.
     """
 
     retry: Retry
@@ -64,6 +68,7 @@ class Plan:
     hard_timeout: float | None
     keep: int
     keep_failed: int
+    strategy: str = ""
 
 
 class Task(Generic[P, R, V]):
@@ -120,6 +125,24 @@ class Task(Generic[P, R, V]):
         """See :meth:`enqueue`."""
         return await self._bound.aenqueue(*args, **kwargs)
 
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """Have each worker that lives now run this once, before what waits in its queues; a job for each.
+
+        Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
+        not know the task cancels it. No worker, no job: the list is empty.
+
+        Raises:
+            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
+            OptionsError: an option cannot be kept: a delay, an order, a request id; or more than 1,000 workers live.
+
+        Cost: two round trips.
+        """
+        return self._bound.broadcast(*args, **kwargs)
+
+    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """See :meth:`broadcast`."""
+        return await self._bound.abroadcast(*args, **kwargs)
+
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
         """A job that is not stored yet, for ``app.enqueue_many``.
 
@@ -157,6 +180,11 @@ class Task(Generic[P, R, V]):
         """
         return pack_result(self.name, value, self._client.settings.max_result)
 
+    def prepare(self) -> None:
+        """Make what a first job would make for itself: in a process that is forked for each, every job is first."""
+        self.plan(b"")
+        self.signature.prepare()
+
     def plan(self, options: bytes) -> Plan:
         """How to run a job that was stored with these options.
 
@@ -181,6 +209,7 @@ class Task(Generic[P, R, V]):
                 "jitter": own.retry_jitter,
             }
             retry = replace(self.defaults.retries, **{name: n for name, n in numbers.items() if n is not None})
+            strategy = check_strategy("strategy", own.strategy) if own.strategy else ""
         except (msgspec.MsgspecError, OptionsError, ValueError) as error:
             raise CorruptOptions(
                 f"the stored options of a job of {self.name} cannot be read ({error}): another program wrote them"
@@ -194,6 +223,7 @@ class Task(Generic[P, R, V]):
             hard or None,
             microseconds(_first(own.keep, task.keep, settings.keep)),
             microseconds(_first(own.keep_failed, task.keep_failed, settings.keep_failed)),
+            strategy or self.defaults.strategy,
         )
 
     def __repr__(self) -> str:
@@ -203,7 +233,7 @@ class Task(Generic[P, R, V]):
 class Bound(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
-    __slots__ = ("_client", "_options", "_row", "_signature", "task")
+    __slots__ = ("_client", "_form", "_options", "_signature", "task")
 
     def __init__(self, client: Client, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -212,7 +242,8 @@ class Bound(Generic[P, R]):
         self._signature = signature
         self._options = options
         crashes = options.crashes or client.settings.crashes
-        self._row = (
+        self._form = Form(
+            self.task,
             options.queue,
             b"" if options.overrides == Overrides() else _pack_overrides(options.overrides),
             options.priority,
@@ -222,6 +253,7 @@ class Bound(Generic[P, R]):
             0 if crashes == DEFAULT_CRASHES else crashes,
             options.at_most_once,
             options.key,
+            options.ordered,
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -233,6 +265,30 @@ class Bound(Generic[P, R]):
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
         return self._stored(new, await self._client.asubmit([new], self._options.request_id))
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """See :meth:`Task.broadcast`."""
+        return self._client.drive(self._broadcast(args, kwargs))
+
+    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """See :meth:`Task.broadcast`."""
+        return await self._client.adrive(self._broadcast(args, kwargs))
+
+    def _broadcast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[list[Job[R]]]:
+        options = self._options
+        given = {"delay": options.delay, "at": options.at, "ordered": options.ordered, "request_id": options.request_id}
+        for name, value in given.items():
+            if value:
+                raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
+        packed = self._signature.pack(args, kwargs, self._client.settings.max_payload)
+        seen: admin.Overview = yield admin.overview(self._client.keys)
+        rows = [(worker.owner, new_id()) for worker in seen.workers if worker.lease > seen.now]
+        if len(rows) > MOST_WORKERS:
+            raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
+        if not rows:
+            return []
+        stored: list[str] = yield produce.broadcast(self._client.keys, self._form, packed, rows)
+        return [self.handle(id) for id in stored]
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
         """See :meth:`Task.job`."""
@@ -247,11 +303,23 @@ class Bound(Generic[P, R]):
         return Bound(self._client, self._signature, of_call(self._options, options))
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        return self.named(new_id(), self._signature.pack(args, kwargs, self._client.settings.max_payload))
+        return self.named(self.fitting(new_id()), self._signature.pack(args, kwargs, self._client.settings.max_payload))
+
+    def fitting(self, id: str) -> str:
+        """An id that was drawn, as these options want it: that of an ordered job says so.
+
+        Raises:
+            OptionsError: it is ordered, and nothing says by which key.
+        """
+        if not self._form.ordered:
+            return id
+        if not self._form.key:
+            raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
+        return ordered_id(id)
 
     def named(self, id: str, args: bytes) -> NewJob:
         """The row to store, for packed arguments."""
-        return NewJob(id, self.task, args, *self._row)
+        return NewJob(id, args, self._form)
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
@@ -293,28 +361,29 @@ class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
         """The row to store under an id that was drawn for it."""
         if self.id:
             raise OptionsError(f"this job was stored already, as {self.id}: make another with task.job(...)")
-        self.id = id
-        return self.bound.named(id, self.args)
+        self.id = self.bound.fitting(id)
+        return self.bound.named(self.id, self.args)
 
     def __repr__(self) -> str:
         return f"<Draft of {self.bound.task} {self.id or 'not stored'}>"
 
 
 # Drawn ahead, since asking the kernel for each id is a third of what an id costs. A child draws its own.
-_drawn: deque[int] = deque()
+_drawn: deque[str] = deque()
 os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id() -> str:
     """An id that no other process draws. Cost: none."""
     try:
-        number = _drawn.pop()
+        tail = _drawn.pop()
     except IndexError:
         # Not the random module: a program that seeds it, as simulations do, would make the same ids twice.
         dice = os.urandom(7 * 64)
-        _drawn.extend(int.from_bytes(dice[n : n + 7]) >> 1 for n in range(7, 7 * 64, 7))
-        number = int.from_bytes(dice[:7]) >> 1
-    return make_id(time.time_ns() // 1_000_000, number)
+        tails = [make_tail(int.from_bytes(dice[n : n + 7]) >> 1) for n in range(0, 7 * 64, 7)]
+        tail = tails.pop()
+        _drawn.extend(tails)
+    return id_at(time.time_ns() // 1_000_000, tail)
 
 
 def _first(own: float | None, task: float | None, default: float) -> float:

@@ -16,17 +16,22 @@ from typing import Any
 import redis
 
 from headrace import keys as layout
-from headrace.keys import FINAL, check_name
+from headrace.flow_checks import flow_breaches, home, is_orphan
+from headrace.keys import FINAL, check_name, is_ordered
 
-_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string)\s+(\S.*)$", re.MULTILINE)
+_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
 _READ: dict[str, Callable[[Any, str], object]] = {
     "hash": lambda pipe, key: pipe.hgetall(key),
     "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
     "set": lambda pipe, key: pipe.smembers(key),
     "list": lambda pipe, key: pipe.lrange(key, 0, -1),
     "string": lambda pipe, key: pipe.get(key),
+    "stream": lambda pipe, key: pipe.xrange(key),
 }
-_EXPIRING = ("sender", "request")
+_EXPIRING = (
+    *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe"),
+    *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
+)
 
 
 @cache
@@ -107,8 +112,9 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
     if kind != wanted:
         space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
         return None
-    if (known[0] in _EXPIRING) != (ttl > 0):
-        space.violations.add(f"{whole}: " + ("expires, which nothing says" if ttl > 0 else "never expires"))
+    # -1: it has no end; 0: it has less than a millisecond left; -2: it ended since its type was read.
+    if (known[0] in _EXPIRING) != (ttl != -1):
+        space.violations.add(f"{whole}: " + ("never expires" if ttl == -1 else "expires, which nothing says"))
     return known
 
 
@@ -150,14 +156,18 @@ def _state(record: dict[str, Any]) -> str:
 def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
     """Every structure that a state may name, by its key's name: members with their scores."""
     found: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
-    for name in ("ready", "parked", "claims"):
+    for name in ("ready", "parked", "claims", "held", "chain"):
         found |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
     return found
 
 
-def _home(record: dict[str, Any]) -> str:
-    """The structure in which a record's state says that it is."""
+def _home(id: str, record: dict[str, Any]) -> str:
+    """The structure in which a record's state says that it is; empty for none."""
     state = _state(record)
+    if (place := home(id, state)) is not None:
+        return place
+    if state == "blocked" and is_ordered(id):
+        return f"chain:{_text(record.get('key', b''))}"
     if state == "ready":
         return f"ready:{_text(record.get('queue', b'default'))}"
     if state == "running":
@@ -174,13 +184,13 @@ def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
             places[id].add(name)
     records = space.values["job"]
     for id, record in records.items():
-        home, there = _home(record), places.get(id, set())
-        if home in ("blocked", "stopped"):
-            home = ""
-        if there != ({home} if home else set()):
-            says = f"its state says {home or 'nowhere'}"
+        place, there = _home(id, record), places.get(id, set())
+        if there != ({place} if place else set()):
+            says = f"its state says {place or 'nowhere'}"
             yield f"job {id}: {says}, but it is in {', '.join(sorted(there)) or 'no structure'}"
     for id in places.keys() - records.keys():
+        if is_orphan(space.values, id) and all(name.startswith("claims:") for name in places[id]):
+            continue
         yield f"job {id}: is in {', '.join(sorted(places[id]))}, but has no record"
 
 
@@ -189,7 +199,7 @@ def _running(space: Keyspace) -> Iterator[str]:
     for owner, claims in space.values["claims"].items():
         for id, score in claims.items():
             token = _text(space.values["job"].get(id, {}).get("token", b"none"))
-            if token != str(score):
+            if token != str(score) and not is_orphan(space.values, id):
                 yield f"job {id}: {owner} claims it with token {score}, its record says {token}"
             if score > last:
                 yield f"job {id}: its token {score} is above the last one, {last}"
@@ -236,7 +246,8 @@ def _finished(space: Keyspace) -> Iterator[str]:
 def _queues(space: Keyspace) -> Iterator[str]:
     known: set[str] = space.one("queues") or set()
     for name in ("ready", "wake"):
-        for queue in space.values[name].keys() - known:
+        owners = {f"@{owner}" for owner in space.one("owners")}
+        for queue in space.values[name].keys() - known - owners:
             yield f"{name}:{queue}: the queue is not among queues"
     for queue, tokens in space.values["wake"].items():
         if len(tokens) > 1:
@@ -248,12 +259,44 @@ def _queues(space: Keyspace) -> Iterator[str]:
         yield f"log:{id}: its job is gone"
 
 
+def _orders(space: Keyspace) -> Iterator[str]:
+    records, turns = space.values["job"], space.values["turn"]
+    for key in space.values["chain"].keys() - turns.keys():
+        yield f"chain:{key}: jobs wait for a turn that nobody has"
+    for key, id in turns.items():
+        record = records.get(id, {})
+        if _text(record.get("key", b"")) != key or _state(record) in ("", "blocked", *FINAL):
+            yield f"turn:{key}: {id} has it, which is {_state(record) or 'not stored'}"
+    for id, record in records.items():
+        key = _text(record.get("key", b""))
+        if is_ordered(id) and _state(record) in ("ready", "running", "parked") and turns.get(key) != id:
+            yield f"job {id}: {_state(record)}, but {turns.get(key, 'nobody')} has the turn of {key}"
+    waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))
+    if waiting != total:
+        yield f"totals: blocked says {total}, {waiting} jobs wait in chains"
+
+
+def _cached(space: Keyspace) -> Iterator[str]:
+    names = space.one("cached")
+    for name, value in space.values["cache"].items():
+        if name not in names:
+            yield f"cache:{name}: is not among cached"
+        for tag in filter(None, value.partition("\n")[0].split(",")):
+            if name not in space.values["tagged"].get(tag, {}):
+                yield f"cache:{name}: has the tag {tag}, whose index lacks it"
+        if name in space.values["filling"]:
+            yield f"filling:{name}: leases a value that is there"
+
+
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _one_state_one_structure,
     _running,
     _owners,
     _finished,
+    _orders,
     _queues,
+    _cached,
+    lambda space: flow_breaches(space.values),
 )
 
 

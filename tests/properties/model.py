@@ -33,6 +33,8 @@ class Job:
     ends: int = 0
     """End of its retention, once finished."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
+    key: str = ""
+    """Of an ordered job."""
 
     def count(self, name: str) -> int:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -52,6 +54,7 @@ class Model:
     Attributes:
         jobs: every stored job.
         tokens: queues with a wake-up token.
+        turns: which ordered job of each key is past its chain.
     """
 
     def __init__(self) -> None:
@@ -60,6 +63,7 @@ class Model:
         self.paused: set[str] = set()
         self.tokens: set[str] = set()
         self.waited: dict[str, int] = {}
+        self.turns: dict[str, str] = {}
         self.last = 0
 
     # Looks.
@@ -80,11 +84,20 @@ class Model:
     # Steps that verbs share.
 
     def line_up(self, job: Job, now: int, score: int = 0) -> None:
+        if job.key and self.turns.setdefault(job.key, job.id) != job.id:
+            chain = self.where("blocked", key=job.key)
+            job.state, job.owner = "blocked", ""
+            job.place = max(now, chain[-1].place + 1 if chain else 0)
+            return
         job.state, job.owner = "ready", ""
         job.place = score or now - job.priority * LEVEL
         self.tokens.add(job.queue)
 
     def finish(self, job: Job, state: str, now: int, keep: int) -> None:
+        if job.key and self.turns.get(job.key) == job.id:
+            del self.turns[job.key]
+            if chain := self.where("blocked", key=job.key):
+                self.line_up(chain[0], now)
         if self.waited.pop(job.id, None) is not None:
             keep = max(keep, MINUTE)
         if keep <= 0:
@@ -132,9 +145,6 @@ class Model:
                 continue
             popped = self.where("ready", queue=queue)[:left]
             for job in popped:
-                if job.expires and job.expires < now:
-                    self.finish(job, "cancelled", now, WEEK)
-                    continue
                 job.state, job.owner, job.token, job.place = "running", name, token, token
                 self.last, token = token, token + 1
                 taken.append(job)
@@ -223,13 +233,15 @@ class Model:
         return "done", len(held)
 
     def purge(self, queue: str, limit: int, now: int) -> tuple[int, int]:
-        popped = self.where("ready", queue=queue)[:limit]
-        for job in popped:
-            self.finish(job, "cancelled", now, 0)
+        removed = 0
+        while popped := self.where("ready", queue=queue)[: limit - removed]:
+            for job in popped:
+                self.finish(job, "cancelled", now, 0)
+            removed += len(popped)
         left = len(self.where("ready", queue=queue))
         if not left:
             self.tokens.discard(queue)
-        return len(popped), left
+        return removed, left
 
     def sweep(self, limit: int, most: int, now: int) -> int:
         self.waited = {id: end for id, end in self.waited.items() if end > now}

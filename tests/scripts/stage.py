@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 import redis
 
-from headrace.job import Claim, NewJob, Outcome
-from headrace.keys import Keys, make_id
+from headrace.job import Claim, Form, NewJob, Outcome
+from headrace.keys import Keys, make_id, ordered_id
 from headrace.protocol import consume, produce
 from headrace.script import Call
 from headrace.testing import read
@@ -74,8 +74,10 @@ class Stage:
 
     def job(self, **facts: Any) -> NewJob:
         self._made += 1
-        settings: dict[str, Any] = {"id": make_id(self.now // 1000, self._made), "task": "add", "args": ARGS}
-        return NewJob(**settings | facts)
+        id, args = make_id(self.now // 1000, self._made), facts.pop("args", ARGS)
+        if facts.get("ordered"):
+            id = ordered_id(id)
+        return NewJob(facts.pop("id", id), args, Form(**{"task": "add"} | facts))
 
     def enqueue(self, *jobs: NewJob) -> produce.Accepted:
         return self.run(produce.enqueue(self.keys, jobs, "sender", self.next(), now=self.now))
@@ -110,7 +112,7 @@ class Stage:
 
     def settle(self, *outcomes: Outcome, owner: str = "w1", request: int = 0, ready: int = 0) -> consume.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
-        return self.run(consume.settle(self.keys, owner, request or self.next(), rows, now=self.now))
+        return self.run(consume.settle(self.keys, owner, request or self.next(), rows, KEEP, self.now))
 
     def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)
@@ -150,7 +152,7 @@ class Stage:
 
     def tokens(self, queue: str = "default") -> int:
         """How many wake tokens a queue has."""
-        return self.client.llen(self.keys.wake(queue))
+        return self.client.zcard(self.keys.wake(queue))
 
     def doze(self, queue: str = "default") -> None:
         """Take a queue's wake token, as an idle dispatcher does that is woken."""

@@ -54,7 +54,8 @@ def test_every_way_out_tells_the_waiter(stage: Stage) -> None:
     stage.now += 2 * SECOND
     stage.run(produce.cancel(stage.keys, cancelled, 0, stage.now))
     stage.run(admin.purge(stage.keys, "q", now=stage.now))
-    stage.take(queues=["e"])
+    (claim,) = stage.take(queues=["e"])
+    stage.end(claim, "cancelled")
     found: list[tuple[str, bytes]] = []
     while len(found) < 3:
         message = pubsub.get_message(timeout=5)

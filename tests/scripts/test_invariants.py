@@ -66,7 +66,7 @@ BREAKS: dict[str, tuple[Break, str]] = {
     ),
     "a waiter of what is over": (lambda s, ids: s.client.zadd(k("waited"), {ids["failed"]: 1}), r"nobody was told"),
     "a queue of no name": (lambda s, _: s.client.srem(k("queues"), "default"), r"is not among queues"),
-    "two wake tokens": (lambda s, _: s.client.rpush(k("wake:default"), 1, 1), r"tokens, one at most"),
+    "two wake tokens": (lambda s, _: s.client.zadd(k("wake:default"), {"": 0, "x": 0}), r"tokens, one at most"),
     "parking of nothing": (lambda s, _: s.client.sadd(k("parking"), "x"), r"is empty, parking names it"),
     "parked out of sight": (lambda s, _: s.client.delete(k("parking")), r"parking lacks it"),
     "a log of nobody": (lambda s, _: s.client.rpush(k("log:x"), "line"), r"log:x: its job is gone"),

@@ -23,7 +23,7 @@ def test_how_much_is_where(stage: Stage) -> None:
     seen = stage.run(admin.overview(stage.keys, stage.now))
     assert seen.states == {
         "scheduled": 1, "ready": 5, "running": 1, "parked": 1,
-        "succeeded": 1, "failed": 2, "cancelled": 1, "quarantined": 1,
+        "blocked": 0, "succeeded": 1, "failed": 2, "cancelled": 1, "quarantined": 1,
     }  # fmt: skip
     assert [(q.name, q.size, q.paused) for q in seen.queues] == [
         ("a", 3, True), ("b", 2, False), ("default", 0, False), ("never-used", 0, True)

@@ -67,5 +67,5 @@ def test_work_without_a_token_gets_one(stage: Stage) -> None:
     stage.put()
     stage.client.delete(stage.keys.wake("default"))
     stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "empty"], now=stage.now))
-    assert stage.client.llen(stage.keys.wake("default")) == 1
+    assert stage.client.zcard(stage.keys.wake("default")) == 1
     assert not stage.client.exists(stage.keys.wake("empty"))

@@ -53,7 +53,7 @@ class Worker:
     def settle(self, claim: Claim, kind: str, data: bytes = b"", keep: float = 60) -> None:
         self.requests += 1
         outcome = Outcome(claim.id, claim.token, kind, data, round(keep * 1e6))
-        settled = self.run(consume.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)]))
+        settled = self.run(consume.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
         assert settled.stale == []
 
     def succeed(self, data: bytes, keep: float = 60) -> None:

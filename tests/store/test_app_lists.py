@@ -46,7 +46,7 @@ def run(app: Headrace, owner: str, queue: str, kinds: list[str]) -> list[str]:
     app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
     claims = app.client.run(consume.claim(keys, owner, 1, len(kinds), [queue])).jobs
     ends = [(Outcome(c.id, c.token, kind, b"", 60_000_000), c.ready) for c, kind in zip(claims, kinds, strict=True)]
-    app.client.run(consume.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"]))
+    app.client.run(consume.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"], 0))
     return [claim.id for claim in claims]
 
 
@@ -94,6 +94,7 @@ def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
     assert app.jobs.handle(app.jobs.page("failed").jobs[0]).task == "noop"
 
 
+@pytest.mark.usefixtures("loaded")
 def test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped(app: Headrace) -> None:
     noop, other = app.tasks["noop"], app.tasks["other"]
     app.enqueue_many((other if n % 600 == 0 else noop).job(n) for n in range(2401))
@@ -168,10 +169,26 @@ async def test_the_same_from_async_code(app: Headrace) -> None:
 
 
 ALONE = {
-    Headrace: {"task", "by_name", "middleware", "on_preload", "after_fork", "on_exit", "around", "store", "astore"},
-    Task: {"job", "options", "unpack", "pack_result", "plan"},
-    Bound: {"job", "options", "named", "handle"},
-    Jobs: {"handle"},
+    Headrace: {
+        "task",
+        "workflow",
+        "by_name",
+        "middleware",
+        "on_preload",
+        "before_fork",
+        "after_fork_child",
+        "after_fork_parent",
+        "disconnect",
+        "on_exit",
+        "around",
+        "store",
+        "astore",
+        "stats",
+        "cached",
+    },
+    Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
+    Bound: {"job", "options", "fitting", "named", "handle"},
+    Jobs: {"handle", "decoder"},
     Job: set[str](),
     Queue: set[str](),
 }

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import errors, keys
-from headrace.job import NewJob, State
+from headrace.job import Form, NewJob, State
 from headrace.keys import make_id
 from headrace.protocol import admin, consume, produce
 from headrace.script import Call, load
@@ -22,7 +22,7 @@ from headrace.store import AsyncStore, Slots, Store
 from tests.deadline import eventually
 from tests.scripts.stage import KEEP, Stage
 from tests.servers import Server
-from tests.store.twin import KINDS, Twin, bulk, says, started, stub
+from tests.store.twin import GREETING, KINDS, Twin, bulk, says, started, stub
 
 Make = Callable[..., Twin]
 
@@ -88,6 +88,20 @@ def test_a_newer_schema_is_refused(make: Make, url: str, client: redis.Redis) ->
     client.set(keys.Keys()("schema"), keys.SCHEMA + 1)
     with pytest.raises(errors.SchemaMismatch, match="upgrade"):
         make(url).run(admin.overview(keys.Keys()))
+
+
+def test_an_older_schema_is_refused_until_it_is_migrated(make: Make, url: str, client: redis.Redis) -> None:
+    client.set(keys.Keys()("schema"), keys.OLDEST - 1)
+    with pytest.raises(errors.SchemaMismatch, match="run headrace migrate"):
+        make(url).run(admin.overview(keys.Keys()))
+
+
+def test_a_store_between_two_schemas_is_refused(make: Make, url: str, client: redis.Redis) -> None:
+    client.set(keys.Keys()("schema"), keys.SCHEMA)
+    client.hset(keys.Keys()("migration"), "version", "2")
+    with pytest.raises(errors.SchemaMismatch, match="goes on where it was"):
+        make(url).run(admin.overview(keys.Keys()))
+    client.delete(keys.Keys()("migration"))
 
 
 # Scripts that the server has forgotten.
@@ -226,7 +240,7 @@ def test_the_old_master_is_left_for_the_new_one(make: Make) -> None:
 
     def demoted(_: list[bytes]) -> bytes:
         seen.append(1)
-        return b":1\r\n" if len(seen) in (1, 4) else b"-READONLY You can't write against a read only replica.\r\n"
+        return GREETING if len(seen) in (1, 4) else b"-READONLY You can't write against a read only replica.\r\n"
 
     with stub(says("7.0.0", then=demoted)) as url:
         twin = make(url)
@@ -252,7 +266,7 @@ def test_a_server_that_is_not_ready_is_asked_again(make: Make, refusal: str) -> 
 
     def later(_: list[bytes]) -> bytes:
         times[0] -= 1
-        return b"-%s\r\n" % refusal.encode() if times[0] >= 0 else b":1\r\n"
+        return b"-%s\r\n" % refusal.encode() if times[0] >= 0 else GREETING
 
     with stub(says("7.0.0", then=later)) as url:
         assert make(url).run(admin.pause(keys.Keys(), "q"))
@@ -280,7 +294,7 @@ def test_a_refusal_that_lasts_is_said_at_once(make: Make, refusal: str, error: t
 
     def refuse(command: list[bytes]) -> bytes:
         seen.append(1)
-        return b":1\r\n" if len(seen) == 1 else b"-%s\r\n" % refusal.encode()
+        return GREETING if len(seen) == 1 else b"-%s\r\n" % refusal.encode()
 
     with stub(says("7.0.0", then=refuse)) as url, pytest.raises(error) as caught:
         make(url).run(admin.pause(keys.Keys(), "q"))
@@ -376,8 +390,8 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
         (stage.outcome(again, "released"), 0),
         (stage.outcome(park, "parked"), 0),
     ]
-    assert twin.run(consume.settle(k, "w1", 90, outcomes, now)).stale == []
-    assert twin.run(consume.settle(k, "w1", 91, outcomes, now)).stale == [o.id for o, _ in outcomes]
+    assert twin.run(consume.settle(k, "w1", 90, outcomes, 0, now)).stale == []
+    assert twin.run(consume.settle(k, "w1", 91, outcomes, 0, now)).stale == [o.id for o, _ in outcomes]
     assert twin.run(consume.note(k, "w1", [consume.Note(held.id, held.token, 0.5, "", ("line",))], request=1)) == 1
     assert twin.run(consume.promote(k, 10, now + 1))[0] == 1
     assert stage.state(due) == "ready"
@@ -504,7 +518,7 @@ def test_a_forked_child_begins_anew(url: str, stage: Stage) -> None:
 
     def child() -> None:
         for n in range(20):
-            job = NewJob(make_id(stage.now // 1000, 10_000 + n), "add", b"")
+            job = NewJob(make_id(stage.now // 1000, 10_000 + n), b"", Form("add"))
             assert store.run(produce.enqueue(stage.keys, [job], "child", n)).word == "ok"
         store.close()
 
@@ -525,7 +539,7 @@ async def test_a_child_forked_inside_a_loop_leaves_its_parent_hearing(url: str, 
     def child() -> None:
         async def main() -> None:
             for n in range(5):
-                job = NewJob(make_id(stage.now // 1000, 10_000 + n), "add", b"")
+                job = NewJob(make_id(stage.now // 1000, 10_000 + n), b"", Form("add"))
                 assert (await store.run(produce.enqueue(stage.keys, [job], "child", n))).word == "ok"
             await store.close()
 
@@ -541,25 +555,24 @@ async def test_a_child_forked_inside_a_loop_leaves_its_parent_hearing(url: str, 
 
 def test_slots_are_not_shared_with_a_child() -> None:
     slots = Slots()
-    with slots.take() as (name, number):
-        assert number == 1
-    with slots.take() as again:
-        assert again == (name, 2)
+    name, number = slots.take()
+    assert number == 1
+    slots.answered(name, number)
+    assert slots.take() == (name, 2)
+    slots.answered(name, 2)
 
     def child() -> None:
-        with slots.take() as (other, number):
-            assert (other != name, number) == (True, 1)
+        other, number = slots.take()
+        assert (other != name, number) == (True, 1)
 
     assert in_child(child) == 0
 
 
 def test_a_slot_whose_request_failed_is_not_used_again() -> None:
     slots = Slots()
-    with pytest.raises(RuntimeError), slots.take() as (name, _):
-        raise RuntimeError
-    with slots.take() as (other, number), slots.take() as (third, _):
-        assert number == 1
-        assert len({name, other, third}) == 3
+    name, _ = slots.take()
+    other, number = slots.take()
+    assert (other != name, number) == (True, 1)
 
 
 def test_threads_share_a_store(url: str, stage: Stage) -> None:
@@ -568,8 +581,9 @@ def test_threads_share_a_store(url: str, stage: Stage) -> None:
 
     def produce_all(mine: list[NewJob]) -> None:
         for job in mine:
-            with store.slots.take() as (sender, number):
-                assert store.run(produce.enqueue(stage.keys, [job], sender, number)).word == "ok"
+            sender, number = store.slots.take()
+            assert store.run(produce.enqueue(stage.keys, [job], sender, number)).word == "ok"
+            store.slots.answered(sender, number)
 
     threads = [threading.Thread(target=produce_all, args=(mine,)) for mine in jobs]
     for thread in threads:
@@ -585,8 +599,9 @@ async def test_coroutines_share_a_store(url: str, stage: Stage) -> None:
     store = AsyncStore(url, Settings())
 
     async def one() -> None:
-        with store.slots.take() as (sender, number):
-            assert (await store.run(produce.enqueue(stage.keys, [stage.job()], sender, number))).word == "ok"
+        sender, number = store.slots.take()
+        assert (await store.run(produce.enqueue(stage.keys, [stage.job()], sender, number))).word == "ok"
+        store.slots.answered(sender, number)
 
     await asyncio.gather(*(one() for _ in range(100)))
     assert len(stage.ready()) == 100

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from headrace.keys import SCHEMA
 from headrace.protocol.produce import Watched
 from headrace.script import Call
 from headrace.settings import Settings
@@ -95,6 +96,10 @@ def stub(answer: Answer) -> Iterator[str]:
             thread.join(5)
 
 
+GREETING = b"*2\r\n:%d\r\n:0\r\n" % SCHEMA
+"""What a store of our own layout answers to the greeting."""
+
+
 def bulk(text: str) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(text), text.encode())
 
@@ -108,7 +113,7 @@ def says(version: str, *, policy: str = "noeviction", valkey: str = "", then: An
         if name == b"INFO":
             return bulk(facts if command[1] == b"server" else f"maxmemory_policy:{policy}\r\n")
         if name.startswith(b"EVALSHA"):
-            return then(command) if then else b":1\r\n"
+            return then(command) if then else GREETING
         return b"+OK\r\n"
 
     return answer

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace import Headrace, current_job
+from headrace import Flow, Headrace, current_job
 from headrace.retry import Retry
 from tests.system import ledger
 
@@ -200,6 +200,42 @@ def measure(data: str) -> int:
     return len(data)
 
 
+def needs(path: str) -> str:
+    if not Path(path).exists():
+        raise FileNotFoundError(path)
+    return path
+
+
+def numbers(count: int) -> list[int]:
+    return list(range(count))
+
+
+def total(values: list[int]) -> int:
+    return sum(values)
+
+
+def undo(value: int) -> int:
+    return -value
+
+
+def told(flow: str) -> str:
+    return flow
+
+
+def payloads() -> list[list[Any]]:
+    return [[one.name, one.state, one.output] for one in current_job().payloads]
+
+
+def graft(count: int, kind: str, path: str = "") -> str:
+    """Add nodes to the workflow from inside, and wait for the file if there is one."""
+    flow = current_job().workflow
+    added = [flow.run(f"{kind}.add", number, 1) for number in range(count)]
+    flow.run(f"{kind}.total", added, name="inner")
+    if path:
+        _hold(path)
+    return "grown"
+
+
 async def a_add(a: int = 0, b: int = 0) -> int:
     return a + b
 
@@ -256,6 +292,22 @@ async def a_stubborn(seconds: float) -> None:
             ledger.write("caught")
 
 
+async def a_numbers(count: int) -> list[int]:
+    return numbers(count)
+
+
+async def a_total(values: list[int]) -> int:
+    return sum(values)
+
+
+async def a_payloads() -> list[list[Any]]:
+    return payloads()
+
+
+async def a_graft(count: int, kind: str) -> str:
+    return graft(count, kind)
+
+
 async def a_block(seconds: float) -> float:
     """Block the event loop, as synchronous code in a coroutine does."""
     time.sleep(seconds)  # noqa: ASYNC251
@@ -263,11 +315,12 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure,
+    measure, needs, numbers, total, undo, told, payloads, graft,
     add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, grow, pid,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
+    a_numbers, a_total, a_payloads, a_graft,
     a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block
 )  # fmt: skip
 
@@ -293,6 +346,19 @@ def define(app: Headrace, kinds: list[str]) -> None:
             for body in SYNC:
                 app.task(name=f"{kind}.{body.__name__}", kind=kind, retries=HASTE)(_recorded(body))  # type: ignore[arg-type]
             app.task(name=f"{kind}.noop", kind=kind, keep=0)(noop)  # type: ignore[arg-type]
+
+        if kind == "process":
+            # What builds a nested workflow runs on a process runner, which other workers shall not have.
+            app.workflow(name="process.inner")(_inner(kind))
+
+
+def _inner(kind: str) -> Callable[[Flow, int], None]:
+    """A workflow that can be nested where its argument is known only at run time."""
+
+    def inner(flow: Flow, count: int) -> None:
+        flow.run(f"{kind}.total", flow.map(f"{kind}.add", list(range(count)), 1))
+
+    return inner
 
 
 define(app, os.environ.get("HR_KINDS", "process").split(","))

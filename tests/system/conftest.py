@@ -10,6 +10,7 @@ import pytest
 
 from tests.servers import Server
 from tests.system.fleet import Fleet
+from tests.system.tap import Tap
 
 
 @pytest.fixture
@@ -19,6 +20,19 @@ def fleet(server: Server, tmp_path: Path) -> Iterator[Fleet]:
     yield fleet
     fleet.end()
     assert fleet.ledger.tokens_grow()
+
+
+@pytest.fixture
+def tap(server: Server, tmp_path: Path, fleet: Fleet) -> Iterator[Tap]:
+    """A tap between workers of the fleet and the shared server.
+
+    They use it when they are given its ``url``.
+    """
+    tap = Tap(server.socket, tmp_path)
+    yield tap
+    # The workers first: a connection that closes under them would be one fault more than the test wants.
+    fleet.end()
+    tap.close()
 
 
 @pytest.fixture

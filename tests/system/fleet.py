@@ -25,6 +25,7 @@ from headrace.handle import Job
 from headrace.job import Record
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
+from tests.processes import below, lives
 from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
 
@@ -62,27 +63,25 @@ class Worker:
         return self.process.poll() is None
 
     def _below(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self.pid).children(recursive=True)
-            self._seen |= {child.pid: child for child in found}
-            return found
-        return []
+        found = below(self.pid)
+        self._seen |= {child.pid: child for child in found}
+        return found
 
     def dispatcher(self) -> int:
         """The process id of the living dispatcher."""
         return eventually(self._dispatcher, PATIENCE, what=f"a dispatcher of {self!r}")
 
     def _dispatcher(self) -> int:
-        for child in psutil.Process(self.pid).children():
+        for child in below(self.pid, recursive=False):
             # Runners lead groups of their own; the dispatcher stays in the supervisor's.
-            if _lives(child) and _group(child.pid) == _group(self.pid) and child.ppid() == self.pid:
+            if _group(child.pid) == _group(self.pid) and child.ppid() == self.pid:
                 return child.pid
         return 0
 
     def runners(self) -> list[int]:
         """The process ids of the living runners."""
-        found = psutil.Process(self.pid).children() if self.alive else []
-        return [child.pid for child in found if _lives(child) and _group(child.pid) == child.pid]
+        found = below(self.pid, recursive=False) if self.alive else []
+        return [child.pid for child in found if _group(child.pid) == child.pid]
 
     def everyone(self) -> list[int]:
         """All processes of this worker, what jobs started included."""
@@ -90,7 +89,7 @@ class Worker:
 
     def descendants_left(self) -> list[int]:
         """Which of the processes ever seen below it still live (as themselves, not as reused numbers)."""
-        return [pid for pid, child in self._seen.items() if _lives(child)]
+        return [pid for pid, child in self._seen.items() if lives(child)]
 
     def kill(self, role: str) -> None:
         """SIGKILL the ``runner`` s, the ``dispatcher``, the ``supervisor`` or the whole ``worker``."""
@@ -234,13 +233,6 @@ def send(pids: list[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _group(pid: int) -> int:

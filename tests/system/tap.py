@@ -12,8 +12,7 @@ import threading
 from pathlib import Path
 
 from headrace.script import load
-
-SCRIPTS = ("claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note")
+from headrace.worker.exchange import SCRIPTS
 
 
 class Trap:

@@ -92,7 +92,7 @@ def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace:
 def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -> None:
     headrace.write("hooked", "from tasks import app\n@app.on_preload\ndef warm():\n    raise OSError('cold')")
     said = headrace("worker", "hooked:app", code=Exit.APPLICATION).err
-    assert said.startswith("headrace: the on_preload hook warm failed: OSError('cold')")
+    assert said.startswith("headrace: the on_preload hook hooked.warm failed: OSError('cold')")
     assert said.count('File "') == 1
 
 

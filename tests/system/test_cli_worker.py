@@ -4,55 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.deadline import eventually
-from tests.program import Program
+from tests.program import Program, Worker
 from tests.servers import Server
 
 pytestmark = pytest.mark.system
-
-
-class Worker:
-    """A worker that runs beside the test, and what it has said so far."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.lines.extend(iter(self.process.stderr.readline, ""))
-
-    def says(self, text: str, timeout: float = 20) -> str:
-        def found() -> str:
-            return next((line for line in list(self.lines) if text in line), "")
-
-        return eventually(found, timeout, what=f"{text!r} in {self.lines}")
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.ended()
-
-    def ended(self) -> int:
-        code = self.process.wait(20)
-        self._reader.join(10)
-        return code
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.ended()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
 
 
 @pytest.fixture
@@ -117,6 +77,12 @@ def test_quiet_says_nothing_when_all_is_well(worker: Callable[..., Worker]) -> N
     assert one.lines == []
 
 
+def test_a_burst_that_finds_nothing_ends_at_once(headrace: Program, worker: Callable[..., Worker]) -> None:
+    # Nothing else that is due would wake it within the patience of this test.
+    headrace.environment["HEADRACE_LEASE"] = "3600"
+    assert worker("--burst").ended() == 0
+
+
 def test_no_password_is_logged(
     tmp_path: Path, new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
 ) -> None:
@@ -124,7 +90,7 @@ def test_no_password_is_logged(
     headrace.environment["HEADRACE_URL"] = server.url
     headrace.write(
         "leaky",
-        "import logging, os\nfrom tasks import app\n@app.after_fork\n"
+        "import logging, os\nfrom tasks import app\n@app.after_fork_child\n"
         "def tell():\n    logging.getLogger('x').warning(os.environ['HEADRACE_URL'])",
     )
     one = worker(target="leaky:app")

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from tests.deadline import eventually
+from tests.processes import below, lives
 
 pytestmark = pytest.mark.system
 
@@ -67,32 +68,40 @@ def _of_the_demo(temporary: Path) -> list[psutil.Process]:
                 found.append(process)
         except (psutil.Error, OSError):
             continue
-    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in found if lives(process)]
 
 
 def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     """The demo's worker, once there are runners."""
-    for child in psutil.Process(demo.pid).children():
+    for child in below(demo.pid, recursive=False):
         with contextlib.suppress(psutil.Error):  # the private server's starter ends at any moment
             if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
                 return child
     return None
 
 
-def test_it_measures_files_through_a_crash_and_a_retry(start: Start) -> None:
+def test_it_measures_files_through_a_crash_and_a_retry(start: Start, tmp_path: Path) -> None:
     demo = start("--limit", "60", "--json")
     said, complained = demo.communicate(timeout=90)
     assert (demo.returncode, complained) == (0, "")
 
     facts = json.loads(said)
     cost, total = facts["cost"], facts["total"]
-    assert (cost["jobs"], cost["lost"], cost["crashes"], cost["retries"]) == (60, 0, 1, 1)
+    assert (cost["lost"], cost["crashes"], cost["retries"]) == (0, 1, 1)
     assert total["files"] == sum(package["files"] for package in facts["packages"]) == 60
+    # A job for each file and each package, five that the definition has; what joins a map's outputs is no job.
+    assert cost["jobs"] == cost["nodes"] - 2 == 60 + len(facts["packages"]) + cost["defined"]
+    assert cost["defined"] == 5
     killed, retried = facts["survived"]
+    picture = (tmp_path / facts["picture"]).read_text()
+    assert facts["picture"] == "headrace-demo.svg"
+    # Each fan-out is one box, whether or not it is wide: here are 60 files.
+    assert "measure each file \N{MULTIPLICATION SIGN} 60" in picture
+    assert len(picture) < 20_000
     assert "killed" in killed
     assert "raised" in retried
     # Measured, not made up: the figures hang together.
-    assert cost["rate"] == pytest.approx(60 / cost["seconds"])
+    assert cost["rate"] == pytest.approx(cost["jobs"] / cost["seconds"])
     assert 0 < cost["busy"] <= 1
     assert 0 < cost["trips"] < 60
     assert 0 < cost["wait_p50"] <= cost["wait_p99"]
@@ -115,8 +124,11 @@ def test_a_pipe_gets_lines(start: Start) -> None:
     said, complained = demo.communicate(timeout=90)
     assert (demo.returncode, complained) == (0, "")
 
-    assert "24 of 24 jobs done" in said
-    assert re.search(r"a runner was killed while it measured \S+: its job ran again and succeeded, start 2", said)
+    assert "the scan found 24 source files" in said
+    assert re.search(r"(\d+) of \1 nodes done", said)
+    assert "│ measure each file │" in said
+    assert "A picture of the run: headrace-demo.svg" in said
+    assert re.search(r"a runner was killed while measuring \S+: its job ran again and succeeded, start 2", said)
     assert re.search(r"measuring \S+ raised: its job was retried and succeeded, start 2", said)
     assert re.search(r"crashes survived +1 ", said)
     assert "\x1b" not in said
@@ -142,7 +154,7 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Start) -> No
     os.close(master)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert demo.wait(90) == 0
-    assert "24/24" in text
+    assert re.search(r"(\d+)/\1 0 running", text)
     tables = text[text.index("What the library holds") :].splitlines()
     assert max(map(len, tables)) <= 80
 
@@ -165,6 +177,23 @@ def test_a_demo_that_lost_its_worker_says_so(start: Start) -> None:
     complained = demo.communicate(timeout=60)[1]
     assert demo.returncode == 1
     assert "the demo's worker ended with exit code -9" in complained
+
+
+def test_the_picture_goes_where_it_is_wanted(start: Start, tmp_path: Path) -> None:
+    demo = start("--limit", "3", "--picture", "run.mmd")
+    said, complained = demo.communicate(timeout=90)
+    assert (demo.returncode, complained) == (0, "")
+    assert "A picture of the run: run.mmd\n" in said
+    assert "flowchart" in (tmp_path / "run.mmd").read_text()
+    assert not (tmp_path / "headrace-demo.svg").exists()
+
+
+@pytest.mark.parametrize(("file", "reason"), [("run.jpg", "end it in"), ("no/such/run.svg", "cannot be written")])
+def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Start, file: str, reason: str) -> None:
+    demo = start("--picture", file)
+    said, complained = demo.communicate(timeout=30)
+    assert (demo.returncode, said) == (2, "")
+    assert reason in complained
 
 
 @pytest.mark.parametrize("option", ["--limit", "--processes"])

@@ -16,14 +16,12 @@ The number counts starts of the job's code; *crash* says that one of the crash b
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.handle import Job
 from headrace.job import State
-from tests.servers import Server
 from tests.system.fleet import Fleet, Worker, send
 from tests.system.tap import Tap
 
@@ -35,15 +33,6 @@ PROMISED = {
     "returned": {"runner": (1, 0), "dispatcher": (2, 1), "supervisor": (1, 0), "worker": (2, 1)},
     "settled": {"runner": (1, 0), "dispatcher": (1, 0), "supervisor": (1, 0), "worker": (1, 0)},
 }
-
-
-@pytest.fixture
-def tap(server: Server, tmp_path: Path, fleet: Fleet) -> Iterator[Tap]:
-    tap = Tap(server.socket, tmp_path)
-    yield tap
-    # The workers first: a connection that closes under them would be one fault more than the test wants.
-    fleet.end()
-    tap.close()
 
 
 def _kill(fleet: Fleet, worker: Worker, role: str) -> None:

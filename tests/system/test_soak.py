@@ -18,6 +18,9 @@ NewServer = Callable[..., Server]
 SEED = int(os.environ.get("HR_SEED", "20241"))
 
 LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "owner", "wake"}
+LASTING |= {"stat", "stat-sub"}
+# Which queues are paused, as each dispatcher's cache read it.
+LASTING |= {"cache", "cached", "leases"}
 
 
 def say(text: str) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace.errors import JobFailed
+from headrace.handle import Job
 from headrace.job import State
+from headrace.protocol.admin import resume
 from tests.servers import Server
 from tests.system.fleet import Fleet
 
@@ -195,3 +198,62 @@ def test_a_worker_that_comes_to_a_paused_queue_waits_for_its_resumption(fleet: F
     assert job.state is State.READY
     fleet.app.queues["default"].resume()
     assert job.result(timeout=20) == 2
+
+
+def nobody_wakes(fleet: Fleet, client: redis.Redis, queue: str = "default") -> list[Job[int]]:
+    """Line up jobs until one of them wakes no worker: the token of a paused queue stays where it is."""
+    jobs: list[Job[int]] = []
+
+    def left_alone() -> bool:
+        jobs.append(fleet.enqueue("process.add", 1, 1, queue=queue))
+        return bool(client.exists(fleet.app.client.keys.wake(queue)))
+
+    fleet.until(left_alone)
+    return jobs
+
+
+def sleeps(client: redis.Redis) -> int:
+    return int(client.info("commandstats").get("cmdstat_bzpopmin", {"calls": 0})["calls"])
+
+
+def test_jobs_that_come_to_a_paused_queue_wake_nobody(fleet: Fleet, client: redis.Redis) -> None:
+    """Each woke a worker, which claimed in vain and slept again."""
+    fleet.worker()
+    # Before it sleeps nobody takes a token either.
+    fleet.until(lambda: client.info("clients")["blocked_clients"])
+    fleet.app.queues["default"].pause()
+    jobs = nobody_wakes(fleet, client)
+    before = sleeps(client)
+    jobs += fleet.enqueue_many("process.add", [(1, 1)] * 50)
+    jobs += [fleet.enqueue("process.add", 1, 1) for _ in range(50)]
+    assert sleeps(client) == before
+    assert {job.state for job in jobs} == {State.READY}
+    fleet.app.queues["default"].resume()
+    assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)
+
+
+def test_each_worker_feels_a_pause_and_its_end(fleet: Fleet, client: redis.Redis) -> None:
+    for _ in range(2):
+        fleet.worker(queues="default,second")
+    for queue in ("default", "second"):
+        fleet.app.queues[queue].pause()
+        jobs = nobody_wakes(fleet, client, queue)
+        # The other queue is served meanwhile.
+        other = "second" if queue == "default" else "default"
+        assert fleet.enqueue("process.add", 2, 2, queue=other).result(timeout=20) == 4
+        assert {job.state for job in jobs} == {State.READY}
+        fleet.app.queues[queue].resume()
+        assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)
+
+
+def test_an_end_of_a_pause_that_nobody_could_announce_is_felt(fleet: Fleet, client: redis.Redis) -> None:
+    """What was known of the pause goes with the connection over which its end would have been announced."""
+    fleet.worker()
+    fleet.app.queues["default"].pause()
+    jobs = nobody_wakes(fleet, client)
+    fleet.app.queues["second"].resume()  # so that the server knows the script
+    with client.pipeline(transaction=True) as at_once:
+        at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        at_once.execute_command(*resume(fleet.app.client.keys, "default").command())
+        at_once.execute()
+    assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)

@@ -65,6 +65,16 @@ def test_a_record_without_its_task_is_quarantined(fleet: Fleet, client: redis.Re
     assert job.id in worker.log()
 
 
+def test_a_job_whose_time_is_over_does_not_start(fleet: Fleet) -> None:
+    late = fleet.enqueue("process.add", 1, 1, expires=0.001)
+    timely = fleet.enqueue("process.add", 1, 1, expires=60)
+    fleet.worker()
+    assert timely.result(timeout=20) == 2
+    ended = fleet.ended(late)
+    assert (ended.state, ended.error and ended.error.type) == (State.CANCELLED, "Expired")
+    assert not fleet.ledger.starts(late.id)
+
+
 def test_a_job_whose_record_is_gone_leaves_the_queue(fleet: Fleet, client: redis.Redis) -> None:
     gone = fleet.enqueue("process.add", 1, 1)
     mate = fleet.enqueue("process.add", 1, 1)

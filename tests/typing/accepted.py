@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from headrace import Headrace, Job, Retry, Task
+from headrace import Flow, Headrace, Job, Node, Retry, Task, current_job
+from headrace.definition import Workflow
+from headrace.run import Run
 
 app = Headrace()
 
@@ -29,21 +31,50 @@ async def notify(user: int) -> str:
 async def forget() -> None: ...
 
 
+@app.workflow
+def thumbnails(flow: Flow, url: str, sizes: list[int]) -> None:
+    image = flow.run(fetch, url)
+    assert_type(image, Node[bytes])
+    small = flow.run(resize.options(queue="low"), image, sizes, after=[fetch, "x", image.on_failure("continue")])
+    assert_type(small, Node[dict[str, int]])
+    assert_type(flow.run(notify, 7, before=fetch, when=small, name="told", on_failure="skip"), Node[str])
+    assert_type(flow.map(fetch, image, params={"tries": 2}, queue="low"), Node[list[bytes]])
+    assert_type(flow.run("elsewhere", image, delay=3, options={"retries": 2}), Node[Any])
+    assert_type(flow.run(fetch, url, undo=forget), Node[bytes])
+
+
+def key_of(name: str = "") -> str:
+    return name
+
+
+@app.workflow(key=key_of, ttl=None, on_success="told", on_failure=notify, globals={"tries": 2})
+def nightly(flow: Flow, name: str = "") -> None:
+    both = flow.run(thumbnails, "u", [1], after=nightly)
+    assert_type(both, Node[Any])
+    assert_type(flow.map(thumbnails, both), Node[list[Any]])
+    assert_type(current_job().workflow, Flow)
+
+
 def sync_code() -> object:
     assert_type(fetch("u"), bytes)
     assert_type(fetch.enqueue("u", tries=2), Job[bytes])
     assert_type(fetch.enqueue("u").result(timeout=1), bytes)
     assert_type(resize.enqueue(b"", [1]).result(), dict[str, int])
     assert_type(notify.enqueue(7), Job[str])
+    assert_type(fetch.broadcast("u"), list[Job[bytes]])
+    assert_type(fetch.options(key="k", ordered=True, strategy="hash").enqueue("u"), Job[bytes])
     coroutine = assert_type(notify(7), Coroutine[Any, Any, str])
     assert_type(forget.enqueue(), Job[None])
     assert_type(fetch.options(queue="low", delay=60).options(key="k").enqueue("u"), Job[bytes])
     assert_type(app.enqueue_many(fetch.job(url) for url in "abc"), int)
     assert_type(fetch.job("u").handle, Job[bytes])
     assert_type(app.by_name("x").enqueue(1, a=2), Job[Any])
+    assert_type(thumbnails.create("u", [1]), Run)
+    assert_type(nightly.options(ttl=3, queue="low").create("x"), Run)
+    defined: Workflow[[str, list[int]]] = thumbnails
     kept: Task[[int], str, Coroutine[Any, Any, str]] = notify
     named: Task[..., Any, Any] = fetch
-    return coroutine, kept, named
+    return coroutine, kept, named, defined
 
 
 async def async_code() -> None:
@@ -51,4 +82,5 @@ async def async_code() -> None:
     assert_type(await notify.aenqueue(7), Job[str])
     assert_type(await (await notify.aenqueue(7)).aresult(), str)
     assert_type(await notify.options(priority=3).aenqueue(7), Job[str])
+    assert_type(await thumbnails.acreate("u", sizes=[1]), Run)
     assert_type(await app.aenqueue_many([notify.job(1), fetch.job("u")]), int)

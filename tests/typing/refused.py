@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace import Headrace
+from headrace import Flow, Headrace, Node
 
 app = Headrace()
 
@@ -17,6 +17,39 @@ async def notify(user: int) -> str:
     return str(user)
 
 
+def takes_text(node: Node[str]) -> None: ...
+
+
+@app.workflow
+def thumbnails(flow: Flow, url: str, sizes: list[int]) -> None:
+    image = flow.run(fetch, url)
+    takes_text(image)  # refused
+    flow.run(fetch, url, prio=3)  # refused
+    flow.run(fetch, url, on_failure="abort")  # refused
+    flow.run(7)  # refused
+    flow.run(fetch, url, when=True)  # refused
+    flow.map(fetch, [url], undo=fetch)  # refused
+    flow.run(fetch, url, options={"colour": 3})  # refused
+    image.on_failure("never")  # refused
+    takes_text(flow.map(fetch, [url]))  # refused
+
+
+def no_flow(url: str) -> None: ...
+
+
+app.workflow(no_flow)  # refused
+app.workflow(ttl="long")  # refused
+app.workflow(colour=3)  # refused
+thumbnails.create(7, [1])  # refused
+thumbnails.create("u")  # refused
+thumbnails.create("u", ["a"])  # refused
+thumbnails.options(name="x")  # refused
+thumbnails.options(key="x").create("u")  # refused
+thumbnails.page(definition="x")  # refused
+thumbnails.ids(cursor="x")  # refused
+app.workflows.page(colour=3)  # refused
+app.workflows.page(order="up")  # refused
+app.workflows.ids("failed")  # refused
 fetch.enqueue(7)  # refused
 fetch.enqueue()  # refused
 fetch.enqueue("u", tries="2")  # refused

@@ -127,10 +127,10 @@ def test_hooks_are_registered_in_order() -> None:
     @app.on_preload
     def warm() -> None: ...
 
-    @app.after_fork
+    @app.after_fork_child
     def connect() -> None: ...
 
-    assert (app.preload_hooks, app.after_fork_hooks) == ([warm], [connect])
+    assert (app.preload_hooks, app.after_fork_child_hooks) == ([warm], [connect])
 
 
 def test_all_errors_can_be_caught_as_one() -> None:

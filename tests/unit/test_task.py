@@ -11,7 +11,8 @@ import pytest
 
 from headrace import Headrace, Retry, Settings, Task, current_job
 from headrace.errors import CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
-from headrace.job import NewJob
+from headrace.job import Form
+from headrace.keys import is_ordered, ordered_id
 from headrace.options import CallOptions, JobOptions, TaskOptions
 from headrace.task import Bound
 
@@ -22,8 +23,8 @@ def app() -> Headrace:
     return Headrace("redis://localhost:1/0")
 
 
-def row(bound: Bound[..., Any], *args: Any) -> NewJob:
-    return bound.job(*args).take("0" * 22)
+def row(bound: Bound[..., Any], *args: Any) -> Form:
+    return bound.job(*args).take("0" * 22).form
 
 
 def plain(x: int = 0) -> int:
@@ -149,6 +150,10 @@ def test_wrong_options_are_refused_before_the_function_is_seen(app: Headrace) ->
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
+    ({"strategy": "best"}, "strategy must be one of available, least_loaded, round_robin, random, hash, not 'best'"),
+    ({"strategy": "next_available"}, "answers a caller at once, and a job has none; take available"),
+    ({"strategy": max}, "a function can choose in headrace.Pool, but a dispatcher runs no code of yours"),
+    ({"strategy": None}, "strategy must be one of"),
     ({"queue": "sp ace"}, "queue name 'sp ace' cannot be used"),
     ({"queue": ""}, "queue name '' cannot be used"),
     ({"queue": None}, "queue must be the name of a queue"),
@@ -218,6 +223,29 @@ def test_options_reach_the_row(app: Headrace) -> None:
     new = row(bound)
     assert (new.queue, new.priority, new.crashes, new.delay) == ("low", -3, 7, 60_000_000)
     assert (new.key, new.expires, new.once, new.options) == ("customer-7", 120_000_000, True, b"")
+
+
+def test_a_strategy_is_a_job_s_own_or_its_task_s(app: Headrace) -> None:
+    task = app.task(strategy="round_robin")(plain)
+    assert task.plan(b"").strategy == "round_robin"
+    own = row(task.options(strategy="hash", key="customer-7"))
+    assert (own.key, task.plan(own.options).strategy) == ("customer-7", "hash")
+    assert app.task(name="other")(plain).plan(b"").strategy == ""
+    with pytest.raises(OptionsError, match="needs key="):
+        task.options(strategy="hash")
+    # Its jobs may say their keys one by one; those without one have no order to keep.
+    app.task(name="keyed", strategy="hash")(plain)
+
+
+def test_an_ordered_job_has_a_key_and_an_id_that_says_so(app: Headrace) -> None:
+    task = app.task(ordered=True)(plain)
+    new = task.options(key="customer-7").job().take("0" * 22)
+    assert (new.form.ordered, new.form.key, is_ordered(new.id)) == (True, "customer-7", True)
+    assert not is_ordered(task.options(key="customer-7", ordered=False).job().take("0" * 22).id)
+    with pytest.raises(OptionsError, match=r"plain is ordered by key, so each job needs one: .*options\(key="):
+        row(task.options(priority=1))
+    draft = task.options(key="k").job()
+    assert draft.take("0" * 22).id == draft.id == ordered_id("0" * 22)
 
 
 def test_a_call_replaces_delay_by_at_and_the_reverse(app: Headrace) -> None:

@@ -524,6 +524,22 @@ async def aleaves_behind() -> None:
     background.add(asyncio.create_task(asyncio.sleep(100)))
 
 
+@app.task
+async def atidies_behind(path: str) -> None:
+    """Leaves a task behind that needs the loop for a while once it is cancelled."""
+
+    async def tidy() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0.005)
+            Path(path).touch()  # noqa: ASYNC240 - an empty file
+
+    background.add(asyncio.create_task(tidy()))
+    await asyncio.sleep(0)
+
+
 background: set[asyncio.Task[None]] = set()
 
 

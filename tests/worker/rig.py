@@ -26,6 +26,7 @@ from headrace.worker.wire import (
     Closed,
     Done,
     Exit,
+    Found,
     FromRunner,
     Recall,
     Run,
@@ -54,6 +55,7 @@ class Runner:
     def __init__(self, kind: str = "process", slots: int = 1, app: Headrace = jobs.app, **options: Any) -> None:
         self.kind = kind
         self.said: list[Say] = []
+        self.found: list[Found] = []
         self._done: dict[int, Done] = {}
         self.order: list[int] = []
         self.recalls = 0
@@ -128,6 +130,8 @@ class Runner:
                 assert message.token not in self._done, f"{message.token} ended twice"
                 self._done[message.token] = message
                 self.order.append(message.token)
+            elif isinstance(message, Found):
+                self.found.append(message)
             else:
                 self.said.append(message)
         return True

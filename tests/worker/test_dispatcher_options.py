@@ -45,8 +45,20 @@ def test_a_worker_that_cannot_be_is_refused() -> None:
     for name in ("processes", "forks", "threads", "concurrency", "max_jobs", "recycle_jobs", "recycle_memory"):
         with pytest.raises(OptionsError, match=name.replace("_", " ")):
             WorkerOptions(**{name: -1})
+    with pytest.raises(OptionsError, match="strategy must be one of available, "):
+        WorkerOptions(strategy="fastest")
     with pytest.raises(OptionsError, match="start more workers"):
         WorkerOptions(processes=2000)
+
+
+def test_a_worker_is_resized_within_its_limits() -> None:
+    options = WorkerOptions(processes=3, forks=2, threads=7, concurrency=9)
+    assert [options.at_once(kind) for kind in ("process", "fork", "thread", "async")] == [3, 2, 7, 9]
+    assert options.resized("thread", 20).threads == 20
+    with pytest.raises(OptionsError, match="keeps one at least: stop the worker instead"):
+        options.resized("process", 0)
+    with pytest.raises(OptionsError, match="start more workers"):
+        options.resized("fork", 1025)
 
 
 def test_threads_and_coroutines_share_one_runner() -> None:

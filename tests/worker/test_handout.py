@@ -40,13 +40,19 @@ class Table:
         self._stack.callback(theirs.close)
         self._stack.callback(os.close, err_write)
         self._stack.callback(seat.close)
-        self.handout.seats[number] = seat
+        places = self.handout.places(kind)
+        places.resize(places.snapshot.size + 1)
+        self.handout.sit(seat)
         return seat
+
+    def single(self, kind: str) -> None:
+        seat = self.seat(kind)
+        seat.single = True
+        self.handout.rise(seat)
 
     def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Start | None:
         """Choose a seat for a job and book it there."""
-        seats = self.handout.open().get(kind, [])
-        seat = self.handout.choose(seats, task, now, suspect=crashes > 0)
+        seat = self.handout.choose(kind, task, now, suspect=crashes > 0)
         if seat is None:
             return None
         self._token += 1
@@ -58,6 +64,7 @@ class Table:
     def end(self, start: Start) -> None:
         del start.seat.starts[start.claim.token]
         self.handout.release(start.seat, start)
+        self.handout.weigh(start.seat)
 
 
 @pytest.fixture
@@ -182,6 +189,7 @@ def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number
 def test_a_runner_that_leaves_gets_nothing(table: Table) -> None:
     seat = table.seat()
     seat.leaving = True
+    table.handout.weigh(seat)
     assert table.handout.room(NOW) == 0
     assert table.start("task") is None
 
@@ -194,7 +202,7 @@ def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> 
         if n % 2:
             handout.coming["thread"] += 1
         else:
-            table.seat("thread").single = True
+            table.single("thread")
     assert not handout.wants_single("thread")
     assert handout.wants_single("async")
     assert handout.single("thread").single

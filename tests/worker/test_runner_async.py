@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,17 @@ def test_exit_lets_what_is_held_end_and_ends_what_jobs_left_behind(loop: Runner)
     loop.stop(1)
     assert loop.wait() == 0
     assert loop.value(1) == "cleaned False"
+
+
+def test_a_dispatcher_that_leaves_first_cuts_no_exit_short(loop: Runner, tmp_path: Path) -> None:
+    """Its closed socket stopped the loop again while that ended what was left behind; and where nobody read stderr any
+    more, the traceback of that kept the statistics from being flushed."""
+    loop.one(claim(1, "atidies_behind", str(tmp_path / "tidy")))
+    loop.channel.send(Exit())
+    loop.channel.close()
+    assert loop.wait() == 0
+    assert (tmp_path / "tidy").exists()
+    assert loop.stderr() == ""
 
 
 def test_an_idle_runner_leaves_when_its_dispatcher_is_gone(loop: Runner) -> None:

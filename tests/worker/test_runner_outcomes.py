@@ -244,7 +244,7 @@ def test_what_a_job_sets_in_its_context_the_next_does_not_see(
 ) -> None:
     app = Headrace()
     app.tasks.update(jobs.app.tasks)
-    app.after_fork(lambda: jobs.tenant.set("everybody"))
+    app.after_fork_child(lambda: jobs.tenant.set("everybody"))
     one = start(kind, 2, app=app)
     for token in range(1, 6):
         one.one(claim(token, task, str(token)))

@@ -290,7 +290,7 @@ def test_hooks_run_after_the_fork_and_at_the_end(start: Callable[..., Runner]) -
     app = Headrace()
     parent = os.getpid()
     say = jobs.to_stdout.function
-    app.after_fork(lambda: say(f"forked {os.getpid() != parent}"))
+    app.after_fork_child(lambda: say(f"forked {os.getpid() != parent}"))
     app.exit_hooks = [lambda: say("bye"), lambda: 1 / 0, lambda: say("still")]  # type: ignore[attr-defined]
     one = start(app=app)
     one.noisy = True
@@ -302,6 +302,30 @@ def test_hooks_run_after_the_fork_and_at_the_end(start: Callable[..., Runner]) -
 def test_a_hook_that_hangs_does_not_keep_the_runner(start: Callable[..., Runner]) -> None:
     app = Headrace()
     app.exit_hooks = [signal.pause]  # type: ignore[attr-defined]
+    one = start(app=app, exit_deadline=0.1)
+    one.noisy = True
+    assert one.leave() == 0
+    assert "hook _signal.pause took more than 0.05 s and was cut" in one.stderr()
+
+
+def test_a_hook_that_hangs_costs_the_others_nothing(start: Callable[..., Runner]) -> None:
+    app = Headrace()
+    say = jobs.to_stdout.function
+    app.exit_hooks = [signal.pause, lambda: say("flushed")]  # type: ignore[attr-defined]
+    one = start(app=app, exit_deadline=0.2)
+    one.noisy = True
+    assert one.leave() == 0
+    assert one.stdout() == "flushed\n"
+
+
+def test_a_hook_that_cannot_be_cut_ends_with_its_process(start: Callable[..., Runner]) -> None:
+    app = Headrace()
+
+    def deaf() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        signal.pause()
+
+    app.on_exit(deaf)
     one = start(app=app, exit_deadline=0.1)
     one.noisy = True
     assert one.leave() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,8 +18,15 @@ def demo(
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Measure so many files only, spread over all.")
     ] = None,
-) -> int:
-    """Measure the Python standard library of this machine with a few hundred real jobs, then show what that cost."""
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", metavar="FILE",
+            help="Draw the run there, as .svg, .dot, .mmd or .txt. Default: headrace-demo.svg, if it can be written.",
+        ),
+    ] = None,
+) -> int:  # fmt: skip
+    """Measure the Python standard library of this machine with a workflow of a few hundred jobs, then show its cost."""
     from headrace.demo import main
 
-    return main(processes=processes, limit=limit, json=session.output.json)
+    return main(processes=processes, limit=limit, picture=picture, json=session.output.json)

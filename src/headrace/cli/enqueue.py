@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.arguments import parse_arguments
 from headrace.cli.exits import UsageFault
 from headrace.cli.measures import parse_duration
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-
-_NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def enqueue(
@@ -41,6 +39,15 @@ def enqueue(
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher is sooner.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="A worker starts jobs of one key in order.")
+    ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="With --key: one job of the key at a time, in order, whoever runs them.")
+    ] = False,
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", metavar="NAME", help="Which runner of a worker gets it.")
+    ] = None,
     request_id: Annotated[
         str | None, typer.Option("--request-id", metavar="TEXT", help="The same text again makes no second job.")
     ] = None,
@@ -62,8 +69,9 @@ def enqueue(
     """
     if timeout is not None and not wait:
         raise UsageFault("--timeout says how long to --wait: give both")
-    positions, named = _arguments(arguments or [], kwargs)
+    positions, named = parse_arguments(arguments or [], kwargs)
     given = {"queue": queue, "delay": delay, "expires": expires, "priority": priority, "request_id": request_id}
+    given |= {"key": key, "ordered": ordered or None, "strategy": strategy}
     options: Any = {name: value for name, value in given.items() if value is not None}
     with session.code(application) if application else session.app() as app:
         if application:
@@ -76,36 +84,6 @@ def enqueue(
         session.output.remark(job.id)
         value = job.result(timeout)
     session.output.document(facts | {"result": value} if session.output.json else value)
-
-
-def _arguments(given: list[str], kwargs: str | None) -> tuple[list[Any], dict[str, Any]]:
-    import msgspec
-
-    named: dict[str, Any] = {}
-    if kwargs is not None:
-        try:
-            named = msgspec.json.decode(kwargs, type=dict[str, Any])
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise UsageFault(f"--kwargs {kwargs!r} is not a JSON object: {error}") from error
-    positions: list[Any] = []
-    for text in given:
-        if (found := _NAMED.fullmatch(text)) is None:
-            positions.append(_parsed(text))
-        elif found[1] in named:
-            raise UsageFault(f"the argument {found[1]} is given twice")
-        else:
-            named[found[1]] = _parsed(found[2])
-    return positions, named
-
-
-def _parsed(text: str) -> Any:
-    """The value of a JSON text; anything else is taken as the text that it is."""
-    import msgspec
-
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError):
-        return text
 
 
 def _defined(app: Headrace, task: str) -> None:

@@ -25,10 +25,12 @@ class Exit(IntEnum):
 
 _MEANINGS = {
     Exit.OK: "done",
-    Exit.FAILED: "the operation failed: no such job, the job failed, a private server that does not run",
+    Exit.FAILED: "the operation failed: no such job or workflow, the job failed, a private server that does not run",
     Exit.USAGE: "a wrong option, argument, setting or URL; nothing was done",
-    Exit.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full",
-    Exit.APPLICATION: "the application could not be imported, or has no task that this worker could run",
+    Exit.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full, "
+    "another schema",
+    Exit.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or a workflow "
+    "that cannot be",
     Exit.WAITING: "the job had not ended within `--timeout`; it goes on",
     Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
@@ -54,9 +56,21 @@ def exit_of(error: BaseException) -> Exit:
 
     table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Exit], ...] = (
         (KeyboardInterrupt, Exit.INTERRUPTED),
-        ((UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge), Exit.USAGE),
+        (
+            (UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge, errors.PictureError),
+            Exit.USAGE,
+        ),
         (OperationFault, Exit.FAILED),
-        ((ApplicationFault, errors.AppImportError, errors.DuplicateTask), Exit.APPLICATION),
+        (
+            (
+                ApplicationFault,
+                errors.AppImportError,
+                errors.DuplicateTask,
+                errors.PreloadError,
+                errors.WorkflowError,
+            ),
+            Exit.APPLICATION,
+        ),
         # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).
         ((errors.UrlError, errors.ServerError), Exit.SERVER),
         (errors.SettingsError, Exit.USAGE),

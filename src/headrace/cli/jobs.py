@@ -18,12 +18,23 @@ if TYPE_CHECKING:
     from headrace.jobs import JobPage
 
 StateName = Literal[
-    "scheduled", "ready", "running", "blocked", "stopped", "parked", "succeeded", "failed", "cancelled", "quarantined"
+    "scheduled",
+    "ready",
+    "running",
+    "blocked",
+    "stopped",
+    "parked",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "quarantined",
+    "skipped",
 ]
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (
     "running", "ready", "scheduled", "blocked", "stopped", "parked", "quarantined", "failed", "cancelled", "succeeded",
+    "skipped",
 )  # fmt: skip
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -40,6 +51,7 @@ def list_(
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")] = None,
     task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only jobs of this key.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")] = 50,
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="Go on where the page before ended.")
@@ -51,8 +63,9 @@ def list_(
 ) -> None:
     """List jobs, a page at a time; as JSON, one line a job, then one with the cursor of the next page if there is one.
 
-    Without --state: what runs or waits first, then what went wrong, then what succeeded. With --queue or --task a page
-    looks at 1,000 jobs of a state at most, so it may hold fewer than --limit and still have a next one.
+    Without --state: what runs or waits first, then what went wrong, then what succeeded. With --queue, --task or --key
+    a page looks at 1,000 jobs of a state at most, so it may hold fewer than --limit and still have a next one. Ordered
+    jobs that wait for their turn are blocked, and listed with their --key.
     """
     from headrace.cli.show import summary
 
@@ -60,7 +73,7 @@ def list_(
         states = EACH if state is None else (state,)
         if after is not None and state is None:
             states = EACH[EACH.index(_state_of(after)) :]
-        pages = _pages(app, states, queue=queue, task=task, limit=limit, after=after, order=order)
+        pages = _pages(app, states, queue=queue, task=task, key=key, limit=limit, after=after, order=order)
         records: list[Record] = []
         following: str | None = None
         for page in pages:
@@ -96,8 +109,8 @@ def _pages(
 
 def _state_of(cursor: str) -> str:
     """The state whose page gave this cursor: its last part names a structure of the store."""
-    kind = cursor.rpartition("~")[2].partition(":")[0]
-    name = "running" if kind == "claims" else kind
+    kind = cursor.split("~", 2)[-1].partition(":")[0]
+    name = {"claims": "running", "chain": "blocked"}.get(kind, kind)
     # One that is no cursor is left to the page to refuse.
     return next((state for state in EACH if state == name), EACH[0])
 
@@ -143,7 +156,7 @@ def cancel(session: Session, ids: Ids) -> int:
             return "is cancelled", True
         return f"had ended already: {state}", False
 
-    return _each(session, ids, one)
+    return each(session, ids, one)
 
 
 @command(app, "retry")
@@ -154,19 +167,19 @@ def retry(session: Session, ids: Ids) -> int:
         app.jobs.get(id).retry()
         return "is ready again", True
 
-    return _each(session, ids, one)
+    return each(session, ids, one)
 
 
-def _each(session: Session, ids: list[str], operate: Any) -> int:
-    """Do one thing to each job; a job that refuses does not keep the others from it."""
-    from headrace.errors import JobNotFound, JobStateError
+def each(session: Session, ids: list[str], operate: Any) -> int:
+    """Do one thing to each job or workflow; one that refuses does not keep the others from it."""
+    from headrace.errors import JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError
 
     code = Exit.OK
     with session.app() as app:
         for id in dict.fromkeys(ids):
             try:
                 text, done = operate(app, id)
-            except (JobNotFound, JobStateError) as error:
+            except (JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError) as error:
                 code = Exit.FAILED
                 session.output.fault(str(error), type(error).__name__, Exit.FAILED)
                 continue

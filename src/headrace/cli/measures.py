@@ -23,6 +23,18 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def parse_moment(text: str) -> datetime:
+    """A time of ``2026-11-21T22:36:00Z`` (local, where no zone is given), or one that is ``2h`` ago."""
+    if _DURATION.fullmatch(text.strip()) is not None:
+        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is not a time: write one such as 2026-11-21T22:36, or how long ago, such as 2h"
+        ) from None
+
+
 def parse_size(text: str) -> int:
     """Bytes of ``512M``, ``1.5GiB`` or ``4096``; the units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())

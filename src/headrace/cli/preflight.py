@@ -9,6 +9,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as driver
@@ -48,6 +49,22 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
                 f"the task {task.name} is of the kind {task.kind}, and this worker has {_FLAGS[task.kind]} 0: give it "
                 f"1 at least, or the task another kind"
             )
+
+
+def metrics_address(text: str | None) -> tuple[str, int] | None:
+    """Where Prometheus is to be answered, if at all.
+
+    Raises:
+        OptionsError: it names no address.
+        UsageFault: the ``prometheus`` extra is not installed.
+    """
+    if text is None:
+        return None
+    from headrace.stats.scrape import address_of
+
+    if find_spec("prometheus_client") is None:
+        raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")
+    return address_of(text)
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:

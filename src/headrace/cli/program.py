@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli import demo, enqueue, jobs, queues, server, worker, workers
+from headrace.cli import demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
 from headrace.cli.exits import Exit, exit_of
 from headrace.cli.output import Output, plain
 from headrace.cli.session import command, group
@@ -40,9 +40,13 @@ def _root(
 command(app, "worker", shared=worker.SHARED)(worker.worker)
 command(app, "enqueue")(enqueue.enqueue)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
+app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
+command(app, "profile")(profile.profile)
+command(app, "migrate")(migrate.migrate)
 command(app, "demo", shared=demo.SHARED)(demo.demo)
 
 

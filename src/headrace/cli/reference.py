@@ -94,8 +94,8 @@ def _limits(meta: msgspec.Meta) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None or value is False:
-        return "none" if value is None else "no"
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else "yes" if value else "no"
     return f"{value:,g}".replace(",", "") if isinstance(value, float) else str(value)
 
 

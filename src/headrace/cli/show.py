@@ -45,7 +45,7 @@ def summary(record: Record) -> dict[str, Any]:
 
 def details(record: Record, lines: list[str]) -> dict[str, Any]:
     """A job with everything that is stored of it."""
-    args, kwargs = _arguments(record)
+    args, kwargs = arguments_of(record.args)
     facts: dict[str, Any] = summary(record) | {
         "expires": stamp(record.expires),
         "failures": record.failures,
@@ -55,8 +55,8 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
         "note": record.note or None,
         "args": args,
         "kwargs": kwargs,
-        "options": _value(record.options) if record.options else {},
-        "result": None if record.result is None else _value(record.result),
+        "options": value_of(record.options) if record.options else {},
+        "result": None if record.result is None else value_of(record.result),
         "log": lines,
     }
     if record.error is not None:
@@ -88,7 +88,7 @@ def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     yield from _given(("worker", record.owner if record.state == "running" else ""))
     yield "attempts", _attempts(record)
     yield from _given(("progress", progress))
-    yield "arguments", _call(record)
+    yield "arguments", call_of(record.args)
     yield from _given(("options", readable(record.options) if record.options else ""))
     if record.result is not None:
         yield "result", readable(record.result)
@@ -128,24 +128,25 @@ def _attempts(record: Record) -> str:
     return f"{record.attempt}" + (f" ({words})" if words else "")
 
 
-def _call(record: Record) -> str:
+def call_of(data: bytes) -> str:
     """Arguments as they stand in a call, each as JSON."""
-    args, kwargs = _arguments(record)
+    args, kwargs = arguments_of(data)
     if kwargs is None:
         return str(args)
     parts = [to_json(value) for value in args] + [f"{name}={to_json(value)}" for name, value in kwargs.items()]
     return ", ".join(parts) or "none"
 
 
-def _arguments(record: Record) -> tuple[Any, dict[str, Any] | None]:
+def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
     """Positions and keywords; or what cannot be read, as text, and None."""
     try:
-        return msgspec.msgpack.decode(record.args, type=tuple[list[Any], dict[str, Any]])
+        return msgspec.msgpack.decode(data, type=tuple[list[Any], dict[str, Any]])
     except (msgspec.MsgspecError, ValueError):
-        return readable(record.args), None
+        return readable(data), None
 
 
-def _value(data: bytes) -> Any:
+def value_of(data: bytes) -> Any:
+    """A stored value; what cannot be read, as text."""
     try:
         return decode(data)
     except (msgspec.MsgspecError, ValueError):

@@ -6,19 +6,18 @@ import logging
 import os
 import socket
 import sys
-import threading
-import traceback
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import typer
 
-from headrace.cli.exits import ApplicationFault
 from headrace.cli.measures import parse_duration, parse_size, several, span
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.cli.rolling import Origin
+    from headrace.worker.leftovers import Seen
     from headrace.worker.options import QueueOrder, WorkerOptions
 
 SHARED = ("url", "namespace", "dir", "json", "debug")
@@ -41,6 +40,14 @@ def worker(
     queues: Annotated[
         str, typer.Option("--queues", metavar="NAMES", help="In this order, or by weight: high:3,low:1.")
     ] = "default",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            help="Which runner gets a job: available, least_loaded, round_robin, random, hash.",
+        ),
+    ] = "available",
     burst: Annotated[bool, typer.Option("--burst", help="Leave when the queues are empty.")] = False,
     max_jobs: Annotated[int, _count("--max-jobs", "Leave after so many jobs.")] = 0,
     recycle_jobs: Annotated[int, _count("--recycle-jobs", "Replace a runner after so many jobs.")] = 0,
@@ -48,6 +55,12 @@ def worker(
         int | None,
         typer.Option(
             "--recycle-memory", parser=parse_size, metavar="SIZE", help="Replace a runner that took more, such as 512M."
+        ),
+    ] = None,
+    preload: Annotated[
+        str | None,
+        typer.Option(
+            "--preload", metavar="NAMES", help="Modules, module:functions or auto: done once, before forking."
         ),
     ] = None,
     grace: Annotated[
@@ -60,81 +73,93 @@ def worker(
             show_default="25s",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="ADDRESS",
+            help="Answer Prometheus there: a port of this machine's own, or ADDRESS:PORT. Port 0: any.",
+            show_default="nowhere",
+        ),
+    ] = None,
     log: Annotated[
         Literal["text", "json"] | None,
         typer.Option("--log", metavar="text|json", help="Form of the log.", show_default="text"),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when the application's code changes; for development.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings and errors only.")] = False,
 ) -> int:
     """Run jobs, until it is told to stop.
 
     Only the kinds of runners that the application's tasks use are started. Ctrl-C or TERM lets running jobs finish
-    within --grace and hands the rest back; a second one, a second later, stops them at once. The log goes to stderr;
-    --json is --log json.
+    within --grace and hands the rest back; a second one, a second later, stops them at once. HUP starts the
+    application's code of that time beside what runs, and lets it take over. The log goes to stderr; --json is
+    --log json.
     """
+    from headrace.cli import rolling
+    from headrace.worker import leftovers
     from headrace.worker.options import WorkerOptions, parse_queues
+
+    origin = rolling.Origin.taken()
 
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
         queues=parse_queues(queues),
+        strategy=strategy,
         burst=burst,
         max_jobs=max_jobs,
         recycle_jobs=recycle_jobs,
         recycle_memory=recycle_memory or 0,
     )
-    settings = session.settings | {"grace": grace, "log": "json" if session.output.json else log}
-    app = Session(session.output, settings).code(application)
+    form = "json" if session.output.json else log
+    settings = session.settings | {"grace": grace, "log": form, "metrics": metrics, "preload": preload}
+    session = Session(session.output, settings)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    return _serve(app, str(application), options, level)
+    if reload and origin.heir is None:
+        return rolling.reload(session, origin, level)
+    with origin.confessing():
+        before = leftovers.look()
+        return _serve(session.code(application), str(application), options, level, origin, before)
 
 
-def _serve(app: Headrace, target: str, options: WorkerOptions, level: int) -> int:
+def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen) -> int:
     from headrace.cli import logs, preflight
+    from headrace.worker import warmup
+    from headrace.worker.metrics import Metrics
     from headrace.worker.supervisor import Supervisor
 
     log = logging.getLogger("headrace.worker")
     form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
-    logs.configure(form, level, _secrets(app.settings.url))
+    secrets = _secrets(app.settings.url)
+    logs.configure(form, level, secrets)
+    origin.tell_modules()
     preflight.check_tasks(app, target, options)
+    address = preflight.metrics_address(app.settings.metrics)
     version = preflight.await_server(app, log.warning)
-    _preload(app)
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
-    app.store.close()
-    _warn_of_threads(log)
-    facts = _banner(app, target, options, version)
+    app.disconnect()
+    for complaint in warmup.complaints(f"the import of {target}", before):
+        # No error: the module is imported by programs, too, where it may be right.
+        log.warning(complaint)
+    warmup.warm_up(app)
+    metrics = None if address is None else Metrics(*address)
+    # A later image takes the address when the one before it gives it up.
+    url = metrics.listen() if metrics is not None and origin.heir is None else ""
+    facts = _banner(app, target, options, version, url)
     if form == "json":
         log.info("worker starts", extra=facts)
-    elif level < logging.WARNING:
+    elif level < logging.WARNING and origin.announces:
         width = max(map(len, facts))
         print("\n".join(f"  {name:<{width}}  {value}" for name, value in facts.items()), file=sys.stderr, flush=True)
-    return Supervisor(app, options).run()
+    lineage = origin.lineage(app.settings.warm_limit, form, level, secrets)
+    return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
 
 
-def _preload(app: Headrace) -> None:
-    """Run the application's hooks once, so that every runner finds their work done."""
-    for hook in app.preload_hooks:
-        try:
-            hook()
-        except Exception as error:
-            name = getattr(hook, "__qualname__", repr(hook))
-            theirs = error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
-            trace = "".join(traceback.format_exception(theirs)).rstrip()
-            raise ApplicationFault(f"the on_preload hook {name} failed: {error!r}\n\n{trace}") from error
-
-
-def _warn_of_threads(log: logging.Logger) -> None:
-    names = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
-    if names:
-        log.warning(
-            "the application started threads while it was imported (%s): runners will not have them, and may hang on "
-            "locks that they held; start them in @app.after_fork",
-            ", ".join(names),
-        )
-
-
-def _banner(app: Headrace, target: str, options: WorkerOptions, version: str) -> dict[str, str]:
+def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:
     from headrace import __version__
 
     return {
@@ -143,6 +168,7 @@ def _banner(app: Headrace, target: str, options: WorkerOptions, version: str) ->
         "server": f"{version} at {app.store.target.shown}",
         "queues": _queues(options.queues),
         "runners": _runners(app, options),
+        **({"metrics": metrics} if metrics else {}),
         "stop": f"Ctrl-C or TERM: jobs get {span(app.settings.grace)} to finish; again: at once",
     }
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headrace.cli.measures import span, stamp
+import typer
+
+from headrace.cli.measures import size, span, stamp
 from headrace.cli.session import Session, command, group
+from headrace.options import KINDS, Kind
 
 if TYPE_CHECKING:
-    from headrace.protocol.admin import WorkerFacts
+    from headrace.protocol.admin import RunnerFacts, WorkerFacts
 
-app = group("Look at the workers that serve the queues now.")
+app = group("Look at the workers that serve the queues now, and resize them.")
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="As listed, a beginning of that, HOST:PID or the process id.")
+]
 
 
 @command(app, "list")
@@ -33,6 +40,77 @@ def list_(session: Session) -> None:
         session.output.remark("no worker serves this server: start one with headrace worker module:app")
 
 
+@command(app, "audit")
+def audit(
+    session: Session,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The beginning of a worker's name.")] = None,
+) -> None:
+    """Show what jobs lose because every runner does it again after its fork, and what to preload against it.
+
+    Workers write it down with each renewal of their lease: what happened in the last seconds may be missing.
+    """
+    from headrace.cli import audit as audits
+
+    with session.app() as app:
+        audits.show(session.output, app.overview().workers, name)
+
+
+@command(app, "show")
+def show(session: Session, name: Name) -> None:
+    """Show one worker's runners: what each runs and for how long, what waits for it, its memory, its last replacement.
+
+    All is as of the worker's last heartbeat, some seconds ago; 64 runners at most.
+    """
+    with session.app() as app:
+        worker, now = app.workers.get(name), app.overview().now
+    if session.output.json:
+        session.output.document(_facts(worker, now) | {"crew": [_runner(one, now) for one in worker.runners]})
+        return
+    rows = [
+        (
+            one.kind, str(one.place) if one.place >= 0 else "leaves", str(one.pid), one.job or "-", one.task or "-",
+            span(max(0, now - one.since) / 1e6) if one.since else "-", f"{max(0, one.holds - 1) + one.waiting:,}",
+            f"{one.done:,}", size(one.memory) if one.memory else "-", _replaced(one),
+        )
+        for one in worker.runners
+    ]  # fmt: skip
+    columns = ("kind", "place", "pid", "job", "task", ">for", ">backlog", ">done", ">memory", "replaced")
+    session.output.table(columns, rows, keep=("pid", "for", "backlog", "done", "memory"), spare="task")
+    if not worker.runners:
+        session.output.remark(f"{worker.owner} has told nothing of its runners yet: its next heartbeat will")
+
+
+@command(app, "scale")
+def scale(
+    session: Session,
+    name: Name,
+    count: Annotated[int, typer.Argument(metavar="N", help="Processes, forks, threads or coroutines.")],
+    kind: Annotated[
+        Kind | None,
+        typer.Option("--kind", metavar="KIND", help=f"Of which: {', '.join(KINDS)}.", show_default="the first it has"),
+    ] = None,
+) -> None:
+    """Have a live worker run N jobs at once. What it removes finishes what runs; it lasts until the worker ends.
+
+    The signals TTIN and TTOU, sent to the worker's process, have it run one more or one less.
+    """
+    with session.app() as app:
+        worker = app.workers.scale(name, count, kind)
+    session.output.done(f"told {worker.owner}: {count} at once", {"worker": worker.owner, "size": count})
+
+
+def _replaced(one: RunnerFacts) -> str:
+    return f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-"
+
+
+def _runner(one: RunnerFacts, now: int) -> dict[str, Any]:
+    known = {name: getattr(one, name) for name in one.__struct_fields__}
+    return known | {
+        "since": stamp(one.since) if one.since else None,
+        "for": max(0, now - one.since) / 1e6 if one.since else None,
+    }
+
+
 def _left(worker: WorkerFacts, now: int) -> str:
     left = (worker.lease - now) / 1e6
     return span(left) if left > 0 else "over"
@@ -45,6 +123,7 @@ def _facts(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "place": worker.facts.get("place"),
         "queues": [name for name in worker.facts.get("queues", "").split(",") if name],
         "runners": _runners(worker.facts.get("runners", "")),
+        "sizes": worker.sizes,
         "running": worker.running,
         "lease_left": round((worker.lease - now) / 1e6, 3),
         "since": stamp(int(since)) if since.isdecimal() else None,

@@ -1,7 +1,7 @@
-"""``headrace demo``: the standard library of this machine, measured by real jobs on a real worker.
+"""``headrace demo``: the standard library of this machine, measured by a real workflow on a real worker.
 
-``tasks`` is the application, ``stage`` the server and the worker, ``watch`` follows the jobs, ``screen`` and ``report``
-show them. This module owns their order. Nothing here is hard-coded: every figure was measured in this run.
+``tasks`` is the application, ``stage`` the server and the worker, ``watch`` follows the run, ``screen``, ``report`` and
+``drawing`` show it. This module owns their order. Nothing here is hard-coded: every figure was measured in this run.
 """
 
 from __future__ import annotations
@@ -9,117 +9,153 @@ from __future__ import annotations
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from headrace.demo.report import Cost
     from headrace.demo.screen import Screen
     from headrace.demo.stage import Stage, Worker
-    from headrace.demo.tasks import Measured
+    from headrace.demo.tasks import Package
     from headrace.demo.watch import Progress
+    from headrace.run import Run
+    from headrace.workflow import NodeRecord
 
 LOOKS = 0.1
 IDLE_SAMPLES = 100
 IDLE_PAUSE = 0.01
 
 
-def main(*, processes: int = 2, limit: int | None = None, json: bool = False) -> int:
-    """Run the demo; needs no server and leaves nothing behind, also when it is interrupted.
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What a run gave: its report, what it cost, what it survived, and its nodes."""
+
+    title: str
+    packages: Sequence[Package]
+    cost: Cost
+    survived: Sequence[str]
+    nodes: Sequence[NodeRecord]
+
+
+def main(*, processes: int = 2, limit: int | None = None, picture: Path | None = None, json: bool = False) -> int:
+    """Run the demo; needs no server and leaves nothing behind but a picture, also when it is interrupted.
 
     Args:
         processes: runners of the worker.
         limit: measure this many files, spread over the library; None: all.
+        picture: where to draw the run; None: ``headrace-demo.svg`` in the current directory, if that can be written.
         json: print one JSON document instead of progress and tables.
 
     Returns:
         0 when every job succeeded, else 1.
 
     Raises:
-        OptionsError: ``processes`` or ``limit`` is not positive.
+        OptionsError: ``processes`` or ``limit`` is not positive, or ``picture`` cannot be written.
+        PictureError: the ending of ``picture`` does not say which form it is.
         ServerError: no private server could be started.
-        DemoError: the worker ended before its jobs did.
+        DemoError: the workflow failed, or the worker ended before it did.
     """
     for name, value in (("processes", processes), ("limit", limit)):
         if value is not None and value < 1:
             raise OptionsError(f"{name} must be 1 or more, not {value}")
+    from headrace.demo import drawing
     from headrace.demo.screen import Screen
     from headrace.demo.stage import staged
 
+    place = drawing.place(picture)
     screen = Screen(quiet=json)
     with staged() as stage:
         # Imported only now: the application reads the settings that the stage has just made.
         from headrace.demo import report
 
-        found, cost, survived = _run(screen, stage, processes, limit)
+        ran = _run(screen, stage, processes, limit)
+    screen.tables(report.findings(ran.packages), report.costs(ran.cost))
+    drawn = _draw(screen, place, ran)
     if json:
         import msgspec
 
-        sys.stdout.write(msgspec.json.encode(report.facts(found, cost, survived, stage.server)).decode() + "\n")
-    else:
-        screen.tables(report.findings(found), report.costs(cost))
-    return 1 if cost.lost else 0
+        document = report.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    return 1 if ran.cost.lost else 0
 
 
-def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> tuple[list[Measured], Cost, list[str]]:
-    """The jobs' findings, what they cost, and what they survived."""
-    from headrace.demo import report, tasks
+def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ran:
+    """One workflow from its definition to its bill."""
+    from headrace.demo import drawing, report, tasks, watch
 
     with tasks.app, stage.reads() as reads:
-        files = _spread(tasks.sources(), limit)
-        python = f"Python {platform.python_version()}"
-        screen.say(f"{len(files):,} source files of {python}'s library, its tests left out: one job each")
-        stored_in = _enqueue(files)
+        graph = tasks.survey.graph(limit)
+        screen.say(f"A survey of Python {platform.python_version()}'s own library, as a workflow:\n")
+        screen.say(drawing.sketch(graph, screen.width) + "\n")
+        began = time.perf_counter()
+        run = tasks.survey.create(limit)
+        run.start()
+        stored_in = time.perf_counter() - began
         own = tasks.app.store.round_trips
         before = reads()
         worker = stage.worker(processes)
         screen.say(f"{stage.server} in a temporary directory; worker {worker.pid} with {_runners(processes)}")
-        progress, survived = _follow(screen, worker, len(files))
+        survived = _follow(screen, worker, watch.Progress(run, len(graph.nodes)))
         # Each of our own requests was one read of the server's, this question included.
         trips = reads() - before - 1 - (tasks.app.store.round_trips - own)
-        found = list(progress.found.values())
+        packages = _reported(run, worker)
+        nodes = watch.collect(run)
         cost = report.bill(
-            list(progress.records.values()), found, _idle(), jobs=len(files), runners=processes, stored_in=stored_in,
-            trips=trips,
-        )  # fmt: skip
-        return found, cost, survived
+            nodes, packages, _idle(), defined=len(graph.nodes), runners=processes, stored_in=stored_in, trips=trips
+        )
+        return _Ran(f"{run.definition} {run.id}", packages, cost, survived, nodes)
 
 
-def _spread(files: list[str], limit: int | None) -> list[str]:
-    if limit is None or limit >= len(files):
-        return files
-    return [files[number * len(files) // limit] for number in range(limit)]
-
-
-def _enqueue(files: list[str]) -> float:
-    """Store a job per file, two of which will go wrong once; the seconds that took."""
-    from headrace.demo import tasks
-
-    faults: dict[int, tasks.Fault] = {len(files) // 3: "killed", len(files) * 2 // 3: "failed"}
-    began = time.perf_counter()
-    tasks.app.enqueue_many(tasks.measure.job(path, faults.get(number, "")) for number, path in enumerate(files))
-    return time.perf_counter() - began
-
-
-def _follow(screen: Screen, worker: Worker, total: int) -> tuple[Progress, list[str]]:
-    """Watch until every job has ended; what survived, a sentence each."""
-    from headrace.demo.stage import DemoError
-    from headrace.demo.watch import Progress
-
-    progress = Progress()
+def _follow(screen: Screen, worker: Worker, progress: Progress) -> list[str]:
+    """Watch until the workflow has ended; what survived, a sentence each."""
     survived: list[str] = []
-    with screen.bar(total) as bar:
+    with screen.bar() as bar:
         while True:
+            known = progress.files
             news = progress.look()
             survived += news
-            bar.show(len(progress.found), progress.running, news)
-            if not progress.left:
-                break
+            if progress.files > known:
+                bar.say(f"the scan found {progress.files:,} source files, tests left out: the run adds a job for each")
+            # Until the run has grown, its total says nothing about how far it is.
+            known_total = progress.total if progress.total > progress.defined else 0
+            bar.show(progress.done, known_total, progress.running, news)
+            if progress.state.final:
+                return survived
             worker.watch(LOOKS)
-    if not progress.found:
-        raise DemoError(f"not one of the {total} jobs succeeded; the worker's last words:\n{worker.tail()}")
-    return progress, survived
+
+
+def _reported(run: Run, worker: Worker) -> list[Package]:
+    """The output of the last node."""
+    from headrace.demo.stage import DemoError
+
+    packages: list[Package] | None = run.outputs("report").get("report")
+    if not packages:
+        record = run.refresh()
+        where = f" at {record.broken}" if record.broken else ", and has no report"
+        raise DemoError(f"the workflow {record.state}{where}; the worker's last words:\n{worker.tail()}")
+    return packages
+
+
+def _draw(screen: Screen, place: Path | None, ran: _Ran) -> str | None:
+    """Where the picture was written."""
+    from headrace.demo import drawing
+
+    if place is None:
+        screen.say("No picture of the run: the current directory cannot be written; name a file with --picture.")
+        return None
+    try:
+        path, why = drawing.draw(place, ran.title, ran.nodes)
+    except OSError as error:
+        # It could be written when the run began; what was found is shown all the same.
+        screen.say(f"No picture of the run: {place} cannot be written ({error.strerror}).")
+        return None
+    screen.say(f"A picture of the run: {path}" + (f", as Mermaid. {why}" if why else ""))
+    return str(path)
 
 
 def _idle() -> list[float]:

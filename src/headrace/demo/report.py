@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,24 +11,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.tasks import Measured
-from headrace.job import Record
+from headrace.demo.tasks import Package, measure, together
+from headrace.job import State
+from headrace.workflow import NodeRecord
 
 TOP = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """One directory of the library; ``single files`` are the modules that are in none."""
-
-    name: str
-    files: int
-    lines: int
-    functions: int
-    classes: int
-    imports: int
-    longest: str
-    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +23,13 @@ class Cost:
     """What the run cost. Seconds, unless the name says milliseconds.
 
     Attributes:
-        stored_in: for one call of ``enqueue_many``.
+        nodes: of the workflow: jobs, and joins, which wait for what was added and run nothing.
+        jobs: of the workflow, one per file and a few more; what is said of jobs below is about all of them.
+        defined: nodes that were stored at first; the run added the others.
+        stored_in: for creating and starting the workflow.
         seconds: from the first start to the last end.
         trips: the worker's requests to the server, per job.
-        wait_p50, wait_p99: from the enqueue to the last start; all jobs are enqueued at once, so it is a line's length.
+        wait_p50, wait_p99: of the files' jobs, from the moment they all lined up to the last start.
         idle_p50_ms, idle_p99_ms: from ``enqueue()`` being called to the job's first line, with an idle worker.
         busy: share of the runners' time that went into parsing.
         crashes: runners that were killed and whose jobs ran again.
@@ -48,7 +37,9 @@ class Cost:
         lost: jobs that did not succeed.
     """
 
+    nodes: int
     jobs: int
+    defined: int
     runners: int
     stored_in: float
     seconds: float
@@ -65,37 +56,35 @@ class Cost:
     lost: int
 
 
-def packages(found: Iterable[Measured]) -> list[Package]:
-    """Measurements added up by directory, the most lines first."""
-    groups: dict[str, list[Measured]] = defaultdict(list)
-    for one in found:
-        groups[_package(one)].append(one)
-    return sorted((_add(name, group) for name, group in groups.items()), key=lambda package: -package.lines)
-
-
 def bill(
-    records: Sequence[Record], found: Iterable[Measured], idle: Sequence[float], *, jobs: int, runners: int,
+    nodes: Sequence[NodeRecord], packages: Sequence[Package], idle: Sequence[float], *, defined: int, runners: int,
     stored_in: float, trips: int,
 ) -> Cost:  # fmt: skip
     """What the run cost, from what was measured."""
-    seconds = (max(r.finished for r in records) - min(r.started for r in records)) / 1e6
-    waits = [(r.started - r.created) / 1e6 for r in records]
+    jobs = [node.job for node in nodes if not node.role]
+    measuring = [node for node in nodes if node.job.task == measure.name]
+    # Files line up together, when the node that fans out over them has ended.
+    lined_up = next(node.job.finished for node in measuring if node.facts.map)
+    seconds = (max(job.finished for job in jobs) - min(job.started for job in jobs if job.started)) / 1e6
+    waits = [(node.job.started - lined_up) / 1e6 for node in measuring if not node.facts.map and node.job.started]
     return Cost(
-        jobs=jobs,
+        nodes=len(nodes),
+        jobs=len(jobs),
+        defined=defined,
         runners=runners,
         stored_in=stored_in,
         seconds=seconds,
-        rate=len(records) / seconds,
-        trips=trips / len(records),
+        rate=len(jobs) / seconds,
+        trips=trips / len(jobs),
         wait_p50=percentile(waits, 50),
         wait_p99=percentile(waits, 99),
         idle_samples=len(idle),
         idle_p50_ms=percentile(idle, 50) * 1000,
         idle_p99_ms=percentile(idle, 99) * 1000,
-        busy=sum(one.seconds for one in found) / (seconds * runners),
-        crashes=sum(r.crashes for r in records),
-        retries=sum(r.failures for r in records),
-        lost=jobs - len(records),
+        busy=sum(package.seconds for package in packages) / (seconds * runners),
+        crashes=sum(job.crashes for job in jobs),
+        retries=sum(job.failures for job in jobs),
+        lost=sum(job.state is not State.SUCCEEDED for job in jobs),
     )
 
 
@@ -104,24 +93,28 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * share / 100) - 1)]
 
 
-def findings(found: Sequence[Measured]) -> Table:
+def findings(packages: Sequence[Package]) -> Table:
     """The largest packages, the rest in one row, and the sum of all."""
     table = _table("What the library holds")
-    listed = packages(found)
-    rows = [_row(package) for package in listed[:TOP]]
-    if rest := {package.name for package in listed[TOP:]}:
-        rows.append(_row(_add(f"{len(rest)} more", [one for one in found if _package(one) in rest])))
-    total = _row(_add("all", found))
+    rows = [_row(package) for package in packages[:TOP]]
+    if rest := packages[TOP:]:
+        rows.append(_row(together(f"{len(rest)} more", rest)))
+    total = _row(together("all", packages))
     for number, name in enumerate(("package", "files", "lines", "functions", "classes")):
         width = max(len(name), *(len(row[number]) for row in (*rows, total)))
         # Of all columns only the last may be cut on a narrow terminal.
         table.add_column(name, justify="right" if number else "left", no_wrap=True, min_width=width)
-    table.add_column("longest function", no_wrap=True, overflow="ellipsis")
+    table.add_column("longest function", overflow="ellipsis")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(_cell, row))
     table.add_section()
-    table.add_row(*map(Text, total), style="bold")
+    table.add_row(*map(_cell, total), style="bold")
     return table
+
+
+def _cell(text: str) -> Text:
+    # Said of each text: a column that must not wrap is not made narrower either, and the terminal's edge cuts it.
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def costs(cost: Cost) -> Table:
@@ -142,36 +135,24 @@ def _table(title: str, *, show_header: bool = True) -> Table:
     )  # fmt: skip
 
 
-def facts(found: Sequence[Measured], cost: Cost, survived: Sequence[str], server: str) -> dict[str, Any]:
+def facts(
+    packages: Sequence[Package], cost: Cost, survived: Sequence[str], server: str, picture: str | None
+) -> dict[str, Any]:
     """Everything, for programs."""
+    total = together("all", packages)
     return {
         "server": server,
         "cost": asdict(cost),
         "survived": list(survived),
-        "total": asdict(_add("all", found)),
-        "packages": [asdict(package) for package in packages(found)],
-        "refused": {one.path: one.refused for one in found if one.refused},
+        "total": _counts(total),
+        "packages": [_counts(package) for package in packages],
+        "refused": total.refused,
+        "picture": picture,
     }
 
 
-def _package(one: Measured) -> str:
-    head, slash, _ = one.path.partition("/")
-    return head if slash else "single files"
-
-
-def _add(name: str, group: Sequence[Measured]) -> Package:
-    longest = max(group, key=lambda one: one.length)
-    where = longest.path.rpartition("/")[2].removesuffix(".py")
-    return Package(
-        name,
-        len(group),
-        sum(one.lines for one in group),
-        sum(one.functions for one in group),
-        sum(one.classes for one in group),
-        sum(one.imports for one in group),
-        f"{where}.{longest.longest}" if longest.longest else "",
-        longest.length,
-    )
+def _counts(package: Package) -> dict[str, Any]:
+    return {name: value for name, value in asdict(package).items() if name != "refused"}
 
 
 def _row(package: Package) -> tuple[str, ...]:
@@ -182,11 +163,11 @@ def _row(package: Package) -> tuple[str, ...]:
 
 def _lines(cost: Cost) -> list[tuple[str, str, str]]:
     return [
-        ("jobs", f"{cost.jobs:,}", f"stored in {cost.stored_in:.2f} s; {cost.lost} lost"),
+        ("jobs", f"{cost.jobs:,}", f"{cost.lost} lost; {cost.defined} were defined, the others added as it ran"),
         ("time", f"{cost.seconds:.1f} s", f"{cost.rate:,.0f} jobs/s over {cost.runners} runners"),
         ("runners busy", f"{cost.busy:.0%}", "of their time went into parsing"),
         ("round trips", f"{cost.trips:.2f}", "per job: one settles a job and claims the next"),
-        ("wait in line", f"{cost.wait_p50:.1f} s", f"p50; p99 {cost.wait_p99:.1f} s; all were enqueued at once"),
+        ("wait in line", f"{cost.wait_p50:.1f} s", f"p50; p99 {cost.wait_p99:.1f} s; all files lined up at once"),
         ("idle latency", f"{cost.idle_p50_ms:.2f} ms", f"p50; p99 {cost.idle_p99_ms:.2f} ms; enqueue() to first line"),
         ("crashes survived", str(cost.crashes), "runners were killed; their jobs ran again"),
         ("retries", str(cost.retries), "starts after an exception"),

@@ -25,6 +25,10 @@ class Screen:
         if not self._console.is_terminal:
             self._console.width = PIPE_WIDTH
 
+    @property
+    def width(self) -> int:
+        return self._console.width
+
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
@@ -34,41 +38,45 @@ class Screen:
             self._console.print(table)
 
     @contextmanager
-    def bar(self, total: int) -> Generator[Bar]:
-        """Show the jobs' progress while the block runs."""
+    def bar(self) -> Generator[Bar]:
+        """Show the run's progress while the block runs."""
         columns = (
             BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
             TimeElapsedColumn(),
         )  # fmt: skip
         live = Progress(*columns, console=self._console, disable=not self._console.is_terminal, expand=True)
         with live:
-            yield Bar(self._console, live, total)
+            yield Bar(self._console, live)
 
 
 class Bar:
-    """Progress of the jobs."""
+    """Progress of the run."""
 
-    def __init__(self, console: Console, live: Progress, total: int) -> None:
+    def __init__(self, console: Console, live: Progress) -> None:
         """Use :meth:`Screen.bar`."""
         self._console = console
         self._live = live
-        self._total = total
-        self._task = live.add_task("starting", total=total)
+        self._task = live.add_task("starting", total=None)
         self._began: float | None = None
         self._next = SHARE
 
-    def show(self, done: int, running: int, news: Sequence[str]) -> None:
-        """So many jobs are done, so many run, and this is new."""
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def show(self, done: int, total: int, running: int, news: Sequence[str]) -> None:
+        """So many nodes have ended, of so many (0: nobody knows yet), so many run, and this is new."""
         for text in news:
             self._console.print(f"  {text}", style="yellow", soft_wrap=True)
+        if not total:
+            return
         now = time.monotonic()
-        if self._began is None and done:
+        if self._began is None:
             # From here on: the worker's start is no work.
             self._began = now
-        rate = done / (now - self._began) if self._began is not None and now - self._began > 0.5 else 0.0
+        rate = done / (now - self._began) if now - self._began > 0.5 else 0.0
         speed = f"{running} running, {rate:,.0f}/s"
-        self._live.update(self._task, completed=done, description=speed)
-        if not self._console.is_terminal and done >= self._total * self._next:
-            self._console.print(f"{done:,} of {self._total:,} jobs done, {speed}")
-            while done >= self._total * self._next:
+        self._live.update(self._task, completed=done, total=total, description=speed)
+        if not self._console.is_terminal and done >= total * self._next:
+            self._console.print(f"{done:,} of {total:,} nodes done, {speed}")
+            while done >= total * self._next:
                 self._next += SHARE

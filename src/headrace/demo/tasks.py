@@ -1,4 +1,4 @@
-"""The demo's application: what its worker imports, and what its jobs do. Written as any user's would be.
+"""The demo's application: what its worker imports, its jobs and its workflow. Written as any user's would be.
 
 Owns no process and prints nothing.
 """
@@ -11,17 +11,32 @@ import signal
 import sysconfig
 import time
 import warnings
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from headrace import Headrace, Retry, current_job
+from headrace import Flow, Headrace, Retry, current_job
 
 app = Headrace()
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 Fault = Literal["", "killed", "failed"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source file.
+
+    Attributes:
+        path: below the library's directory.
+        fault: what goes wrong at the first start of its job, for the viewer to see it survived.
+    """
+
+    path: str
+    fault: Fault = ""
 
 
 @dataclass(frozen=True)
@@ -48,26 +63,89 @@ class Measured:
     seconds: float = 0.0
 
 
-@app.task(retries=Retry(max=3, delay=0.5))
-def measure(path: str, fault: Fault = "") -> Measured:
-    """Parse one file of the library and count what it holds.
+@dataclass(frozen=True)
+class Package:
+    """One directory of the library, ``single files`` are the modules that are in none; or several of them together.
+
+    Attributes:
+        refused: why Python cannot parse some of its files, by path.
+        seconds: how long it took to measure them.
+    """
+
+    name: str
+    files: int = 0
+    lines: int = 0
+    functions: int = 0
+    classes: int = 0
+    imports: int = 0
+    longest: str = ""
+    length: int = 0
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    seconds: float = 0.0
+
+
+@app.workflow(name="survey")
+def survey(flow: Flow, limit: int | None = None) -> None:
+    """Measure the library's files, one job each, and sum up each package; how many there are is known on the way."""
+    files = flow.run(scan, limit, name="scan")
+    # A file that is given up must not keep the viewer from what the others hold.
+    measured = flow.map(measure, files, name="measure each file", on_failure="continue")
+    groups = flow.run(group, measured, name="group by package")
+    flow.run(report, flow.map(add_up, groups, name="sum up each package"), name="report")
+
+
+@app.task
+def scan(limit: int | None) -> list[Source]:
+    """The library's files, two of which will go wrong once.
 
     Args:
-        path: below the library's directory.
-        fault: what goes wrong at the first start, for the viewer to see it survived.
+        limit: so many of them, spread over the library; None: all.
     """
-    if fault and current_job().attempt == 1:
-        _go_wrong(fault)
+    paths = sources()
+    if limit is not None and limit < len(paths):
+        paths = [paths[number * len(paths) // limit] for number in range(limit)]
+    faults: dict[int, Fault] = {len(paths) // 3: "killed", len(paths) * 2 // 3: "failed"}
+    return [Source(path, faults.get(number, "")) for number, path in enumerate(paths)]
+
+
+@app.task(retries=Retry(max=3, delay=0.5))
+def measure(source: Source) -> Measured:
+    """Parse one file of the library and count what it holds."""
+    if source.fault and current_job().attempt == 1:
+        _go_wrong(source.fault)
+    path = source.path
     began = time.perf_counter()
-    source = (LIBRARY / path).read_bytes()
+    text = (LIBRARY / path).read_bytes()
     try:
         with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(source)
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
         found = Measured(path, refused=str(error))
     else:
         found = _count(path, tree)
-    return replace(found, lines=len(source.splitlines()), seconds=time.perf_counter() - began)
+    return replace(found, lines=len(text.splitlines()), seconds=time.perf_counter() - began)
+
+
+@app.task
+def group(found: list[Measured | None]) -> list[list[Measured]]:
+    """What was measured, by package; without files that were given up."""
+    groups: dict[str, list[Measured]] = defaultdict(list)
+    for one in found:
+        if one is not None:
+            groups[_package(one.path)].append(one)
+    return [groups[name] for name in sorted(groups)]
+
+
+@app.task
+def add_up(group: list[Measured]) -> Package:
+    """What one package holds."""
+    return together(_package(group[0].path), [_alone(one) for one in group])
+
+
+@app.task
+def report(packages: list[Package]) -> list[Package]:
+    """All packages, the most lines first."""
+    return sorted(packages, key=lambda package: -package.lines)
 
 
 @app.task
@@ -85,6 +163,36 @@ def sources() -> list[str]:
     strangers = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
     found = (path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
     return sorted(path.as_posix() for path in found if not strangers.intersection(path.parts))
+
+
+def together(name: str, parts: Sequence[Package]) -> Package:
+    """Several packages, or files, as one."""
+    longest = max(parts, key=lambda part: part.length, default=Package(""))
+    return Package(
+        name,
+        sum(part.files for part in parts),
+        sum(part.lines for part in parts),
+        sum(part.functions for part in parts),
+        sum(part.classes for part in parts),
+        sum(part.imports for part in parts),
+        longest.longest,
+        longest.length,
+        {path: why for part in parts for path, why in part.refused.items()},
+        sum(part.seconds for part in parts),
+    )
+
+
+def _alone(one: Measured) -> Package:
+    longest = f"{Path(one.path).stem}.{one.longest}" if one.longest else ""
+    refused = {one.path: one.refused} if one.refused else {}
+    return Package(
+        one.path, 1, one.lines, one.functions, one.classes, one.imports, longest, one.length, refused, one.seconds
+    )
+
+
+def _package(path: str) -> str:
+    head, slash, _ = path.partition("/")
+    return head if slash else "single files"
 
 
 def _go_wrong(fault: Fault) -> None:

@@ -1,73 +1,99 @@
-"""Follow the demo's jobs to their ends, and collect what they found.
+"""Follow the demo's workflow to its end, and read what its nodes went through.
 
-Reads the store through the same pages that ``headrace jobs`` shows. Starts nothing and prints nothing.
+Reads the store as any program would, in bounded pages. Starts nothing and prints nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from headrace.demo import tasks
-from headrace.demo.tasks import Measured
-from headrace.job import Record, State
+from headrace.job import State
+from headrace.run import Run
+from headrace.workflow import FlowState, NodeRecord
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNFINISHED = (State.SCHEDULED, State.READY, State.RUNNING, State.PARKED)
+# Nodes that one look reads, as long as they have not all ended.
+PAGE = 100
 
 
-@dataclass(slots=True)
 class Progress:
-    """What is known of the jobs so far.
+    """What is known of the run so far.
 
     Attributes:
-        found: results by the job's id.
-        records: of the jobs that succeeded, by id, in the order of their ends.
-        running: jobs that ran a moment ago.
-        left: jobs that had not ended a moment ago.
+        defined: nodes of the definition; all others were added by the run.
+        state: of the workflow, a moment ago; so are the others.
+        done: nodes that had ended.
+        total: nodes that there were.
+        running: jobs that ran.
+        files: how many files the scan found; 0: it had not ended.
     """
 
-    found: dict[str, Measured] = field(default_factory=dict[str, Measured])
-    records: dict[str, Record] = field(default_factory=dict[str, Record])
-    running: int = 0
-    left: int = 0
+    def __init__(self, run: Run, defined: int) -> None:
+        self.defined = defined
+        self.state = FlowState.PENDING
+        self.done = self.total = self.running = self.files = 0
+        self._run = run
+        self._cursor: str | None = None
+        self._told: set[int] = set()
 
     def look(self) -> list[str]:
         """Learn what happened since the last look; a sentence for each job that survived something.
 
-        Cost: three round trips, and two more for each 1,000 jobs that ended.
+        Cost: four round trips, and two more for each 100 nodes that ended.
         """
-        # Counted before the page is read: what ends in between is found by the page, or by the next look.
-        states = tasks.app.overview().states
-        self.running = states.get(State.RUNNING, 0)
-        self.left = sum(states.get(state, 0) for state in _UNFINISHED)
-        return [text for record in self._new() if (text := survived(record, self.found[record.id]))]
+        # Read before the nodes are: what ends in between is found by their pages, or by the next look.
+        record = self._run.refresh()
+        self.running = tasks.app.overview().states.get(State.RUNNING, 0)
+        news = list(self._survivors())
+        self.state, self.done, self.total = record.state, record.done, record.total
+        return news
 
-    def _new(self) -> Iterator[Record]:
-        """Jobs that succeeded since the last look: the newest known one is read again, since ends may coincide."""
-        last = next(reversed(self.records.values()), None)
-        since = _EPOCH + timedelta(microseconds=last.finished) if last else None
-        after: str | None = None
-        while True:
-            page = tasks.app.jobs.page(State.SUCCEEDED, order="asc", since=since, after=after, limit=1000)
-            for record in page:
-                if record.id not in self.records:
-                    self.records[record.id] = record
-                    self.found[record.id] = tasks.measure.signature.unpack_result(record.result or b"")
-                    yield record
-            if page.next is None:
+    def _survivors(self) -> Iterator[str]:
+        """Of the nodes that were added; the first ones of them that have not ended are where the next look begins."""
+        if self._cursor is None:
+            first = self._run.nodes(limit=self.defined)
+            scanned = first.nodes[0].job
+            if scanned.state is not State.SUCCEEDED or first.next is None:
                 return
-            after = page.next
+            self.files = len(tasks.scan.signature.unpack_result(scanned.result or b""))
+            self._cursor = first.next
+        while True:
+            page = self._run.nodes(limit=PAGE, cursor=self._cursor)
+            for node in page:
+                if node.job.state is State.SUCCEEDED and node.number not in self._told:
+                    self._told.add(node.number)
+                    if text := survived(node):
+                        yield text
+            if page.next is None or not all(node.job.state.final for node in page):
+                return
+            self._cursor = page.next
 
 
-def survived(record: Record, found: Measured) -> str:
+def collect(run: Run) -> list[NodeRecord]:
+    """All nodes. Cost: two or three round trips per 1,000."""
+    found: list[NodeRecord] = []
+    cursor: str | None = None
+    while True:
+        page = run.nodes(limit=1000, cursor=cursor)
+        found += page
+        if page.next is None:
+            return found
+        cursor = page.next
+
+
+def survived(node: NodeRecord) -> str:
     """What went wrong with a job that succeeded all the same; empty when nothing did."""
-    if record.crashes:
-        return (
-            f"a runner was killed while it measured {found.path}: "
-            f"its job ran again and succeeded, start {record.attempt}"
-        )
-    if record.failures:
-        return f"measuring {found.path} raised: its job was retried and succeeded, start {record.attempt}"
+    job = node.job
+    if job.crashes:
+        return f"a runner was killed while {_work(node)}: its job ran again and succeeded, start {job.attempt}"
+    if job.failures:
+        return f"{_work(node)} raised: its job was retried and succeeded, start {job.attempt}"
     return ""
+
+
+def _work(node: NodeRecord) -> str:
+    """What the job did, by its file if it has one."""
+    job = node.job
+    if job.task != tasks.measure.name or node.facts.map:
+        return f"running {node.facts.name!r}"
+    return f"measuring {tasks.measure.signature.unpack_result(job.result or b'').path}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.keys import Keys
 from headrace.protocol.produce import pairs
@@ -20,6 +23,37 @@ class QueueFacts:
     oldest: int
 
 
+# Runners of one worker that its heartbeat tells of.
+MOST_RUNNERS = 64
+
+
+class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One runner of a worker, as its dispatcher saw it at its last heartbeat.
+
+    Attributes:
+        kind, place, pid: place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
+        job, task, since: what it runs, or the oldest of several, and when that began (microseconds); empty: it is idle.
+        holds: jobs that it runs or was sent ahead.
+        waiting: jobs that wait for it in the worker.
+        done: jobs that this process ended.
+        memory: resident bytes, in whole MiB; 0: unknown on this system.
+        replaced, reason: how often the process at its place was replaced, and why the last time.
+    """
+
+    kind: str
+    place: int = 0
+    pid: int = 0
+    job: str = ""
+    task: str = ""
+    since: int = 0
+    holds: int = 0
+    waiting: int = 0
+    done: int = 0
+    memory: int = 0
+    replaced: int = 0
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """A dispatcher incarnation: end of its lease (microseconds), running jobs, and what it says of itself."""
@@ -28,6 +62,20 @@ class WorkerFacts:
     lease: int
     running: int
     facts: dict[str, str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Jobs that it runs at once, by kind of runner."""
+        pairs = (part.partition(":") for part in self.facts.get("sizes", "").split())
+        return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
+
+    @property
+    def runners(self) -> list[RunnerFacts]:
+        """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
+        try:
+            return msgspec.json.decode(self.facts.get("crew", "[]"), type=list[RunnerFacts])
+        except msgspec.MsgspecError:
+            return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +132,28 @@ class Page:
     rows: list[tuple[str, int]]
 
 
+def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
+    """A reply of ids and scores by turns, as pairs."""
+    return [(flat[n].decode(), int(float(flat[n + 1]))) for n in range(0, len(flat), 2)]
+
+
+def slice_of(
+    limit: int, after: tuple[int, str] | None, offset: int, desc: bool, since: int | None, until: int | None
+) -> dict[str, Any]:
+    """Which piece of an index is wanted, as the scripts that include ``slice`` take it."""
+    return {
+        "after": str(after[0]) if after else "",
+        "member": after[1] if after else "",
+        "offset": offset,
+        "limit": limit,
+        "desc": int(desc),
+        "low": "-inf" if since is None else str(since),
+        "high": "+inf" if until is None else str(until),
+    }
+
+
 def _page(reply: Any) -> Page:
-    count, flat = reply
-    return Page(count, [(flat[n].decode(), int(float(flat[n + 1]))) for n in range(0, len(flat), 2)])
+    return Page(reply[0], rows_of(reply[1]))
 
 
 def page(
@@ -103,41 +170,50 @@ def page(
     """A piece of one structure, by score.
 
     Args:
-        index: ``scheduled``, a final state, ``ready:<queue>``, ``parked:<task>`` or ``claims:<owner>``.
+        index: ``scheduled``, a final state, ``ready:<queue>``, ``parked:<task>``, ``chain:<key>``, ``claims:<owner>``.
         limit: at most 1000.
         after: score and id of the last row seen.
         since, until: inclusive bounds of the score, microseconds.
 
     Cost: one round trip, O(log n + offset + limit).
     """
-    return load("page").bind(
-        keys,
-        _page,
-        now=now,
-        index=index,
-        after=str(after[0]) if after else "",
-        member=after[1] if after else "",
-        offset=offset,
-        limit=limit,
-        desc=int(desc),
-        low="-inf" if since is None else str(since),
-        high="+inf" if until is None else str(until),
-    )
+    piece = slice_of(limit, after, offset, desc, since, until)
+    return load("page").bind(keys, _page, now=now, index=index, **piece)
+
+
+# Name of the cached value that tells a process which queues are paused.
+PAUSED = "headrace/paused"
 
 
 def pause(keys: Keys, queue: str) -> Call[bool]:
     """Stop claims of a queue; False when it was paused already. Cost: one round trip."""
-    return load("pause").bind(keys, bool, queue=queue)
+    return load("pause").bind(keys, bool, queue=queue, known=PAUSED)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:
     """Allow claims of a queue again; False when it was not paused. Cost: one round trip."""
-    return load("resume").bind(keys, bool, queue=queue)
+    return load("resume").bind(keys, bool, queue=queue, known=PAUSED)
+
+
+def paused(keys: Keys) -> Call[list[str]]:
+    """Names of the queues that are paused, in order. Cost: one round trip."""
+    return load("paused").bind(keys, lambda reply: sorted(name.decode("utf-8", "replace") for name in reply))
 
 
 def purge(keys: Keys, queue: str, limit: int = 1000, now: int = 0) -> Call[tuple[int, int]]:
     """Delete up to ``limit`` ready jobs of a queue; returns how many, and how many are left. Cost: one round trip."""
     return load("purge").bind(keys, lambda reply: (reply[0], reply[1]), now=now, queue=queue, limit=limit)
+
+
+def command(keys: Keys, owner: str, word: str, now: int = 0) -> Call[str]:
+    """Say a word to a live incarnation, which hears it at once.
+
+    Returns:
+        ``told``, ``silent`` (it lives, and is not connected just now) or ``gone``.
+
+    Cost: one round trip.
+    """
+    return load("command").bind(keys, bytes.decode, now=now, owner=owner, word=word)
 
 
 def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
@@ -147,6 +223,30 @@ def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
     )
 
 
-def greet(keys: Keys, version: int) -> Call[int]:
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A store's layout, and whether it is on its way to another: between two, no program may touch it."""
+
+    version: int
+    moving: bool
+
+
+def greet(keys: Keys, version: int) -> Call[Greeting]:
     """Compare layouts: the version that the store has; an empty store takes ours. Cost: one round trip."""
-    return load("greet").bind(keys, int, version=version)
+    return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
+
+
+def ask(keys: Keys, owner: str, word: str) -> Call[bool]:
+    """Ask a dispatcher incarnation to tell who its runners are; False: it is gone.
+
+    Args:
+        word: what its answer (the fact ``roster``) is to begin with.
+
+    Cost: one round trip.
+    """
+    return load("ask").bind(keys, lambda reply: bool(reply == b"asked"), owner=owner, word=word)
+
+
+def tell(keys: Keys, owner: str, roster: str) -> Call[bool]:
+    """Write what was asked for beside the facts of an incarnation; False: it is gone. Cost: one round trip."""
+    return load("tell").bind(keys, lambda reply: bool(reply == b"ok"), owner=owner, roster=roster)

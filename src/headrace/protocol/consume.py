@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from headrace.job import Claim, Outcome, number
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """The answer to a claim.
 
     Attributes:
@@ -20,7 +21,7 @@ class Claimed:
         now: server time, microseconds.
         due: when the next scheduled job becomes due, 0 when there is none.
         jobs: leased now.
-        lost: ids that were ready but whose record is gone or has another type; they left the index.
+        lost: ids that were ready but whose record is gone or has another type; they left the queue.
     """
 
     alive: bool
@@ -30,27 +31,40 @@ class Claimed:
     lost: list[str]
 
 
-def _claims(flat: list[Any], more: list[Any]) -> list[Claim]:
+def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> list[Claim]:
     rest = {fields[0]: fields[1] for fields in more}
+    fields = iter(nodes)
+    graph = {id: about for id, *about in zip(*[fields] * 4, strict=True)}
     claims: list[Claim] = []
     fields = iter(flat)
     for id, token, queue, ready, task, args in zip(*[fields] * 6, strict=True):
         text = (id.decode("utf-8", "replace"), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
         head = (text[0], int(token), text[1], int(float(ready)), text[2], args)
-        claims.append(_whole(head, rest[id]) if id in rest else Claim(*head))
+        if id in rest or id in graph:
+            claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
+        else:
+            claims.append(Claim(*head))
     return claims
 
 
-def _whole(head: tuple[Any, ...], fields: list[Any]) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once = fields
+_NO_REST, _NO_NODE = [None] * 8, [b""] * 3
+
+
+def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim:
+    options, key, failures, crashes, interruptions, snoozes, once, expires = fields
+    wishes, parents, facts = node
+    # Most of it is absent in most jobs, and every node of a workflow passes here.
     rest: tuple[Any, ...] = (
-        options or b"",
+        options or wishes,
         key.decode("utf-8", "replace") if key else "",
-        number(failures),
-        number(crashes),
-        number(interruptions),
-        number(snoozes),
+        number(failures) if failures else 0,
+        number(crashes) if crashes else 0,
+        number(interruptions) if interruptions else 0,
+        number(snoozes) if snoozes else 0,
         bool(once),
+        number(expires) if expires else 0,
+        parents.decode("utf-8", "replace"),
+        facts,
     )
     return Claim(*head, *rest)
 
@@ -58,13 +72,13 @@ def _whole(head: tuple[Any, ...], fields: list[Any]) -> Claim:
 def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
-    _, now, due, jobs, more, lost = reply
-    return Claimed(True, now, int(float(due)), _claims(jobs, more), [id.decode() for id in lost])
+    _, now, due, jobs, more, nodes, lost = reply
+    return Claimed(True, now, int(float(due)), _claims(jobs, more, nodes), [id.decode() for id in lost])
 
 
 def brought(reply: Any) -> int:
     """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
-    return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[5])
+    return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
 
 
 def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str], now: int = 0) -> Call[Claimed]:
@@ -92,26 +106,29 @@ class Settled:
         stale: ids whose start is not the newest any more: nothing changed for them.
         kept: finished jobs in the store.
         bytes: what their results and errors take.
+        chores: what this settle, or others, left to do (see ``tend``); 0 when it left none.
     """
 
     repeated: bool
     stale: list[str]
     kept: int
     bytes: int
+    chores: int
 
 
 def _settled(reply: Any) -> Settled:
-    return Settled(reply[0] == b"repeated", [id.decode() for id in reply[1]], reply[2], reply[3])
+    return Settled(reply[0] == b"repeated", [id.decode() for id in reply[1]], *reply[2:])
 
 
 def settle(
-    keys: Keys, owner: str, request: int, outcomes: Sequence[tuple[Outcome, int]], now: int = 0
+    keys: Keys, owner: str, request: int, outcomes: Sequence[tuple[Outcome, int]], keep: int, now: int = 0
 ) -> Call[Settled]:
     """Record how starts ended; each job moves to the structure of its new state.
 
     Args:
         request: a number that grows with each settle; the same number again changes nothing.
         outcomes: at most 1000, each with its claim's ``ready`` score, at which a released job lines up again.
+        keep: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
 
     Cost: one round trip, O(n log m).
     """
@@ -120,7 +137,7 @@ def settle(
         rows = groups.setdefault((outcome.kind, outcome.amount), [])
         rows += (outcome.id, outcome.token, blob(outcome.data), ready)
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
-    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, outcomes=packed)
+    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed)
 
 
 def register(keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0) -> Call[str]:
@@ -147,6 +164,8 @@ class Renewed:
         parking: tasks that have parked jobs.
         over: when the next finished job's retention ends, 0 when none is kept.
         kept, bytes: finished jobs in the store, and what their results and errors take.
+        ends: when the next workflow's retention ends, 0 when none does.
+        chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
     """
 
     alive: bool
@@ -159,12 +178,14 @@ class Renewed:
     over: int = 0
     bytes: int = 0
     kept: int = 0
+    ends: int = 0
+    chore: int = 0
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore = reply
     return Renewed(
         True,
         now,
@@ -176,6 +197,8 @@ def _renewed(reply: Any) -> Renewed:
         int(float(over)),
         size,
         kept,
+        int(float(ends)),
+        int(float(chore)),
     )
 
 
@@ -221,12 +244,15 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, no
     )
 
 
-def retire(keys: Keys, owner: str) -> Call[bool]:
+def retire(keys: Keys, owner: str, keep: int = 0, now: int = 0) -> Call[bool]:
     """End an incarnation that holds nothing; False when it still holds jobs.
+
+    Args:
+        keep: microseconds that those stay which were broadcast to it, had not begun, and end as cancelled.
 
     Cost: one round trip.
     """
-    return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner)
+    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, keep=keep)
 
 
 def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from functools import lru_cache
 from typing import Any
 
-from headrace.job import NewJob, Record, State, number, parse_error
+import msgspec
+
+from headrace.job import Form, NewJob, Record, State, number, parse_error
 from headrace.keys import Keys, milliseconds_of
 from headrace.script import Call, blob, load
 
 CHUNK = 1000
+
+_pack = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,46 +31,41 @@ class Accepted:
     id: str = ""
 
 
-_shared = attrgetter("queue", "priority", "delay", "at", "expires", "task", "options", "crashes", "once", "key")
-
-
-def _batch(job: NewJob) -> tuple[list[Any], list[Any]]:
-    """The head of a batch of jobs that share everything but id and arguments, and room for these."""
-    fields: list[Any] = ["task", job.task, "queue", job.queue]
-    if job.options:
-        fields += ("options", blob(job.options))
-    if job.priority:
-        fields += ("priority", str(job.priority))
-    if job.crashes:
-        fields += ("budget", str(job.crashes))
-    if job.once:
+@lru_cache(1024)
+def _head(form: Form) -> msgspec.Raw:
+    """The head of a batch, packed: most jobs of a program have one of a few forms."""
+    fields: list[Any] = ["task", form.task, "queue", form.queue]
+    if form.options:
+        fields += ("options", blob(form.options))
+    if form.priority:
+        fields += ("priority", str(form.priority))
+    if form.crashes:
+        fields += ("budget", str(form.crashes))
+    if form.once:
         fields += ("once", "1")
-    if job.key:
-        fields += ("key", job.key)
-    if job.options or job.once or job.key or job.expires:
+    if form.key:
+        fields += ("key", form.key)
+    if form.options or form.once or form.key or form.expires:
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
-    return [job.queue, job.priority, job.delay, job.at, job.expires, fields], []
+    head = [form.queue, form.priority, form.delay, form.at, form.expires, fields]
+    return msgspec.Raw(_pack([*head, form.key] if form.ordered else head))
 
 
-def _batches(jobs: Sequence[NewJob]) -> list[tuple[list[Any], list[Any]]]:
-    """Neighbours that share everything but id and arguments say it once: most chunks are one batch."""
-    if len(jobs) == 1:
-        head, rows = _batch(jobs[0])
-        rows += (jobs[0].id, blob(jobs[0].args))
-        return [(head, rows)]
-    batches: list[tuple[list[Any], list[Any]]] = []
-    last: Any = None
-    rows = []
+def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]], bool]:
+    """Neighbours of one form say it once: most chunks are one batch. And whether any are ordered."""
+    batches: list[tuple[msgspec.Raw, list[Any]]] = []
+    last: Form | None = None
+    ordered = False
+    rows: list[Any] = []
     for job in jobs:
-        shared = _shared(job)
-        if shared != last:
-            last = shared
-            batches.append(_batch(job))
-            rows = batches[-1][1]
+        if job.form is not last and job.form != last:
+            last, rows = job.form, []
+            ordered = ordered or last.ordered
+            batches.append((_head(last), rows))
         rows.append(job.id)
         rows.append(blob(job.args))
-    return batches
+    return batches, ordered
 
 
 def _accepted(reply: Any) -> Accepted:
@@ -84,6 +83,8 @@ def enqueue(
 ) -> Call[Accepted]:
     """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
 
+    Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of :func:`headrace.keys.ordered_id`.
+
     Args:
         jobs: at most ``CHUNK``.
         sender, number: a producer's slot and its request's number: each slot sends one request after another, and
@@ -92,7 +93,8 @@ def enqueue(
 
     Cost: one round trip, O(n log m).
     """
-    return load("enqueue").bind(
+    batches, ordered = _batches(jobs)
+    return load("enqueue_ordered" if ordered else "enqueue").bind(
         keys,
         _accepted,
         now=now,
@@ -100,8 +102,35 @@ def enqueue(
         number=str(number),
         request=request,
         dedupe=max(1, round(dedupe * 1000)),
-        batches=_batches(jobs),
+        batches=batches,
         head=jobs[0].id,
+    )
+
+
+def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]], now: int = 0) -> Call[list[str]]:
+    """Store a job for each of some live incarnations, which it alone will run, at most once.
+
+    Args:
+        rows: incarnation and id each, at most 1,000.
+
+    Returns:
+        the ids of those whose incarnation lives.
+
+    Cost: one round trip, O(rows).
+    """
+    fields: list[Any] = ["task", form.task, "args", blob(args), "once", "1", "more", "1"]
+    if form.options:
+        fields += ("options", blob(form.options))
+    if form.key:
+        fields += ("key", form.key)
+    return load("broadcast").bind(
+        keys,
+        lambda reply: [id.decode() for id in reply],
+        now=now,
+        sender=rows[0][1],
+        expires=form.expires,
+        fields=fields,
+        rows=[text for row in rows for text in row],
     )
 
 
@@ -120,7 +149,8 @@ def rerun(keys: Keys, id: str, now: int = 0) -> Call[str]:
     """Make a finished job ready again, with fresh budgets.
 
     Returns:
-        ``ready``, ``missing``, or the state that does not allow it.
+        ``ready``, ``missing``, ``node`` (its workflow is retried instead), ``broadcast``, or the state that does not
+        allow it.
 
     Cost: one round trip.
     """

@@ -1,6 +1,6 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
--- include finish
--- include line
+-- include ids
+-- include wake
 -- clock   now
 -- key     owners     zset    owners           end of each lease
 -- key     self       hash    owner:<owner>    the incarnation's last request
@@ -8,41 +8,66 @@
 -- key     paused     set     paused
 -- key     last       string  token            last fencing token
 -- key     scheduled  zset    scheduled
+-- derive  ready      zset    ready:<queue>
+-- derive  job        hash    job:<id>
+-- derive  log        list    log:<id>
+-- derive  flow       hash    flow:<flow>
+-- derive  held       zset    held:<flow>
 -- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
--- return  {ok, now, next due time or 0, {id, token, queue, ready, task, args, ...}, {{id, rest}, ...}, lost ids} | {gone}
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once.
+-- return  {ok, now, next due time or 0, {id, token, queue, ready, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids} | {gone}
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires.
+-- What every node has comes in a list of its own.
+-- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 local lease = redis.call('ZSCORE', owners, owner)
 if not lease or tonumber(lease) <= now then return {'gone'} end
 local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 
-local jobs, more, lost, size = {}, {}, {}, 0
+local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0
 
 -- One flat list for all jobs: a table for each would cost more than its content.
 local function claimed(id, token, queue, score, f)
   jobs[size + 1], jobs[size + 2], jobs[size + 3] = id, token, queue
-  jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1], f[2] or ''
+  jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1] or '', f[2] or ''
   size = size + 6
   if f[3] then
-    more[#more + 1] = {id, redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once')}
+    more[#more + 1] = {id, redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires')}
+  end
+  if is_node(id) then
+    local at = #nodes
+    nodes[at + 1], nodes[at + 2], nodes[at + 3], nodes[at + 4] = id, f[4] or '', f[5] or '', f[6] or ''
   end
 end
 
-local function overdue(id)
-  local ends = tonumber(redis.call('HGET', job .. id, 'expires') or '')
-  return ends and ends < now
+-- Whether a workflow's node may start: not while its workflow is stopped, never when that was deleted. What undoes a
+-- cancelled one may, and who is told of its end.
+local flows = {}
+local function may_not(role, f) return role ~= 'callback' and (f[2] or role ~= 'undo') end
+local function may_start(id, score)
+  local fid = flow_of(id)
+  flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'state', 'stopped', 'cancel')
+  local f = flows[fid]
+  if not f[1] then
+    redis.call('UNLINK', job .. id, log .. id)
+  elseif (f[2] or f[3]) and may_not(redis.call('HGET', job .. id, 'role'), f) then
+    redis.call('HSET', job .. id, 'state', 'stopped')
+    redis.call('ZADD', held .. fid, score, id)
+  else
+    return true
+  end
 end
 
 local before = redis.call('HMGET', self, 'request', 'first')
-if tonumber(before[1]) == request then
+-- An older number is a request that was given up and reached the server late: it must not claim for nobody.
+if (tonumber(before[1]) or 0) >= request then
   local held = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES')
   for n = 1, #held, 2 do
-    local fields = redis.pcall('HMGET', job .. held[n], 'task', 'args', 'more', 'queue')
-    if fields[1] then claimed(held[n], held[n + 1], fields[4] or 'default', 0, fields) end
+    local fields = redis.pcall('HMGET', job .. held[n], 'task', 'args', 'more', 'options', 'parents', 'facts', 'queue')
+    if not fields.err then claimed(held[n], held[n + 1], fields[7] or 'default', 0, fields) end
   end
-  return {'ok', now, nearest, jobs, more, lost}
+  return {'ok', now, nearest, jobs, more, nodes, lost}
 end
 
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
@@ -54,15 +79,12 @@ for _, queue in ipairs(names) do
     local popped = redis.call('ZPOPMIN', ready .. queue, left)
     for n = 1, #popped, 2 do
       local id = popped[n]
-      local fields = redis.pcall('HMGET', job .. id, 'task', 'args', 'more')
-      if not fields[1] then
+      local node = is_node(id)
+      local fields = node and redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts')
+        or redis.pcall('HMGET', job .. id, 'task', 'args', 'more')
+      if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
         lost[#lost + 1] = id
-        if not fields.err and redis.call('EXISTS', job .. id) == 1 then
-          finish(id, 'quarantined', '{"type":"Corrupt","message":"the record names no task"}', 604800000000)
-        end
-      elseif fields[3] and overdue(id) then
-        finish(id, 'cancelled', '{"type":"Expired","message":"it did not start before its time was over"}', 604800000000)
-      else
+      elseif not node or may_start(id, popped[n + 1]) then
         local text = string.format('%.0f', token)
         redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
         holds[#holds + 1] = text
@@ -90,5 +112,4 @@ end
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
-finish_all()
-return {'ok', now, nearest, jobs, more, lost}
+return {'ok', now, nearest, jobs, more, nodes, lost}

@@ -1,5 +1,7 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
--- Collects a batch: finish(...) for each job, then finish_all() once. The caller takes the job out of its old structure.
+-- Collects a batch: finish(...) for each job, then finish_all() once, which also lines up what became ready by it. The caller takes the job out of its old structure.
+-- include node
+-- include turn
 -- clock   now
 -- key     succeeded    zset  succeeded     finished and kept, by time
 -- key     failed       zset  failed        likewise
@@ -20,6 +22,13 @@ local function finish(id, state, data, keep)
   if anyone_waits == nil then anyone_waits = redis.call('EXISTS', waited) == 1 end
   local waits = anyone_waits and redis.call('ZSCORE', waited, id)
   if waits then keep = math.max(keep, 60000000) told[#told + 1] = {id, state} end
+  if is_ordered(id) then turns().ended(id) end
+  if is_node(id) then
+    local f = touch(flow_of(id))
+    if f.there then return end_node(id, f, state, data) end
+    -- Its workflow was deleted: nothing of it may come back.
+    keep = 0
+  end
   if keep <= 0 then
     gone[#gone + 1] = job .. id
     gone[#gone + 1] = log .. id
@@ -37,6 +46,7 @@ local function finish(id, state, data, keep)
 end
 
 local function finish_all()
+  walk_all()
   for first = 1, #gone, 1000 do
     redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone)))
   end
@@ -49,6 +59,7 @@ local function finish_all()
     redis.call('ZADD', expires, unpack(retained, first, math.min(first + 999, #retained)))
   end
   if bytes > 0 then redis.call('HINCRBY', totals, 'bytes', bytes) end
+  line_up_all()
   for _, pair in ipairs(told) do
     redis.call('ZREM', waited, pair[1])
     redis.call('PUBLISH', done .. pair[1], pair[2])

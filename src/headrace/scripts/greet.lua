@@ -1,10 +1,11 @@
 -- Greet: a client compares its layout with the store's, and leaves its own in an empty store.
--- key     schema   string  schema
--- arg     version  int     what this client writes
--- return  the version that the store has
+-- key     schema     string  schema
+-- key     migration  hash    migration
+-- arg     version    int     what this client writes
+-- return  {the version that the store has, 1 while it is on its way to another and else 0}
 local found = tonumber(redis.call('GET', schema))
 if not found then
   redis.call('SET', schema, version)
-  return version
+  found = version
 end
-return found
+return {found, redis.call('EXISTS', migration)}

@@ -20,7 +20,8 @@ end
 for _, note in ipairs(notes) do
   local id, token, progress, text, lines = unpack(note)
   local held = redis.call('ZSCORE', claims, id)
-  if held and tonumber(held) == token then
+  -- A workflow may have been deleted under its running nodes.
+  if held and tonumber(held) == token and redis.call('EXISTS', job .. id) == 1 then
     if progress ~= '' then redis.call('HSET', job .. id, 'progress', progress, 'note', text) end
     if #lines > 0 then
       for first = 1, #lines, 1000 do

@@ -40,6 +40,7 @@ for _, task in ipairs(redis.call('SMEMBERS', parking)) do
   idle = idle + count
 end
 return {now, {'scheduled', redis.call('ZCARD', scheduled), 'ready', waiting, 'running', running, 'parked', idle,
+  'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
   'succeeded', redis.call('ZCARD', succeeded), 'failed', redis.call('ZCARD', failed),
   'cancelled', redis.call('ZCARD', cancelled), 'quarantined', redis.call('ZCARD', quarantined)},
   lines, workers, tasks, tonumber(redis.call('HGET', totals, 'bytes') or 0)}

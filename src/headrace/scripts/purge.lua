@@ -2,16 +2,23 @@
 -- include finish
 -- key     queues  set   queues
 -- derive  ready   zset  ready:<queue>
--- derive  wake    list  wake:<queue>
+-- derive  wake    zset  wake:<queue>
 -- arg     queue   text
 -- arg     limit   int   most jobs, at most 1000
 -- return  {removed, left}
-local popped = redis.call('ZPOPMIN', ready .. queue, limit)
-for n = 1, #popped, 2 do finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0) end
+local removed = 0
+while removed < limit do
+  local popped = redis.call('ZPOPMIN', ready .. queue, limit - removed)
+  if #popped == 0 then break end
+  for n = 1, #popped, 2 do finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0) end
+  removed = removed + #popped / 2
+  -- Those whose turn it is now are ready, too.
+  line_up_all()
+end
 finish_all()
 local left = redis.call('ZCARD', ready .. queue)
 if left == 0 then
   redis.call('UNLINK', wake .. queue)
   redis.call('SREM', queues, queue)
 end
-return {#popped / 2, left}
+return {removed, left}

@@ -2,6 +2,7 @@
 -- include finish
 -- include line
 -- include crash
+-- include left_behind
 -- clock   now
 -- key     owners    zset  owners
 -- key     victim    hash  owner:<owner>
@@ -28,9 +29,9 @@ for _, id in ipairs(held) do
   end
 end
 if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
+leave_behind(owner, limit - #held, keep)
 finish_all()
-line_up_all()
-if redis.call('EXISTS', claims) == 1 then return {'some', #held} end
+if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
 redis.call('ZREM', owners, owner)
 redis.call('UNLINK', victim, cancels)
 return {'done', #held}

@@ -9,8 +9,10 @@
 -- key     totals       hash  totals
 -- derive  job          hash  job:<id>
 -- arg     id           text
--- return  ready | missing | the state that does not allow it
+-- return  ready | missing | node | broadcast: its worker's alone | the state that does not allow it; a node's workflow goes on from it, see flow_retry
+if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
 local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority')
+if f[2] and string.sub(f[2], 1, 1) == '@' then return 'broadcast' end
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 if not f[1] then return 'missing' end
 if not finals[f[1]] or not f[2] then return f[1] end

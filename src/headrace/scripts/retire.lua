@@ -1,11 +1,17 @@
--- Retire: an incarnation that holds nothing any more leaves.
+-- Retire: an incarnation that holds nothing any more leaves. What was broadcast to it and has not begun ends as cancelled.
+-- include finish
+-- include left_behind
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>
 -- key     claims   zset  claims:<owner>
 -- key     cancels  set   cancels:<owner>
 -- arg     owner    text
+-- arg     keep     int   microseconds that the cancelled stay
 -- return  ok | busy
-if redis.call('EXISTS', claims) == 1 then return 'busy' end
+local busy = redis.call('EXISTS', claims) == 1
+if not busy then leave_behind(owner, 500, keep) end
+finish_all()
+if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
 redis.call('ZREM', owners, owner)
 redis.call('UNLINK', self, cancels)
 return 'ok'

@@ -11,11 +11,13 @@
 -- derive  parked     zset    parked:<task>
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
+-- arg     keep_ended int     microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
--- return  {ok | repeated, {stale ids}, kept jobs, kept bytes}; the last two are 0 when nothing was kept now
+-- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when none were made
 local function kept(word, stale)
-  if #retained == 0 then return {word, stale, 0, 0} end
-  return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0)}
+  local left = #walks > 0 and redis.call('ZCARD', chores) or 0
+  if #retained == 0 then return {word, stale, 0, 0, left} end
+  return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0), left}
 end
 local ids, stale = {}, {}
 for _, group in ipairs(outcomes) do
@@ -52,7 +54,7 @@ local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
 
 local function back(id, score)
   local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
-  if f[3] then return finish(id, 'cancelled', CANCELLED, 604800000000) end
+  if f[3] then return finish(id, 'cancelled', CANCELLED, keep_ended) end
   redis.call('HDEL', job .. id, 'owner')
   ready_again(id, f[1], f[2], score)
 end
@@ -61,7 +63,7 @@ local function later(id, delay, counter)
   redis.call('HINCRBY', job .. id, counter, 1)
   redis.call('HSET', job .. id, 'more', 1)
   if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
-    finish(id, 'cancelled', CANCELLED, 604800000000)
+    finish(id, 'cancelled', CANCELLED, keep_ended)
   elseif delay <= 0 then
     back(id, 0)
   else
@@ -71,7 +73,25 @@ local function later(id, delay, counter)
   end
 end
 
+-- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.
+local function link(id)
+  local f, packed = touch(flow_of(id)), redis.call('HGET', job .. id, 'graft')
+  if not packed or f.cancel then return end
+  local join, roots, size, gather = unpack(cmsgpack.unpack(packed))
+  local joint = job .. node_of(id, join)
+  -- What an earlier failure of it has counted for its children, their join must not count again.
+  local released = redis.call('HGET', job .. id, 'released')
+  if released then redis.call('HSET', joint, 'released', released) end
+  redis.call('HSET', joint, 'children', redis.call('HGET', job .. id, 'children') or '')
+  redis.call('HSET', job .. id, 'children', roots, 'grown', number_of(node_of(id, join)))
+  if gather == 1 then redis.call('HSET', job .. id, 'gather', join) end
+  redis.call('HDEL', job .. id, 'graft')
+  count(f, 'total', size)
+end
+
 local outs = {
+  grown = function(id, data, keep) link(id) finish(id, 'succeeded', data, keep) end,
+  skipped = function(id, data, keep) finish(id, 'skipped', data, keep) end,
   succeeded = function(id, data, keep) finish(id, 'succeeded', data, keep) end,
   failed = function(id, data, keep)
     redis.call('HINCRBY', job .. id, 'failures', 1)
@@ -96,7 +116,7 @@ local outs = {
   end,
   parked = function(id)
     local f = redis.call('HMGET', job .. id, 'task', 'cancel')
-    if f[2] then return finish(id, 'cancelled', CANCELLED, 604800000000) end
+    if f[2] then return finish(id, 'cancelled', CANCELLED, keep_ended) end
     local task = f[1] or ''
     redis.call('HSET', job .. id, 'state', 'parked')
     redis.call('HDEL', job .. id, 'owner')
@@ -105,9 +125,11 @@ local outs = {
   end,
 }
 local function conclude(out, amount, id, data, score)
+  -- Its workflow was deleted: nothing of it may come back.
+  if is_node(id) and not touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
   if not pcall(out, id, data, amount, score)
-    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', 604800000000) then
+    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep_ended) then
     stale[#stale + 1] = id
   end
 end
@@ -122,5 +144,4 @@ for _, group in ipairs(outcomes) do
   end
 end
 finish_all()
-line_up_all()
 return kept('ok', stale)

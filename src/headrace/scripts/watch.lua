@@ -7,7 +7,7 @@
 -- return  {state, result or false, error or false} | {missing}
 local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
-local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true}
+local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}
 if not finals[f[1]] and wait > 0 then
   -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
   redis.call('ZREM', waited, '')

@@ -21,12 +21,15 @@ import msgspec
 
 from headrace.job import Claim, JobError, error_json
 from headrace.protocol.consume import Note
-from headrace.settings import Settings, microseconds
+from headrace.settings import AUTO, Settings, microseconds, preload_names
 from headrace.worker.exchange import Selectors
 from headrace.worker.handout import Handout
 from headrace.worker.limits import Limits
 from headrace.worker.options import WorkerOptions
+from headrace.worker.places import Place
 from headrace.worker.seat import Seat, Start
+from headrace.worker.tally import Tally
+from headrace.worker.waste import Waste
 from headrace.worker.wire import (
     Channel,
     Closed,
@@ -38,9 +41,11 @@ from headrace.worker.wire import (
     Recall,
     Say,
     Signal,
+    Soon,
     Spawn,
     Spawned,
     Stop,
+    frame,
 )
 
 log = logging.getLogger("headrace.worker")
@@ -50,11 +55,16 @@ INFANT = 1.0
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
 
+_SOON = frame(Soon())
+
 
 class Conclude(Protocol):
-    """Says how a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`."""
+    """Says how a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
 
-    def __call__(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0) -> None: ...
+    ``cost``: microseconds that its code ran, where that is known.
+    """
+
+    def __call__(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0, cost: int = 0) -> None: ...
 
 
 class Crew:
@@ -66,6 +76,8 @@ class Crew:
         working: whether dead and worn runners are replaced.
         notes: what running jobs said of themselves since it was last taken, by token.
         freed: kinds of runners that got room since it was last cleared.
+        tally: hears how long jobs ran; None: nobody counts.
+        waste: hears what runners do again that others did.
     """
 
     def __init__(
@@ -76,7 +88,7 @@ class Crew:
         control: Channel[FromSupervisor],
         watched: Selectors,
         conclude: Conclude,
-        again: Callable[[list[Claim]], None],
+        again: Callable[[list[Start]], None],
     ) -> None:
         self.settings = settings
         self.options = options
@@ -86,6 +98,8 @@ class Crew:
         self.working = True
         self.notes: dict[int, Note] = {}
         self.freed: set[str] = set()
+        self.tally: Tally | None = None
+        self.waste = Waste(enabled=settings.audit, auto=AUTO in preload_names(settings.preload))
         self._control = control
         self._watched = watched
         self._conclude = conclude
@@ -99,6 +113,11 @@ class Crew:
     def running(self) -> int:
         """Jobs on runners, dying ones included."""
         return self.handout.running + sum(len(seat.starts) for seat in self._dying.values())
+
+    @property
+    def present(self) -> bool:
+        """Whether a runner is there that was not reaped."""
+        return bool(self.handout.seats or self._dying)
 
     @property
     def next(self) -> float:
@@ -116,11 +135,19 @@ class Crew:
             batches.setdefault(start.seat.number, []).append(start)
         for batch in batches.values():
             seat = batch[0].seat
-            # A runner that just died is noticed by its socket; what it was sent comes back then.
-            with contextlib.suppress(Closed):
+            try:
                 seat.give(batch)
                 self._mind(seat)
+            except Closed:
+                # It just died, which its socket will tell: what it was sent comes back then.
+                pass
             self._start_clocks(seat, batch, now)
+
+    def stir(self) -> None:
+        """Wake the runner that the next job will most likely go to: it is up by the time that the claim is read."""
+        place = self.handout.places("process").ranks.idle()
+        if place is not None and place.seat is not None:
+            place.seat.channel.hint(_SOON)
 
     def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
         """Limits run for each job where all run at once, for the first where they wait in line."""
@@ -166,7 +193,9 @@ class Crew:
             self.handout.release(start.seat, start)
             if start.doom == "cancel":
                 self._conclude(start.claim, "cancelled", _cancelled(start), start.plan.keep_failed)
-        self._again([start.claim for start in back if start.doom != "cancel"])
+        if back:
+            self.handout.weigh(back[0].seat)
+        self._again([start for start in back if start.doom != "cancel"])
 
     def _on_seat(self, seat: Seat) -> None:
         try:
@@ -187,8 +216,11 @@ class Crew:
         for message in messages:
             if isinstance(message, Done):
                 self._done(seat, message, now)
-            else:
+            elif isinstance(message, Say):
                 self._said(seat, message)
+            elif (start := seat.starts.get(message.token)) is not None:
+                self.waste.heard(seat.number, start.claim.task, seat.kind, message)
+        self.handout.weigh(seat)
 
     def _done(self, seat: Seat, done: Done, now: float) -> None:
         start = seat.starts.pop(done.token, None)
@@ -201,7 +233,10 @@ class Crew:
             self.handout.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
         self.handout.release(seat, start)
         self.freed.add(seat.kind)
-        self._conclude(claim, done.kind, done.data, done.amount)
+        self.waste.ended(claim.task)
+        if done.memory and self.tally is not None:
+            self.tally.grew(done.memory)
+        self._conclude(claim, done.kind, done.data, done.amount, done.cost)
         if done.kind in ("failed", "retry", "corrupt"):
             log.warning("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, done.kind)
         self._recycle(seat, done.memory)
@@ -216,10 +251,33 @@ class Crew:
 
     # -- runners come and go ----------------------------------------------------------------------------------------
 
+    def resize(self, kind: str, size: int) -> list[Place]:
+        """Have so many places for runners of a kind, and a runner in each.
+
+        Returns:
+            those that were removed; a runner in one finishes what it runs, and what it had not begun is taken back.
+        """
+        places = self.handout.places(kind)
+        before = places.snapshot.size
+        removed = places.resize(size)
+        for _ in range(before, size):
+            self.spawn(kind)
+        for seat in [place.seat for place in removed if place.seat is not None]:
+            self.dismiss(seat)
+            self._take_back(seat, but=0)
+        return removed
+
+    def renew(self, kind: str) -> None:
+        """Replace the runner of a shared kind, whose size is given to it at its birth; it finishes what it runs."""
+        for place in self.handout.places(kind).snapshot.members:
+            if (seat := place.seat) is not None and seat.open:
+                self.dismiss(seat)
+                self._replace(seat, 0.0, "resized")
+
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
         with contextlib.suppress(Closed):
-            self._control.send(Spawn(kind))
+            self._control.send(Spawn(kind, self.waste.audits(kind)))
 
     def isolated(self, kind: str) -> Seat | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
@@ -257,11 +315,13 @@ class Crew:
             self.handout.coming[seat.kind] -= 1
             seat.single, seat.slots = True, 1
             self._tidy_at = min(self._tidy_at, seat.born + INFANT)
-        self.handout.seats[message.runner] = seat
+        self.handout.sit(seat)
         self._watched.watch(channel, lambda: self._on_seat(seat))
         self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
         self.freed.add(seat.kind)
-        if not self.working:
+        # Asked for when there were more places than there are now.
+        surplus = seat.place is None and not seat.single
+        if surplus or not self.working:
             self.dismiss(seat)
 
     def _on_stderr(self, seat: Seat) -> None:
@@ -271,6 +331,7 @@ class Crew:
     def dismiss(self, seat: Seat) -> None:
         """Let a runner leave when what it holds is done."""
         seat.leaving = True
+        self.handout.weigh(seat)
         self._say(seat, Exit())
 
     def dismiss_idle(self) -> None:
@@ -285,15 +346,20 @@ class Crew:
         if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
             self.dismiss(seat)
             self._take_back(seat)
-            if self.working and not seat.single:
-                self.spawn(seat.kind)
+            # What runs one job at a time is replaced when that has ended: two of a key must not run beside each other.
+            if self.working and not (seat.counted and seat.starts):
+                self._replace(seat, 0.0, "memory" if fat else "jobs" if worn else "")
 
     def _closed(self, seat: Seat) -> None:
         """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed."""
+        if seat.gone:
+            # The supervisor told first, in the same turn of the loop: nobody would take it off the dying any more.
+            return
         self._watched.unwatch(seat.channel)
         self._dying[seat.number] = seat
         self.handout.seats.pop(seat.number, None)
         seat.gone = True
+        self.handout.weigh(seat)
         if seat.starts or not seat.leaving:
             self._signal(seat, "kill")
 
@@ -314,12 +380,28 @@ class Crew:
         seat.close()
         for start in running:
             self._broken(start, seat, died)
-        if self.working and not seat.leaving and not seat.single:
-            now = time.monotonic()
-            # A runner that dies as soon as it is born would be forked in a hot loop.
-            infant = not running and not seat.done and now - seat.born < INFANT
-            self._spawn_at.append((now + (INFANT if infant else 0.0), seat.kind))
+        now = time.monotonic()
+        # A runner that dies as soon as it is born would be forked in a hot loop.
+        infant = not running and not seat.done and not seat.leaving and now - seat.born < INFANT
+        self._replace(seat, now + INFANT if infant else 0.0, "" if seat.leaving else _how(died))
         self._hand_back(back)
+
+    def _replace(self, seat: Seat, at: float, reason: str) -> None:
+        """Free the place of a runner, and have another one fill it (at this monotonic time), unless it was removed.
+
+        Args:
+            reason: for people; empty where a runner leaves as it always does (that of a fork).
+        """
+        place = seat.place
+        if place is not None and reason:
+            place.replaced, place.reason = place.replaced + 1, reason
+        self.handout.rise(seat)
+        if place is None or place.leaving or not self.working:
+            return
+        if at:
+            self._spawn_at.append((at, seat.kind))
+        else:
+            self.spawn(seat.kind)
 
     def _broken(self, start: Start, seat: Seat, died: Died) -> None:
         """Decide what the death of its runner means for one start."""

@@ -2,7 +2,7 @@
 
 Its duties, each with its own module:
 
-1. claim batches and hand them out (handout.py, seat.py);
+1. claim batches and hand them out (handout.py, lines.py, places.py, seat.py);
 2. collect outcomes and settle them in batches; one round trip settles and claims (exchange.py);
 3. look after the runners, their limits and cancellations (crew.py, limits.py);
 4. renew the lease, promote, reclaim, sweep, unpark (upkeep.py), travelling with the same round trips;
@@ -14,41 +14,76 @@ One loop, one thread, no blocking call but a connect: every event is a readable 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, OptionsError
 from headrace.job import Claim, JobError, Outcome, error_json
-from headrace.protocol import consume
+from headrace.keys import is_node, is_ordered
+from headrace.options import KINDS
+from headrace.protocol import admin, consume
 from headrace.script import Call, unread
 from headrace.settings import microseconds
+from headrace.worker import roster
 from headrace.worker.crew import Crew
-from headrace.worker.exchange import Exchange, Selectors, Step
+from headrace.worker.exchange import CALLED, Exchange, Selectors, Step
+from headrace.worker.growth import Growth
 from headrace.worker.handout import SHARED, STALL
+from headrace.worker.inputs import MOST, Inputs
+from headrace.worker.lines import MOST as MOST_WAITING
+from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
+from headrace.worker.pauses import Pauses
+from headrace.worker.places import Waiting
 from headrace.worker.seat import Start
+from headrace.worker.status import status
+from headrace.worker.tally import Tally
 from headrace.worker.upkeep import Upkeep
-from headrace.worker.wire import Channel, Closed, Died, Drain, FromSupervisor, Owner, Spawned
+from headrace.worker.wire import (
+    Channel,
+    Closed,
+    Died,
+    Drain,
+    FromSupervisor,
+    Owner,
+    Rehearsed,
+    Resize,
+    Size,
+    Spawned,
+)
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.task import Plan
 
 log = logging.getLogger("headrace.worker")
 
-SETTLE_MOST = 1000
-CLAIM_MOST = 1000
+# What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
+SETTLE_MOST, NODE = 600, 3
+CLAIM_MOST = 300
 # While every runner still has work ahead, outcomes gather for this long (seconds), so that a trip carries many.
 GATHER = 0.001
 PLENTY = 8
 NOTES_EVERY = 0.25
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
+# The last runners may take this long (seconds) to leave before nobody listens: a little more than their hooks have.
+LAST_WORDS = 5.5
+
+
+# What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
+NO_END = ("released", "parked", "snoozed", "retry")
+_LEFT = error_json(
+    JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
+)
 
 
 class Dispatcher:
@@ -57,7 +92,7 @@ class Dispatcher:
     Attributes:
         state: ``working``, ``draining`` (no claims; what runs may finish) or ``left``.
         owner: the current incarnation's name; empty before it is registered.
-        outcomes: what ended and was not sent, each with the score at which it lines up again.
+        outcomes: what ended and was not sent.
     """
 
     def __init__(self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str) -> None:
@@ -70,15 +105,22 @@ class Dispatcher:
         self.keys = store.keys
         self.state = "working"
         self.owner = ""
-        self.outcomes: deque[tuple[Outcome, int]] = deque()
+        self.outcomes: deque[tuple[Outcome, Claim]] = deque()
         self.kinds = tuple(sorted({task.kind for task in app.tasks.values()})) or ("process",)
         self.watched = Selectors()
-        self.crew = Crew(self.settings, options, place, control, self.watched, self._conclude, self._place)
+        self.crew = Crew(self.settings, options, place, control, self.watched, self._conclude, self._again)
+        self.lines = Lines(self.crew.handout)
         self.upkeep = Upkeep(self.keys, self.settings, app.tasks, options.queues.names)
+        self.upkeep.facts = self._news
         patience = max(0.1, min(5.0, self.settings.lease / 3))
-        self.exchange = Exchange(store.target, patience, self.watched, self.upkeep.cancels.append)
+        self.exchange = Exchange(store.target, patience, self.watched, self._mailed, self.crew.stir)
         self.exchange.revive = store.revive
-        self._arrivals: deque[tuple[Call[consume.Claimed], Any]] = deque()
+        self.inputs = Inputs(self.keys)
+        self.growth = Growth(self.keys, self._conclude)
+        self.pauses = Pauses(app)
+        self.tally = Tally(app.stats.scope("jobs"), place) if self.settings.stats_jobs else None
+        self.crew.tally = self.tally
+        self._arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
         self._blocked: dict[str, str] = {}
         self._request = 0
         self._empty = False
@@ -88,6 +130,15 @@ class Dispatcher:
         self._leave_at = float("inf")
         self._fenced = False
         self._finished = 0
+        # What the last renewal said of the runners; whether there are others than were said.
+        self._told, self._resized = "", False
+        # How often something was broadcast to us; up to which all was claimed; the claim that asks, and up to which.
+        self._calls = self._answered = 0
+        self._asks = (0, 0)
+        # Who asked for the roster.
+        self._asked = ""
+        # What the server's clock is ahead of our monotonic one, microseconds.
+        self._ahead_of_us = 0.0
 
     def run(self, predecessor: str) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.
@@ -98,9 +149,9 @@ class Dispatcher:
         if predecessor:
             self.upkeep.victims.append((predecessor, True))
         self.watched.watch(self.control, self._on_control, urgent=True)
+        self.watched.watch(self.pauses, self._on_pauses, urgent=True)
         for kind in self.kinds:
-            for _ in range(self.options.runners(kind)):
-                self.crew.spawn(kind)
+            self.crew.resize(kind, self.options.runners(kind))
         while self.state != "left":
             now = time.monotonic()
             pause = max(0.0, self._next(now) - now)
@@ -108,14 +159,35 @@ class Dispatcher:
             for handler in self.watched.select(pause, gather):
                 handler()
             self._tick(time.monotonic())
+        self.pauses.close()
+        if self.tally is not None:
+            self.tally.pass_on()
+            self.app.stats.close()
+        self._see_off()
+
+    def _see_off(self) -> None:
+        """Stay while runners leave: what their exit hooks write to stderr goes through here."""
+        end = time.monotonic() + LAST_WORDS
+        self.crew.dismiss_idle()
+        while self.crew.present and (left := end - time.monotonic()) > 0:
+            for handler in self.watched.select(left, 0.0):
+                handler()
+        if self.crew.present:
+            log.warning("runners that do not leave are left to the supervisor")
 
     def _tick(self, now: float) -> None:
         crew, upkeep = self.crew, self.upkeep
+        if self.tally is not None and now >= self.tally.next:
+            self.tally.pass_on()
         crew.enforce(now)
         while upkeep.cancels:
-            crew.cancel(upkeep.cancels.popleft(), now)
+            self._cancel(upkeep.cancels.popleft(), now)
         crew.recall_stalled(now)
         crew.respawn(now)
+        if crew.waste.news and self.state == "working" and (request := crew.waste.request()) is not None:
+            self.control.send(request)
+        if crew.handout.changed and not self._fenced:
+            crew.give(self.lines.serve(now, self._in_time), now)
         self.exchange.keep(now)
         if self.state == "draining":
             self._leave_when_done(now)
@@ -131,18 +203,38 @@ class Dispatcher:
         self._hand_out_arrivals()
         if self._empty and not self.options.burst and self.exchange.idle and (room := self._room(now)):
             names = self._order()
-            self.exchange.arm([self.keys.wake(name) for name in names], self._claim_awake(room, names))
+            # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
+            if awaited := [self.keys.wake(name) for name in names if name not in self.pauses.names]:
+                self.exchange.arm(awaited, self._claim_awake(room, names))
+
+    def _cancel(self, id: str, now: float) -> None:
+        waiting = self.lines.cancel(id) if self.lines.waiting else None
+        if waiting is None:
+            self.crew.cancel(id, now)
+        else:
+            error = JobError(type="Cancelled", message="cancelled before it started")
+            self._conclude(waiting[0], "cancelled", error_json(error), waiting[1].keep_failed)
 
     def _next(self, now: float) -> float:
         """When the loop must run again although nothing happens."""
         handout = self.crew.handout
         times = [now + 60.0, self.exchange.next, self.crew.next, self._stop_at, self._leave_at]
+        if self.tally is not None:
+            times.append(self.tally.next)
         if self.exchange.idle and self.owner:
             times.append(self.upkeep.next)
+            if self.state == "draining" and not (self._busy or self.exchange.armed or self.crew.notes):
+                # A claim that brought nothing may be what ended the work: no other event will say so.
+                times.append(now)
+            if self.inputs.wanting or self.growth.wanting:
+                times.append(now)
             if self.outcomes:
                 times.append(self._gathered_since + (GATHER if handout.least_held else 0.0))
             if self.crew.notes:
                 times.append(self._notes_at)
+            # What came went into lines, and there is a free runner still: no end of a job will have us claim again.
+            if self.lines.waiting and not self._empty and self._room(now):
+                times.append(now)
         if any(len(seat.starts) > 1 and seat.ticketed for seat in handout.seats.values()):
             times.append(now + STALL)
         if self.owner and not self._fenced:
@@ -156,21 +248,42 @@ class Dispatcher:
             return []
         owner = f"{self.place}:{os.urandom(4).hex()}"
         facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
-        facts += ["runners", " ".join(f"{kind}:{self.options.runners(kind)}" for kind in self.kinds)]
+        facts += self._sizes()
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts)
         return [(call, lambda _: self._registered(owner, now))]
 
     def _registered(self, owner: str, sent: float) -> None:
-        self.owner, self._fenced, self._empty = owner, False, False
+        self.owner, self._fenced, self._empty, self._told = owner, False, False, ""
+        self.growth.owner = owner
+        self._asks = (0, 0)
         self.upkeep.begin(owner, sent)
+        self.crew.waste.changed = bool(self.crew.waste.rows)
         self.control.send(Owner(owner))
         self.exchange.subscribe(self.keys.mail(owner))
         log.info("worker %s serves %s", owner, ", ".join(self.options.queues.names))
 
+    def _mailed(self, text: str) -> None:
+        """What others wrote: a question, a command (``scale:KIND:SIZE``), or the id of a job to cancel."""
+        verb, _, rest = text.partition(":")
+        kind, _, size = rest.partition(":")
+        if text == CALLED:
+            self._calls += 1
+            self.exchange.disarm()
+        elif text.startswith(roster.ASKED):
+            self._asked = text.removeprefix(roster.ASKED)
+        elif verb != "scale":
+            self.upkeep.cancels.append(text)
+        elif kind in self.kinds and size.isdecimal():
+            self._resize(kind, int(size))
+        else:
+            log.warning("cannot do what was asked of this worker: %.100r", text)
+
     def _steps(self, now: float) -> list[Step]:
         """Everything that is due, for one round trip: notes before outcomes, outcomes before a claim."""
         steps: list[Step] = []
-        room = 0 if self._empty else self._room(now)
+        # What is tended becomes ready in the same trip: it need not wait for a wake-up.
+        look = not self._empty or self.upkeep.tends or self._called
+        room = self._room(now) if look else 0
         if self.crew.notes and not self._notes_at:
             self._notes_at = now + NOTES_EVERY
         gathered = now >= self._gathered_since + GATHER or not self.crew.handout.least_held
@@ -180,14 +293,42 @@ class Dispatcher:
             steps += self._notes()
         if now >= self.upkeep.next:
             steps += self.upkeep.steps(now)
+        if self._asked:
+            told = roster.write(roster.taken(self._asked, self.crew.handout.seats.values()))
+            steps.append((admin.tell(self.keys, self.owner, told), lambda _: None))
+            self._asked = ""
+        steps += [*self.growth.steps(), *(self._reading(step) for step in self.inputs.steps())]
         if room:
-            steps.append(self._claim(room, self._order()))
+            steps.append(self._claim(room, [*self._private(), *self._order()]))
         return steps
+
+    def _reading(self, step: Step) -> Step:
+        """Outputs that nodes wait for: whose are complete is handed out."""
+        call, read = step
+
+        def handed(reply: Any) -> None:
+            read(reply)
+            self._feed()
+
+        return call, handed
 
     def _claim(self, room: int, names: list[str]) -> Step:
         self._request += 1
         call = consume.claim(self.keys, self.owner, self._request, room, names)
-        return unread(call), lambda reply: self._arrived(call, reply, room)
+        number = self._request
+        return unread(call), lambda reply: self._arrived(call, reply, room, number)
+
+    def _private(self) -> list[str]:
+        """The line of what was broadcast to this worker, while there may be something in it."""
+        if not self._called:
+            return []
+        self._asks = (self._request + 1, self._calls)
+        return [f"@{self.owner}"]
+
+    @property
+    def _called(self) -> bool:
+        """Whether something may have been broadcast to us that no claim under way asks for."""
+        return self._calls != self._answered and not self._asks[0]
 
     def _claim_awake(self, room: int, names: list[str]) -> Step:
         """As :meth:`_claim`, for a dispatcher that sleeps: what arrives is handed out before anything else is done."""
@@ -195,27 +336,37 @@ class Dispatcher:
 
         def woken(reply: Any) -> None:
             arrived(reply)
+            if self.exchange.woken and not consume.brought(reply):
+                self.pauses.look()
             self._hand_out_arrivals()
 
         return call, woken
 
-    def _arrived(self, call: Call[consume.Claimed], reply: Any, asked: int) -> None:
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, asked: int, number: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
-        self._arrivals.append((call, reply))
+        self._arrivals.append((call, reply, number))
         self._empty = consume.brought(reply) < asked
 
     def _settle(self) -> Step:
-        batch = [self.outcomes.popleft() for _ in range(min(SETTLE_MOST, len(self.outcomes)))]
+        batch: list[tuple[Outcome, Claim]] = []
+        room = SETTLE_MOST
+        while self.outcomes and room > 0:
+            batch.append(self.outcomes.popleft())
+            room -= NODE if is_node(batch[-1][0].id) else 1
         self._request += 1
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
-        call = consume.settle(self.keys, self.owner, self._request, batch)
-        return call, lambda reply: self._settled(reply, min(again, default=None))
+        keep = microseconds(self.settings.keep_failed)
+        ends = [(outcome, claim.ready) for outcome, claim in batch]
+        call = consume.settle(self.keys, self.owner, self._request, ends, keep)
+        return call, lambda reply: self._settled(reply, batch, min(again, default=None))
 
-    def _settled(self, reply: consume.Settled, again: int | None) -> None:
+    def _settled(self, reply: consume.Settled, batch: list[tuple[Outcome, Claim]], again: int | None) -> None:
         now = time.monotonic()
         if again is not None:
             # No claim need follow that would tell: without this a retry waits for the next renewal.
             self.upkeep.expect(now + again / 1e6)
+        if not reply.repeated:
+            self._learn(batch, reply.stale)
         if reply.stale:
             log.warning("refused, since a newer start owns it: %s", ", ".join(reply.stale[:10]))
         self._gathered_since = now
@@ -223,6 +374,16 @@ class Dispatcher:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
             self._empty = False
         self.upkeep.learn_kept(reply.kept, reply.bytes, now)
+        self.upkeep.learn_chores(reply.chores)
+
+    def _learn(self, batch: list[tuple[Outcome, Claim]], stale: list[str]) -> None:
+        """What nodes of workflows returned is known here from now on."""
+        refused = set(stale)
+        for outcome, claim in batch:
+            if claim.facts and outcome.kind == "succeeded" and claim.id not in refused:
+                self.inputs.learn(claim, outcome.data)
+        if self.inputs:
+            self._feed()
 
     def _notes(self) -> list[Step]:
         if not self.crew.notes:
@@ -245,10 +406,13 @@ class Dispatcher:
             or len(self._blocked) == len(self.options.queues.names)
         ):
             return 0
-        coming = sum(consume.brought(reply) for _, reply in self._arrivals)
+        coming = sum(consume.brought(reply) for _, reply, _ in self._arrivals) + len(self.inputs)
+        if self.lines.waiting >= MOST_WAITING:
+            return 0
         room = self.crew.handout.room(now) - coming
         if self.options.max_jobs:
-            room = min(room, self.options.max_jobs - self._finished - self.crew.running - coming)
+            held = self.crew.running + self.lines.waiting + coming
+            room = min(room, self.options.max_jobs - self._finished - held)
         return max(0, min(room, CLAIM_MOST))
 
     def _order(self) -> list[str]:
@@ -260,66 +424,169 @@ class Dispatcher:
 
     def _hand_out_arrivals(self) -> None:
         while self._arrivals:
-            call, reply = self._arrivals.popleft()
-            self._claimed(call.parse(reply))
+            call, reply, number = self._arrivals.popleft()
+            self._claimed(call.parse(reply), number)
 
-    def _claimed(self, reply: consume.Claimed) -> None:
+    def _claimed(self, reply: consume.Claimed, number: int) -> None:
         if not reply.alive:
             self.upkeep.gone = True
             return
-        self.upkeep.learn_due(time.monotonic(), reply.now, reply.due)
+        now = time.monotonic()
+        self._ahead_of_us = reply.now - now * 1e6
+        self.upkeep.learn_due(now, reply.now, reply.due)
         for id in reply.lost:
             log.error("job %s was ready, but its record is gone or alien; it left the queue", id)
-        idle = not self.crew.running and not self.outcomes
-        self._place(reply.jobs)
-        if self.options.burst and idle and not reply.jobs:
+        if number == self._asks[0]:
+            # While it brings something there may be more.
+            if not any(claim.queue[0] == "@" for claim in reply.jobs):
+                self._answered = self._asks[1]
+            self._asks = (0, 0)
+        idle = self.options.burst and not self._busy and not self.upkeep.owes(now)
+        self._place([claim for claim in reply.jobs if self._startable(claim, reply.now)])
+        if self.inputs:
+            # The outputs may be known from the batch before.
+            self._feed()
+        # Ends that are on their way since that claim may have made the next nodes of their workflows ready.
+        if idle and not reply.jobs and number == self._request:
             self._drain(now=False)
+
+    def _startable(self, claim: Claim, now: int) -> bool:
+        """Whether the job may start at all; one that may not ends here."""
+        if not claim.task:
+            log.error("job %s: its record names no task", claim.id)
+            error = JobError(type="Corrupt", message="the record names no task")
+            self._conclude(claim, "corrupt", error_json(error), microseconds(self.settings.keep_failed))
+        elif claim.expires and claim.expires < now:
+            self._expired(claim)
+        elif claim.parents:
+            self.inputs.add(claim)
+        else:
+            return True
+        return False
+
+    def _expired(self, claim: Claim) -> None:
+        error = JobError(type="Expired", message="it did not start before its time was over")
+        self._conclude(claim, "cancelled", error_json(error), microseconds(self.settings.keep_failed))
+
+    def _in_time(self, waiting: Waiting) -> bool:
+        """Whether a job that waited here may still start; one whose time is over ends."""
+        claim = waiting[0]
+        if claim.expires and claim.expires < self._ahead_of_us + time.monotonic() * 1e6:
+            self._expired(claim)
+            return False
+        return True
+
+    def _feed(self) -> None:
+        """Hand out the nodes whose inputs are complete."""
+        fed: list[Claim] = []
+        for inputs, claims in self.inputs.ready():
+            size = sum(len(one.output) for one in inputs)
+            if size <= MOST:
+                fed += [msgspec.structs.replace(claim, inputs=inputs) for claim in claims]
+                continue
+            text = (
+                f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
+            )
+            for claim in claims:
+                error = error_json(JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt))
+                self._conclude(claim, "failed", error, microseconds(self.settings.keep_failed))
+        self._place(fed)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether jobs run or are about to, or ends are to be settled."""
+        return bool(self.crew.running or self.lines.waiting or self.outcomes or self.inputs or self.growth)
 
     def _check_quota(self) -> None:
         """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
-        if self.crew.running or self.outcomes or self._arrivals:
+        if self._busy or self._arrivals:
             return
         if self.options.max_jobs and self._finished >= self.options.max_jobs:
             self._drain(now=False)
-        elif self.options.burst and self.exchange.idle:
+        elif self.options.burst and self.exchange.idle and not self.upkeep.owes(time.monotonic()):
             self._empty = False
 
     def _place(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
         now, starts = time.monotonic(), list[Start]()
-        handout, tasks = self.crew.handout, self.app.tasks
-        seats = handout.open() if self.state == "working" else {}
+        handout, working = self.crew.handout, self.state == "working" and not self._fenced
         for claim in claims:
-            task = tasks.get(claim.task)
-            if task is None:
-                log.warning("job %s wants the unknown task %s: parked until a worker knows it", claim.id, claim.task)
-                self._conclude(claim, "parked")
+            found = self._plan(claim)
+            if found is None:
                 continue
-            try:
-                plan = task.plan(claim.options)
-            except (HeadraceError, msgspec.MsgspecError) as error:
-                text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
-                self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
-                continue
-            if claim.crashes and task.kind in SHARED:
-                seat = self.crew.isolated(task.kind)
-            else:
-                seat = handout.choose(seats.get(task.kind, []), claim.task, now, suspect=claim.crashes > 0)
+            kind, plan = found
+            seat = None
+            if working:
+                strategy = plan.strategy or self._strategy(claim)
+                if strategy == "available" and claim.queue[0] == "@":
+                    # It cannot go back to the server, where nobody else would run it.
+                    strategy = "least_loaded"
+                suspect = claim.crashes > 0
+                if suspect and kind in SHARED:
+                    seat = self.crew.isolated(kind)
+                elif strategy == "available" or (strategy == "hash" and not claim.key):
+                    seat = handout.choose(kind, claim.task, now, suspect=suspect)
+                elif self.lines.add((claim, plan), kind, strategy):
+                    continue
             if seat is None:
                 self._conclude(claim, "released")
-                self._blocked[claim.queue] = task.kind
+                self._blocked[claim.queue] = kind
                 continue
             start = Start(claim, plan, seat)
             handout.assign(seat, start, now)
             starts.append(start)
+        if working and handout.changed:
+            starts += self.lines.serve(now, self._in_time)
         self.crew.give(starts, now)
 
-    def _conclude(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0) -> None:
+    def _strategy(self, claim: Claim) -> str:
+        """Where neither job nor task says. Of an ordered job's key no other one runs, so that any runner will do."""
+        return "hash" if claim.key and not is_ordered(claim.id) else self.options.strategy
+
+    def _plan(self, claim: Claim) -> tuple[str, Plan] | None:
+        """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""
+        task = self.app.tasks.get(claim.task)
+        if task is None:
+            log.warning("job %s wants the unknown task %s: parked until a worker knows it", claim.id, claim.task)
+            self._conclude(claim, "parked")
+            return None
+        try:
+            return task.kind, task.plan(claim.options)
+        except (HeadraceError, msgspec.MsgspecError) as error:
+            text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
+            self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
+            return None
+
+    def _again(self, starts: list[Start]) -> None:
+        """Work was taken back from a runner: it goes to another one, or waits where its strategy wants it."""
+        bound = [start for start in starts if start.bound] if self.state == "working" else []
+        if bound:
+            self.lines.put_back(bound)
+        self._place([start.claim for start in starts if not (bound and start.bound)])
+
+    def _hand_back_lines(self) -> None:
+        """What waits for a place goes back to the server, where another worker may take it."""
+        for claim, _ in self.lines.take_all():
+            self._conclude(claim, "released")
+
+    def _conclude(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0, cost: int = 0) -> None:
+        self.lines.ended(claim.token)
+        if kind in NO_END and claim.queue[0] == "@":
+            kind, data, amount = (
+                "failed" if kind == "retry" else "cancelled",
+                data or _LEFT,
+                microseconds(self.settings.keep_failed),
+            )
+        if kind == "growing":
+            self.growth.begin(claim, data, amount)
+            return
         if not self.outcomes:
             self._gathered_since = time.monotonic()
         if kind != "released":
             self._finished += 1
-        self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim.ready))
+            if self.tally is not None:
+                self.tally.ended(claim, kind, time.monotonic(), cost)
+        self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
 
     # -- the supervisor ---------------------------------------------------------------------------------------------
 
@@ -335,8 +602,65 @@ class Dispatcher:
                     self.crew.spawned(message, [self.control.descriptors.popleft() for _ in range(4)])
                 case Died():
                     self.crew.died(message)
+                case Resize():
+                    main = next(kind for kind in KINDS if kind in self.kinds)
+                    self._resize(main, self.options.at_once(main) + message.by)
                 case Drain():
                     self._drain(now=message.now)
+                case Rehearsed():
+                    self.crew.waste.judged(message)
+                    self._log_waste()
+
+    def _log_waste(self) -> None:
+        for line in self.crew.waste.lines():
+            log.warning("%s", line)
+
+    def _tell_waste(self) -> Sequence[str]:
+        """Say what jobs lose to what runners repeat: in the log, and as a fact of this worker with this renewal."""
+        self._log_waste()
+        waste = self.crew.waste
+        return ["audit", waste.summary()] if waste.changed else []
+
+    def _on_pauses(self) -> None:
+        """Other queues are paused than before: sleep on those that are not."""
+        self.pauses.hear()
+        self.exchange.disarm()
+
+    def _resize(self, kind: str, size: int) -> None:
+        """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
+        try:
+            options = self.options.resized(kind, size)
+        except OptionsError as error:
+            log.warning("not resized: %s", error)
+            return
+        if self.state != "working" or size == self.options.at_once(kind):
+            return
+        log.info("%s: %d at once, %d before", kind, size, self.options.at_once(kind))
+        self.options = self.crew.options = options
+        with contextlib.suppress(Closed):
+            self.control.send(Size(kind, size))
+        if kind in SHARED:
+            self.crew.renew(kind)
+        else:
+            for place in self.crew.resize(kind, size):
+                self.lines.vacate(place)
+        self._resized = True
+        self.upkeep.hurry()
+
+    def _sizes(self) -> list[str]:
+        """How many of each kind there are, for people."""
+        runners = " ".join(f"{kind}:{self.options.runners(kind)}" for kind in self.kinds)
+        return ["runners", runners, "sizes", " ".join(f"{kind}:{self.options.at_once(kind)}" for kind in self.kinds)]
+
+    def _news(self) -> list[str | int]:
+        """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
+        facts: list[str | int] = [*self._tell_waste(), *(self._sizes() if self._resized else [])]
+        self._resized = False
+        crew = status(self.crew.handout.seats.values(), self._ahead_of_us)
+        if crew != self._told:
+            self._told = crew
+            facts += ["crew", crew]
+        return facts
 
     def _orphaned(self) -> None:
         """The supervisor died, and nobody restarts us: its runners are stopped, what they ran is settled, we leave."""
@@ -360,6 +684,12 @@ class Dispatcher:
             self._fenced = True
             self.crew.kill_busy()
         self.exchange.disarm()
+        self._hand_back_lines()
+        for claim in self.inputs.take_all():
+            self._conclude(claim, "released")
+        for claim in self.growth.drop_all():
+            # It ran, but what it added is not stored: it runs again, and is not charged for that.
+            self._conclude(claim, "interrupted", amount=microseconds(self.settings.keep_failed))
         if self.crew.running or not self.exchange.idle or self.exchange.armed:
             return
         if self.outcomes:
@@ -377,12 +707,15 @@ class Dispatcher:
             self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
             self.exchange.disarm()
             self.crew.recall_all()
+            self._hand_back_lines()
+            for claim in self.inputs.take_all():
+                self._conclude(claim, "released")
         elif now:
             self._stop_at = time.monotonic()
 
     def _leave_when_done(self, now: float) -> None:
         self.crew.dismiss_idle()
-        if self.crew.running:
+        if self.crew.running or self.growth or self.inputs:
             if now >= self._stop_at:
                 log.warning("the grace is over: %d jobs are stopped and handed back", self.crew.running)
                 self.crew.kill_all()
@@ -392,7 +725,9 @@ class Dispatcher:
         if not self.owner or now >= self._leave_at:
             self.state = "left"
         elif self.exchange.idle and not (self.exchange.armed or self.outcomes or self.crew.notes):
-            self.exchange.send([(consume.retire(self.keys, self.owner), self._retired)])
+            self.exchange.send(
+                [(consume.retire(self.keys, self.owner, microseconds(self.settings.keep_failed)), self._retired)]
+            )
 
     def _retired(self, reply: bool) -> None:
         if not reply:

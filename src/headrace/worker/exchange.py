@@ -26,7 +26,13 @@ log = logging.getLogger("headrace.worker")
 Step = tuple[Call[Any], Callable[[Any], None]]
 
 WAKE_WAIT = 120.0
-_SCRIPTS = ("claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note")
+# What a worker hears when something was broadcast to it.
+CALLED = "@"
+# Every script that a dispatcher calls.
+SCRIPTS = (
+    "claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
+    "outputs", "reserve", "graft", "tend", "lapse",
+)  # fmt: skip
 
 
 class Selectors:
@@ -67,9 +73,11 @@ class Exchange:
 
     Attributes:
         channel: on which cancellations are announced; empty before the incarnation is registered.
-        mailed: called with the id of a job to cancel.
+        mailed: called with what others wrote: the id of a job to cancel, or a question (see roster.py).
+        stir: called when the armed claim was answered, before the answer is read.
         revive: brings a private server back; None where the server is somebody else's to run.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
+        woken: whether the last sleep was ended by a queue, and not by its time or by ``disarm``.
     """
 
     def __init__(
@@ -78,13 +86,16 @@ class Exchange:
         patience: float,
         watched: Selectors,
         mailed: Callable[[str], None],
+        stir: Callable[[], None],
     ) -> None:
         self.target = target
         self.patience = patience
         self.channel = ""
         self.armed: Step | None = None
+        self.woken = False
         self.revive: Callable[[], object] | None = None
         self.mailed = mailed
+        self.stir = stir
         self._watched = watched
         self._link: Link | None = None
         self._waker: Link | None = None
@@ -125,7 +136,7 @@ class Exchange:
                 self._fail(error)
                 return
         try:
-            self._link = Link(self.target, [load(name) for name in _SCRIPTS])
+            self._link = Link(self.target, [load(name) for name in SCRIPTS])
             self._watched.watch(self._link, self._on_reply, urgent=True)
             self._waker = Link(self.target)
             self._waker.identify()
@@ -152,6 +163,8 @@ class Exchange:
             self._mail.send([("SUBSCRIBE", channel)])
             self._mail.receive()
             self._watched.watch(self._mail, self._on_mail, urgent=True)
+            # What was said while nobody listened: see what there is.
+            self.mailed(CALLED)
         except (driver.RedisError, OSError) as error:
             self._fail(error)
 
@@ -165,7 +178,7 @@ class Exchange:
             return
         self.armed = claim
         try:
-            self._waker.send([("BLPOP", *keys, WAKE_WAIT), claim[0].command()], WAKE_WAIT + self.patience)
+            self._waker.send([("BZPOPMIN", *keys, WAKE_WAIT), claim[0].command()], WAKE_WAIT + self.patience)
         except (driver.RedisError, OSError) as error:
             self._fail(error)
 
@@ -228,7 +241,7 @@ class Exchange:
         word = verdict(error, self.target, call.script.name)
         self._inflight = [step for step, _ in failed]
         if word == "load" and self._link is not None:
-            self._link.load([load(name) for name in _SCRIPTS])
+            self._link.load([call.script for call, _ in self._inflight])
             self._resend()
             return
         if word != "again":
@@ -238,16 +251,23 @@ class Exchange:
     def _on_wake(self) -> None:
         if self._waker is None:
             return
+        self.stir()
         try:
             replies = self._waker.receive()
         except (driver.RedisError, OSError) as error:
             self._fail(error)
             return
-        wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if wrong is not None or len(replies) < 2 or self.armed is None:
+        if (
+            len(replies) < 2
+            or self.armed is None
+            or isinstance(replies[0], Exception)
+            or isinstance(replies[1], Exception)
+        ):
+            wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
             self._fail(wrong or driver.ConnectionError("the server closed the connection"))
             return
         (call, handler), self.armed = self.armed, None
+        self.woken = replies[0] is not None
         handler(call.parse(replies[1]))
 
     def _on_mail(self) -> None:

@@ -1,5 +1,8 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
+Runners fill places (places.py), among which strategies choose in O(1). The usual one, ``available``, is here, since it
+depends on what may be sent ahead; what the others (:mod:`headrace.pool.strategy`) choose waits at its place (lines.py).
+
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
 sent ahead to process runners, so that pipes and round trips are amortised. A runner without progress for ``STALL``
 loses what it was sent ahead: nothing waits behind a slow job.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.worker.places import LAST, Place, Places
 from headrace.worker.seat import MOST_AHEAD, Seat, Start
 
 # Seconds without progress after which work sent ahead is taken back.
@@ -25,6 +29,8 @@ class Handout:
 
     Attributes:
         seats: by number.
+        kinds: the places of each kind of runner.
+        changed: places with a line whose runner may have got room.
         ahead: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
         costs: measured seconds by task; unknown tasks are not tiny.
         mean: measured seconds of a job on a process runner, over all tasks; None before the first.
@@ -33,7 +39,10 @@ class Handout:
 
     def __init__(self, ahead: float) -> None:
         self.seats: dict[int, Seat] = {}
+        self.kinds: dict[str, Places] = {}
+        self.changed: set[Place] = set()
         self.ahead = ahead
+        self._coarse = ahead / 16
         self.costs: dict[str, float] = {}
         self.mean: float | None = None
         self.coming: Counter[str] = Counter()
@@ -42,7 +51,9 @@ class Handout:
         """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
         old = self.costs.get(task)
         self.costs[task] = seconds if old is None else old + (seconds - old) * (0.1 if seconds < old else 0.3)
-        self.mean = seconds if self.mean is None else self.mean + (seconds - self.mean) * 0.1
+        mean = self.mean
+        # As cautious as the costs are: room for more than can be handed out is claimed only to be given back.
+        self.mean = seconds if mean is None else mean + (seconds - mean) * (0.1 if seconds < mean else 0.3)
 
     def window(self) -> int:
         """How many jobs of average cost are worth sending to one runner, the running one included."""
@@ -58,7 +69,7 @@ class Handout:
         """
         window, total = self.window(), 0
         for seat in self.seats.values():
-            if not seat.open or seat.single:
+            if not seat.open or seat.single or (seat.place is not None and seat.place.line):
                 continue
             held = len(seat.starts)
             if not seat.ticketed:
@@ -72,13 +83,32 @@ class Handout:
     def stalled(self, seat: Seat, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
 
-    def open(self) -> dict[str, list[Seat]]:
-        """The seats that may get work, by kind."""
-        found: dict[str, list[Seat]] = {}
-        for seat in self.seats.values():
-            if seat.open and not seat.single:
-                found.setdefault(seat.kind, []).append(seat)
+    def places(self, kind: str) -> Places:
+        """The places of this kind, none at first."""
+        found = self.kinds.get(kind)
+        if found is None:
+            found = self.kinds[kind] = Places(kind)
         return found
+
+    def sit(self, seat: Seat) -> None:
+        """Let a new runner fill a vacant place of its kind; one without a place gets no work."""
+        self.seats[seat.number] = seat
+        if not seat.single and (place := self.places(seat.kind).vacant()) is not None:
+            place.seat, seat.place = seat, place
+            self.weigh(seat)
+
+    def rise(self, seat: Seat) -> None:
+        """Free the place of a runner that leaves or died."""
+        if (place := seat.place) is not None:
+            place.seat = seat.place = None
+            self.kinds[place.kind].weigh(place)
+
+    def weigh(self, seat: Seat) -> None:
+        """Rank a runner's place anew: it was given work, or ended some, or leaves."""
+        if (place := seat.place) is not None:
+            self.kinds[place.kind].weigh(place)
+            if place.line:
+                self.changed.add(place)
 
     def single(self, kind: str) -> Seat | None:
         """A runner that waits for one suspect of a shared kind."""
@@ -88,31 +118,41 @@ class Handout:
         """Whether one more of those may be forked."""
         return self.coming[kind] + sum(seat.single and seat.kind == kind for seat in self.seats.values()) < SINGLES
 
-    def choose(self, seats: list[Seat], task: str, now: float, *, suspect: bool) -> Seat | None:
-        """The seat for one job among those of its kind, or None when it must not wait at any.
+    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
+        """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
 
         Args:
             suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
         """
-        best: Seat | None = None
-        cost = self.costs.get(task)
-        for seat in seats:
-            if not seat.starts:
+        places = self.kinds.get(kind)
+        if places is None:
+            return None
+        while (place := places.ranks.least()) is not None and (seat := place.seat) is not None:
+            if not place.rank or (not place.line and self.fits(seat, task, now, suspect=suspect)):
                 return seat
-            if not seat.ticketed:
-                better = seat.spare(seat.slots) > 0 and (best is None or len(seat.starts) < len(best.starts))
-            else:
-                better = (
-                    cost is not None
-                    and seat.load + cost <= self.ahead
-                    and (best is None or seat.load < best.load)
-                    and now - seat.progress <= STALL
-                    and not (suspect or seat.suspect)
-                    and seat.spare(MOST_AHEAD) > 0
-                )
-            if better:
-                best = seat
-        return best
+            if place.rank < seat.load:
+                places.weigh(place)
+                continue
+            # Others hold more than the least loaded one, but it would hide them until it ends something.
+            if place.rank == LAST or not (self.stalled(seat, now) or seat.spare(MOST_AHEAD) <= 0):
+                return None
+            places.demote(place)
+        return None
+
+    def fits(self, seat: Seat, task: str, now: float, *, suspect: bool) -> bool:
+        """Whether a runner may be given one more job now."""
+        if not seat.starts:
+            return seat.open
+        if not seat.ticketed:
+            return seat.spare(seat.slots) > 0
+        cost = self.costs.get(task)
+        return (
+            cost is not None
+            and seat.load + cost <= self.ahead
+            and now - seat.progress <= STALL
+            and not (suspect or seat.suspect)
+            and seat.spare(MOST_AHEAD) > 0
+        )
 
     def assign(self, seat: Seat, start: Start, now: float) -> None:
         """Book a start on a seat; :meth:`Seat.give` sends it."""
@@ -126,9 +166,14 @@ class Handout:
         seat.load += start.cost
         if claim.crashes:
             seat.suspect = True
+        # Not after each: of a hundred tiny jobs it does not matter to which of two runners a few more go.
+        if (place := seat.place) is not None and (
+            not place.rank or seat.load - place.rank > self._coarse or seat.suspect
+        ):
+            self.kinds[place.kind].weigh(place)
 
     def release(self, seat: Seat, start: Start) -> None:
-        """Book a start off, whatever became of it."""
+        """Book a start off, whatever became of it; :meth:`weigh` afterwards, once for a batch."""
         if seat.starts:
             seat.load -= start.cost
         else:

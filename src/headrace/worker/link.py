@@ -13,7 +13,7 @@ from typing import Any
 import hiredis
 from redis import exceptions as driver
 
-from headrace.connection import Target, connect
+from headrace.connection import Target, connect, packed
 from headrace.script import Script
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
@@ -78,7 +78,7 @@ class Link:
             redis.exceptions.ConnectionError: the connection is gone.
         """
         connection = self._connection
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        connection.send_packed_command(packed(commands), check_health=False)
         self._expected += len(commands)
         self.deadline = time.monotonic() + patience
         self.trips += 1

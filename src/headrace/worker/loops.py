@@ -151,6 +151,8 @@ class Loop:
             except (SystemExit, KeyboardInterrupt):
                 # A task that a job left behind called sys.exit(): no reason to take the mates down.
                 traceback.print_exc()
+        # A dispatcher that goes before us would be heard while `finish` runs the loop, and stop it.
+        self._leave()
 
     def finish(self) -> None:
         """End what jobs left behind in the loop: tasks, generators, threads."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace.errors import OptionsError
 from headrace.keys import check_name
+from headrace.options import check_strategy
+
+# Which option says how many jobs of a kind run at once.
+COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class WorkerOptions:
         processes: process runners; forks: children at once that run one job each; threads: threads of the one thread
             runner; concurrency: coroutines at once of the one async runner. A kind that no task uses is not started.
         queues: what it serves.
+        strategy: which runner gets a job whose task and options do not say.
         burst: leave when the queues are empty.
         max_jobs: leave after this many jobs; 0 means never.
         recycle_jobs: a runner is replaced after this many jobs; 0 means never.
@@ -80,12 +86,14 @@ class WorkerOptions:
     threads: int = 16
     concurrency: int = 100
     queues: QueueOrder = field(default_factory=QueueOrder)
+    strategy: str = "available"
     burst: bool = False
     max_jobs: int = 0
     recycle_jobs: int = 0
     recycle_memory: int = 0
 
     def __post_init__(self) -> None:
+        check_strategy("strategy", self.strategy)
         for name in ("processes", "forks", "threads", "concurrency", "max_jobs", "recycle_jobs", "recycle_memory"):
             if getattr(self, name) < 0:
                 raise OptionsError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
@@ -93,6 +101,21 @@ class WorkerOptions:
             raise OptionsError(
                 "at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead"
             )
+
+    def at_once(self, kind: str) -> int:
+        """How many jobs of a kind run at once: processes, forks, threads or coroutines."""
+        return int(getattr(self, COUNTS[kind]))
+
+    def resized(self, kind: str, size: int) -> WorkerOptions:
+        """The same with so many of a kind at once.
+
+        Raises:
+            OptionsError: a worker cannot have so many, or none.
+        """
+        if size < 1:
+            raise OptionsError(f"a worker that has {kind} runners keeps one at least: stop the worker instead")
+        count: dict[str, Any] = {COUNTS[kind]: size}
+        return replace(self, **count)
 
     def runners(self, kind: str) -> int:
         """How many runner processes of a kind work at once."""

@@ -11,15 +11,21 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import codec
 from headrace.app import Headrace
 from headrace.context import CurrentJob, running
 from headrace.errors import CancelRequested, CorruptRecord, Interrupt, OptionsError, Snooze, SoftTimeLimit
+from headrace.flow import Flow
 from headrace.job import Claim
 from headrace.protocol.consume import Note
+from headrace.scope import Site
 from headrace.settings import microseconds, seconds
 from headrace.task import Plan, Task
+from headrace.worker import expand
 from headrace.worker.evidence import evidence, forget, plain, signal_in
 from headrace.worker.gate import Gate
+from headrace.worker.growth import pack_grown
+from headrace.workflow import parse_facts
 
 # kind, data and amount of a headrace.job.Outcome
 Ended = tuple[str, bytes, int]
@@ -42,6 +48,7 @@ class Bench:
             one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
+        site: what a job that adds nodes to its workflow needs of the application.
     """
 
     tasks: dict[str, Task[..., Any, Any]]
@@ -50,6 +57,14 @@ class Bench:
     context: Context
     place: str
     dice: Callable[[], float]
+    site: Site
+
+    def job(self, claim: Claim, emit: Emit) -> CurrentJob:
+        """What the code of this start sees of itself."""
+        return CurrentJob(claim, emit, self._collecting) if claim.facts else CurrentJob(claim, emit)
+
+    def _collecting(self, claim: Claim) -> Flow:
+        return expand.collecting(self.site, claim)
 
 
 class Refused(Exception):
@@ -64,7 +79,8 @@ def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
     """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
-    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice)
+    site = Site(app.client, app.tasks, app.workflow_definitions)
+    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice, site)
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
@@ -74,11 +90,11 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     except Refused as refused:
         return refused.ended
     try:
-        job = CurrentJob(claim, emit)
+        job = bench.job(claim, emit)
         value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
     except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
         return conclude(bench, claim, plan, error)
-    return packed(bench, claim, task, plan, value)
+    return packed(bench, claim, task, plan, value, job)
 
 
 async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
@@ -87,19 +103,20 @@ async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ende
         task, plan, args, kwargs = prepare(bench, claim)
     except Refused as refused:
         return refused.ended
-    job = CurrentJob(claim, emit)
+    job = bench.job(claim, emit)
     try:
         value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
     except BaseException as error:  # noqa: BLE001 - as above
         return conclude(bench, claim, plan, error)
-    return packed(bench, claim, task, plan, value)
+    return packed(bench, claim, task, plan, value, job)
 
 
 def prepare(bench: Bench, claim: Claim) -> Ready:
     """The task, how to run it, and its arguments.
 
     Raises:
-        Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit: its outcome.
+        Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit, or it is a node
+            whose code does not run: its outcome.
     """
     task = bench.tasks.get(claim.task)
     if task is None:
@@ -108,12 +125,32 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
     try:
         plan = task.plan(claim.options)
         keep = plan.keep_failed
-        args, kwargs = task.unpack(claim.args)
+        args, kwargs = task.unpack(_of_node(claim, plan) if claim.facts else claim.args)
+    except Refused:
+        raise
     except CorruptRecord as error:
         raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), keep)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
         raise Refused(("failed", plain(error, claim.attempt, bench.place), keep)) from None
     return task, plan, args, kwargs
+
+
+def _of_node(claim: Claim, plan: Plan) -> bytes:
+    """A node's arguments.
+
+    Raises:
+        Refused: it is skipped, or is a map: what it comes to is known without its code.
+    """
+    facts = parse_facts(claim.facts)
+    if expand.unwanted(facts, claim.inputs):
+        raise Refused(("skipped", b"", plan.keep))
+    args = expand.filled(claim)
+    if not facts.map:
+        return args
+    graft = expand.spread(claim, facts, args)
+    if graft is None:
+        raise Refused(("succeeded", expand.EMPTY_LIST, plan.keep))
+    raise Refused(("growing", pack_grown(codec.NONE, graft), plan.keep))
 
 
 def _enclosed(
@@ -149,11 +186,13 @@ async def _aenclosed(
         return await function(*args, **kwargs)
 
 
-def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any) -> Ended:
+def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:
     """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
-        return "succeeded", task.pack_result(value), plan.keep
-    except Exception as error:  # noqa: BLE001 - ArgumentError, PayloadTooLarge; or what a class of theirs raises
+        result = task.pack_result(value)
+        graft = expand.added(job)
+        return ("succeeded", result, plan.keep) if graft is None else ("growing", pack_grown(result, graft), plan.keep)
+    except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises
         return "failed", plain(error, claim.attempt, bench.place), plan.keep_failed
 
 

@@ -6,6 +6,7 @@ Owns the inbox and the reading side of the channel. A ticket decides whether the
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 
@@ -14,7 +15,10 @@ from headrace.job import Claim
 from headrace.worker.gate import SIGNALS, MainGate
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
-from headrace.worker.wire import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
+from headrace.worker.wire import Channel, Closed, Recall, Run, Soon, Stop, ToRunner, take_ticket
+
+# Seconds that a runner looks for work that was announced before it sleeps again.
+AWAKE = 0.001
 
 
 class Process:
@@ -33,6 +37,7 @@ class Process:
         self._cancelled: set[int] = set()
         self._recalls = 0
         self._leaving = False
+        self._awake_until = 0.0
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell."""
@@ -40,7 +45,7 @@ class Process:
         try:
             while inbox or not self._leaving:
                 if not inbox:
-                    self._file(self._channel.receive(wait=True), 0)
+                    self._file(self._next(), 0)
                 elif self._admitted():
                     self._run(inbox.popleft())
                     if self._once:
@@ -50,6 +55,14 @@ class Process:
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
+
+    def _next(self) -> list[ToRunner]:
+        """What the dispatcher says next. Where it said that work follows, sleeping would cost more than looking."""
+        while time.monotonic() < self._awake_until:
+            if messages := self._channel.receive(wait=False):
+                return messages
+            os.sched_yield()
+        return self._channel.receive(wait=True)
 
     def _admitted(self) -> bool:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
@@ -66,8 +79,11 @@ class Process:
         began = time.monotonic_ns()
         if claim.token in self._cancelled:
             self.gate.remind()
-        voice = Voice(self.reporter)
+        voice, audit = Voice(self.reporter), self.reporter.audit
+        watched = audit is not None and audit.begin(claim.task)
         ended = perform(self._bench, self.gate, claim, voice)
+        if watched and audit is not None:
+            audit.end()
         self.reporter.done(voice, claim.token, ended, began)
 
     def _file(self, messages: list[ToRunner], current: int) -> type[Interrupt] | None:
@@ -85,6 +101,8 @@ class Process:
                     signal = SIGNALS[message.reason]
                 elif message.reason == "cancel" and any(claim.token == message.token for claim in self._inbox):
                     self._cancelled.add(message.token)
+            elif isinstance(message, Soon):
+                self._awake_until = time.monotonic() + AWAKE
             else:
                 self._leaving = True
         return signal

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from headrace.context import CurrentJob
 from headrace.protocol.consume import Note
+from headrace.worker.audit import Audit
 from headrace.worker.wire import Channel, Closed, Done, Say, ToRunner
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
@@ -39,10 +40,12 @@ class Reporter:
 
     Attributes:
         strayed: this process was forked by a job: it must neither speak nor go on as a runner.
+        audit: what this runner found of set-up that others repeat; None where nobody asked for it.
     """
 
     def __init__(self, channel: Channel[ToRunner], hold: Hold | None, *, measure_memory: bool) -> None:
         self.strayed = False
+        self.audit: Audit | None = None
         self._channel = channel
         self._hold = hold
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
@@ -62,6 +65,8 @@ class Reporter:
         kind, data, amount = ended
         voice.over = True
         with self._lock:
+            if self.audit is not None and self.audit.noted:
+                self._channel.send(self.audit.found(token))
             if voice.waiting:
                 voice.waiting = False
                 self._channel.send(Say(token, voice.share, voice.text, ()))

@@ -10,6 +10,7 @@ Owns what every kind shares: becoming a runner after the fork, and leaving. :mod
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import faulthandler
 import gc
@@ -18,19 +19,21 @@ import os
 import random
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.app import Headrace
+from headrace.worker.audit import Audit, clock_imports
 from headrace.worker.gate import MainGate
+from headrace.worker.hooks import Cut, Hook, name_of, run_each
 from headrace.worker.loops import Loop
 from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
 from headrace.worker.threads import Threads
+from headrace.worker.warmup import reseed
 from headrace.worker.wire import Channel, ToRunner
 
 
@@ -42,13 +45,18 @@ class RunnerOptions:
         slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
         measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
         place: ``host:pid`` of the worker, for errors.
+        forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
+            is done again in it; else 0.
         exit_deadline: seconds that exit hooks and the flushing of logs and streams may take.
+        settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
     """
 
     slots: int
     measure_memory: bool
     place: str
+    forked: int = 0
     exit_deadline: float = 5.0
+    settled: Callable[[str], None] | None = None
 
 
 class Work(Protocol):
@@ -75,23 +83,43 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     """
     # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
     os.register_at_fork(after_in_child=channel.close)
-    _settle_in(app)
+    with _reporting(options.settled):
+        audit = _settle_in(app, options.forked)
     work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
+    work.reporter.audit = audit
     _admit_signals(work)
     work.serve()
     _leave([work.finish, *app.exit_hooks], options.exit_deadline)
     return 0
 
 
-def _settle_in(app: Headrace) -> None:
+@contextlib.contextmanager
+def _reporting(settled: Callable[[str], None] | None) -> Generator[None]:
+    try:
+        yield
+    except BaseException:
+        if settled is not None:
+            settled(traceback.format_exc().rstrip())
+        raise
+    if settled is not None:
+        settled("")
+
+
+def _settle_in(app: Headrace, forked: int) -> Audit | None:
     """Make the fork a process of its own."""
-    random.seed()
+    reseed()
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
-    for hook in app.after_fork_hooks:
+    audit = Audit(forked) if forked else None
+    if audit is not None:
+        clock_imports(audit.imported)
+    for hook in app.after_fork_child_hooks:
         hook()
+    if audit is not None:
+        audit.ready()
+    return audit
 
 
 def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
@@ -119,23 +147,40 @@ def _admit_signals(work: Work) -> None:
     os.register_at_fork(after_in_child=stray)
 
 
-def _leave(hooks: list[Callable[[], object]], deadline: float) -> None:
+def _leave(hooks: list[Hook], deadline: float) -> None:
     """Run exit hooks and write out what is buffered; when the deadline passes, the process ends at once."""
-    watchdog = threading.Timer(deadline, _abandon, (deadline,))
-    watchdog.daemon = True
-    watchdog.start()
-    for hook in hooks:
-        try:
-            hook()
-        except BaseException:  # noqa: BLE001 - one failing hook must not cost the others their turn
-            traceback.print_exc()
+    # Logging and streams come last, and have a turn as well.
+    hooks = [*hooks, _write_out]
+    # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
+    left = _thread.allocate_lock()
+    left.acquire()
+    # Not threading.Timer, which costs a fork of one job more than all else that it does to leave.
+    _thread.start_new_thread(_watch, (left, deadline))
+    run_each(hooks, deadline, _failed)
+    left.release()
+
+
+def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
+    # Where nobody reads stderr any more, the other hooks have their turn all the same.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if isinstance(error, Cut):
+            text = f"headrace: the exit hook {name_of(hook)} took more than {seconds:.2g} s and was cut\n"
+            os.write(2, text.encode("utf-8", "backslashreplace"))
+        else:
+            traceback.print_exception(error)
+
+
+def _write_out() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    watchdog.cancel()
 
 
-def _abandon(deadline: float) -> None:
-    os.write(2, f"headrace: exit hooks of this runner took more than {deadline:g} s; it leaves without them\n".encode())
+def _watch(left: _thread.LockType, deadline: float) -> None:
+    if left.acquire(timeout=deadline):
+        return
+    text = f"headrace: exit hooks of this runner took more than {deadline:g} s; it leaves without them\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
     os._exit(0)

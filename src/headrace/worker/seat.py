@@ -9,10 +9,14 @@ import contextlib
 import os
 import sys
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from headrace.job import Claim
 from headrace.task import Plan
 from headrace.worker.wire import Channel, FromRunner, Run, give_tickets, take_back
+
+if TYPE_CHECKING:
+    from headrace.worker.places import Place
 
 STDERR_TAIL = 4096
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
@@ -27,16 +31,18 @@ class Start:
         seat: where.
         cost: seconds of work that were booked for it.
         doom: why it is being stopped: empty, ``soft``, ``cancel``, ``hard`` or ``shutdown``.
+        bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
-    __slots__ = ("claim", "cost", "doom", "plan", "seat")
+    __slots__ = ("bound", "claim", "cost", "doom", "plan", "seat")
 
-    def __init__(self, claim: Claim, plan: Plan, seat: Seat) -> None:
+    def __init__(self, claim: Claim, plan: Plan, seat: Seat, bound: Place | None = None) -> None:
         self.claim = claim
         self.plan = plan
         self.seat = seat
         self.cost = 0.0
         self.doom = ""
+        self.bound = bound
 
 
 class Seat:
@@ -58,6 +64,7 @@ class Seat:
         recalls: how often work was taken back; tickets carry it.
         blocked: its socket had no room for all that it was sent.
         leaving: gets no more work; ``gone``: its socket is closed.
+        place: which it fills; None for a single.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class Seat:
         self.blocked = False
         self.tail = b""
         self.recalls = 0
+        self.place: Place | None = None
         os.set_blocking(self.stderr, False)
 
     @property

@@ -5,7 +5,10 @@ Its duties:
 1. fork the dispatcher, and another when it dies, after stopping the runners of the dead one;
 2. fork a runner when the dispatcher asks, and hand the dispatcher its descriptors;
 3. reap, and tell the dispatcher how a runner ended;
-4. pass on signals as messages.
+4. pass on signals as messages;
+5. leave room for the image that is to follow it (``lineage``, see succession.py);
+6. keep a process that answers Prometheus, where one is wanted (metrics.py);
+7. have tried what might be done once before the fork, and do it where that is wanted (stage.py).
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
 reads.
@@ -14,7 +17,6 @@ reads.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import selectors
@@ -22,26 +24,41 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.worker import runner
+from headrace.worker import runner, warmup
 from headrace.worker.dispatcher import Dispatcher
+from headrace.worker.hooks import Cut, Hook, name_of, run_each
+from headrace.worker.lineage import Lineage
+from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
+from headrace.worker.parent import death_signal, die_with
+from headrace.worker.settling import Settling, tell
+from headrace.worker.stage import Stage
 from headrace.worker.wire import (
     Channel,
     Closed,
     Died,
     Drain,
+    FromRunner,
     FromSupervisor,
+    Judged,
     Owner,
+    Rehearse,
+    Rehearsed,
+    Resize,
     Signal,
+    Size,
     Spawn,
     Spawned,
     ToRunner,
     ToSupervisor,
+    decoder,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +69,12 @@ log = logging.getLogger("headrace.worker")
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
-_FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+# What the application's hooks around one fork may take (seconds): meanwhile nobody is reaped, killed or forked.
+HOOKS_PATIENCE = 5.0
+_FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
+# One runner more, one less, as other forking servers understand these.
+_RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+_FOREVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -70,13 +92,18 @@ class Supervisor:
     The process must have one thread and no open store connection.
     """
 
-    def __init__(self, app: Headrace, options: WorkerOptions) -> None:
+    def __init__(
+        self, app: Headrace, options: WorkerOptions, lineage: Lineage | None = None, metrics: Metrics | None = None
+    ) -> None:
         self.app = app
         self.options = options
+        self.lineage = lineage
+        self.metrics = metrics
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self.children: dict[int, Child] = {}
         self.owner = ""
         self.stopping = False
+        self.retired = False
         self._control: Channel[ToSupervisor] | None = None
         self._dispatcher = 0
         self._born = 0.0
@@ -86,23 +113,44 @@ class Supervisor:
         self._number = 0
         self._selector = selectors.DefaultSelector()
         self._wake, self._alarm = socket.socketpair()
+        self._settling: Settling | None = None
+        self._stage = Stage(app, self._selector, self._rehearsed)
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
-        gc.collect()
-        # Frozen objects are not visited by the collector, so their pages stay shared with every child.
-        gc.freeze()
+        # What each child would make for itself otherwise.
+        for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
+            decoder(reads)
+        death_signal()
+        for task in self.app.tasks.values():
+            if task.kind == "fork":
+                task.prepare()
+        warmup.compact()
         self._listen_to_signals()
         try:
             while self._fork_at is not None or self._dispatcher:
                 if self._fork_at is not None and time.monotonic() >= self._fork_at:
                     self._fork_dispatcher()
-                pause = None if self._fork_at is None else max(0.0, self._fork_at - time.monotonic())
-                for key, _ in self._selector.select(pause):
+                if self.metrics is not None and time.monotonic() >= self.metrics.next and self.metrics.listens():
+                    self._fork_metrics(self.metrics)
+                for key, _ in self._selector.select(self._pause()):
                     key.data()
+                if self.lineage is not None:
+                    self.lineage.tick(time.monotonic())
         finally:
+            if self.metrics is not None:
+                self.metrics.stop()
+            self._stage.close()
             self._stop_runners(EXIT_PATIENCE)
         return 0
+
+    def _pause(self) -> float | None:
+        wanted = min(
+            _FOREVER if self._fork_at is None else self._fork_at,
+            _FOREVER if self.lineage is None else self.lineage.next,
+            _FOREVER if self.metrics is None else self.metrics.next,
+        )
+        return None if wanted == _FOREVER else max(0.0, wanted - time.monotonic())
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -114,14 +162,24 @@ class Supervisor:
             signal.signal(number, _nothing)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
+        if self.lineage is not None:
+            signal.signal(signal.SIGHUP, _nothing)
+            self.lineage.join(self._selector, self.retire, self._asked_to_stop)
+            if self.lineage.waits:
+                self._settling = Settling(self._selector, self._settled)
 
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for number in set(self._wake.recv(4096)):
+            heard = Counter(self._wake.recv(4096))
+            for number in heard:
                 if number == signal.SIGCHLD:
                     self._reap()
                 elif number in (signal.SIGTERM, signal.SIGINT):
                     self._asked_to_stop()
+                elif number in _RESIZE:
+                    self._tell(Resize(_RESIZE[signal.Signals(number)] * heard[number]))
+                elif number == signal.SIGHUP and self.lineage is not None:
+                    self.lineage.hung_up()
 
     def _asked_to_stop(self) -> None:
         now = time.monotonic()
@@ -130,6 +188,16 @@ class Supervisor:
         again, self.stopping, self._last_signal = self.stopping, True, now
         self._fork_at = None
         self._tell(Drain(again))
+        if self.lineage is not None:
+            self.lineage.stop(again=again)
+
+    def retire(self) -> None:
+        """Another image claims: finish what runs here. A first TERM after this is still a first one."""
+        self.retired, self._fork_at = True, None
+        self._tell(Drain(now=False))
+        if self.metrics is not None:
+            # The address is the next image's.
+            self.metrics.stop()
 
     def _tell(self, message: FromSupervisor, descriptors: list[int] | None = None) -> None:
         if self._control is not None:
@@ -143,13 +211,21 @@ class Supervisor:
         self._fork_at = None
         mine, theirs = socket.socketpair()
         parent = os.getpid()
+        warmup.write_out()
         pid = os.fork()
         if not pid:
-            _child(self._run_dispatcher, theirs, [mine, self._wake, self._alarm], parent, die_with_parent=False)
+            strangers = [mine, self._wake, self._alarm, *self._links()]
+            _child(self._run_dispatcher, theirs, strangers, parent, die_with_parent=False)
         theirs.close()
         self._dispatcher, self._born = pid, time.monotonic()
         self._control = Channel(mine, ToSupervisor)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+
+    def _links(self) -> list[socket.socket]:
+        """What children must close: one that held it would keep an address taken, or an image from ending."""
+        listening = [] if self.metrics is None or self.metrics.sock is None else [self.metrics.sock]
+        settling = [] if self._settling is None else self._settling.socks
+        return [*listening, *settling, *([] if self.lineage is None else self.lineage.links())]
 
     def _run_dispatcher(self, theirs: socket.socket) -> int:
         self._selector.close()
@@ -169,11 +245,17 @@ class Supervisor:
         for message in messages:
             match message:
                 case Spawn():
-                    self._fork_runner(message.kind)
+                    self._fork_runner(message.kind, audit=message.audit)
+                case Rehearse():
+                    self._stage.rehearse(message)
                 case Signal():
                     self._signal(message)
+                case Size():
+                    self.options = self.options.resized(message.kind, message.size)
                 case Owner():
                     self.owner = message.owner
+                    # Its runners were asked for before this, and are forked.
+                    self._claims()
 
     def _dispatcher_died(self, status: int) -> None:
         """What it held is taken over by the next one, once nothing runs that nobody could settle."""
@@ -187,15 +269,51 @@ class Supervisor:
             return
         log.error("the dispatcher died (%s)", _how(status))
         self._stop_runners(0.0)
-        if self.stopping:
+        if self.stopping or self.retired:
             return
         self._deaths = self._deaths + 1 if time.monotonic() - self._born < 10.0 else 0
         delay = 0.0 if self._deaths < 2 else min(0.1 * 2**self._deaths, 10.0)
         self._fork_at = time.monotonic() + delay
 
+    def _claims(self) -> None:
+        """The image claims, if it is registered and its runners have settled in."""
+        if self.lineage is None or self.stopping or not self.owner or (self._settling and self._settling.socks):
+            return
+        self._settling = None
+        self.lineage.claims()
+
+    def _settled(self, trouble: str) -> None:
+        if trouble and self._settling is not None and self.lineage is not None:
+            self._settling.end()
+            self._settling = None
+            if not self.stopping:
+                self.lineage.failed(f"its runners cannot begin: {trouble}")
+                self._asked_to_stop()
+        elif not trouble:
+            self._claims()
+
+    def _rehearsed(self, judged: list[Judged], *, adopted: bool) -> None:
+        self._tell(Rehearsed(judged, self._number if adopted else 0))
+
+    # -- figures ----------------------------------------------------------------------------------------------------
+
+    def _fork_metrics(self, metrics: Metrics) -> None:
+        parent, mine = os.getpid(), metrics.sock
+        assert mine is not None
+        pid = os.fork()
+        if not pid:
+            # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
+            os.setpgid(0, 0)
+            self._selector.close()
+            strangers = [self._wake, self._alarm, *([self._control.sock] if self._control else [])]
+            strangers += [link for link in self._links() if link is not mine]
+            _child(lambda sock: answer(self.app, sock), mine, strangers, parent, die_with_parent=True)
+        metrics.forked(pid)
+
     # -- runners ----------------------------------------------------------------------------------------------------
 
-    def _fork_runner(self, kind: str) -> None:
+    def _fork_runner(self, kind: str, *, audit: bool) -> None:
+        began = time.monotonic_ns() if audit else 0
         mine, theirs = socket.socketpair()
         ticket_read, ticket_write = os.pipe()
         err_read, err_write = os.pipe()
@@ -203,6 +321,9 @@ class Supervisor:
         parent = os.getpid()
         self._number += 1
         control = [self._control.sock] if self._control else []
+        settled = None if self._settling is None else self._settling.expect()
+        self._run_hooks(list(reversed(self.app.before_fork_hooks)))
+        warmup.write_out()
         pid = os.fork()
         if not pid:
             os.setpgid(0, 0)
@@ -210,25 +331,40 @@ class Supervisor:
             os.close(err_read)
             os.dup2(err_write, 2)
             os.close(err_write)
-            strangers = [mine, self._wake, self._alarm, *control]
+            strangers = [mine, self._wake, self._alarm, *control, *self._links()]
             _child(
-                lambda sock: self._run_runner(sock, kind, ticket_read), theirs, strangers, parent, die_with_parent=True
+                lambda sock: self._run_runner(sock, kind, ticket_read, began, settled),
+                theirs,
+                strangers,
+                parent,
+                die_with_parent=True,
             )
         # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self.children[pid] = Child(self._number, kind, pid)
         self._tell(Spawned(self._number, kind, pid), [mine.fileno(), ticket_read, ticket_write, err_read])
-        for sock in (mine, theirs):
+        for sock in (mine, theirs, *([] if settled is None else [settled])):
             sock.close()
         for descriptor in (ticket_read, ticket_write, err_read, err_write):
             os.close(descriptor)
+        self._run_hooks(self.app.after_fork_parent_hooks)
 
-    def _run_runner(self, theirs: socket.socket, kind: str, tickets: int) -> int:
+    def _run_hooks(self, hooks: list[Hook]) -> None:
+        if hooks:
+            run_each(hooks, HOOKS_PATIENCE, _hook_failed)
+
+    def _run_runner(
+        self, theirs: socket.socket, kind: str, tickets: int, forked: int, settled: socket.socket | None
+    ) -> int:
         self._selector.close()
         channel: Channel[ToRunner] = Channel(theirs, ToRunner)
         options = runner.RunnerOptions(
-            slots=self.options.slots(kind), measure_memory=self.options.recycle_memory > 0, place=self.place
+            slots=self.options.slots(kind),
+            measure_memory=self.options.recycle_memory > 0,
+            place=self.place,
+            forked=forked,
+            settled=None if settled is None else partial(tell, settled),
         )
         return runner.serve(self.app, kind, channel, tickets, options)
 
@@ -255,6 +391,10 @@ class Supervisor:
                 self._dispatcher_died(status)
             elif child := self.children.pop(pid, None):
                 self._buried(child, status, usage.ru_maxrss)
+            elif self.metrics is not None and self.metrics.pid == pid:
+                self.metrics.died(_how(status))
+            elif not self._stage.reaped(pid) and self.lineage is not None:
+                self.lineage.reaped(pid, status)
 
     def _buried(self, child: Child, status: int, memory: int) -> None:
         # Its children die with it. The group's number stays taken while one of them lives, so it is never a stranger's.
@@ -290,6 +430,13 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """A signal is a byte in the wake-up socket; the handler has nothing to add."""
 
 
+def _hook_failed(hook: Hook, error: BaseException, seconds: float) -> None:
+    if isinstance(error, Cut):
+        log.error("the hook %s took more than %.2g s around a fork and was cut", name_of(hook), seconds)
+    else:
+        log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
+
+
 def _how(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -317,7 +464,7 @@ def _child(
         os.dup2(null, 0)
         os.close(null)
         if die_with_parent:
-            _die_with(parent)
+            die_with(parent)
         code = main(sock)
     except BaseException:
         log.critical("a process of the worker failed", exc_info=True)
@@ -326,14 +473,3 @@ def _child(
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its supervisor. Elsewhere than on Linux the dispatcher does it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        set_parent_death_signal = 1
-        ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(0)

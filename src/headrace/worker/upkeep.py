@@ -1,4 +1,4 @@
-"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark.
+"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark, tend chores.
 
 Owns the timers. Produces calls, which travel with the next exchange, and reads their replies; sends nothing itself.
 """
@@ -6,16 +6,22 @@ Owns the timers. Produces calls, which travel with the next exchange, and reads 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from headrace.keys import Keys
-from headrace.protocol import consume
+from headrace.protocol import consume, graph
 from headrace.settings import Settings, microseconds
 from headrace.worker.exchange import Step
 
 BATCH = 500
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
 RENEW = 0.4
+# Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
+LAPSE, LAPSE_EVERY = 10, 0.05
+# Seconds for which a worker that leaves when all is done waits for what is due by then.
+SOON = 0.1
+# Nodes or edges of one piece of a chore.
+CHORE = 250
 
 
 class Upkeep:
@@ -26,6 +32,7 @@ class Upkeep:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
         gone: the lease was lost.
+        facts: what the worker says of itself has changed: names and values, asked before each renewal.
     """
 
     def __init__(self, keys: Keys, settings: Settings, tasks: Container[str], queues: Sequence[str]) -> None:
@@ -38,12 +45,17 @@ class Upkeep:
         self.victims: deque[tuple[str, bool]] = deque()
         self.cancels: deque[str] = deque()
         self.gone = False
+        self.facts: Callable[[], Sequence[str | int]] = tuple
         self.lease_until = 0.0
         self._renew_at = 0.0
         self._promote_at: float | None = None
-        self._lapse: tuple[float, str] | None = None
+        # The incarnation whose lease ends first, and when that is.
+        self._suspect: tuple[float, str] | None = None
         self._sweep_at: float | None = None
         self._unpark: deque[str] = deque()
+        # When the retention of a workflow ends.
+        self._lapse_at: float | None = None
+        self._tend_at: float | None = None
 
     def begin(self, owner: str, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
@@ -57,8 +69,16 @@ class Upkeep:
         """When there is something to do, monotonic seconds."""
         if self.victims or self._unpark:
             return 0.0
-        times = [self._renew_at, self._promote_at, self._sweep_at, self._lapse[0] if self._lapse else None]
+        times = [self._renew_at, self._promote_at, self._sweep_at, self._suspect[0] if self._suspect else None]
+        times += [self._lapse_at, self._tend_at]
         return min(time for time in times if time is not None)
+
+    def owes(self, now: float) -> bool:
+        """Whether there is something to do about now that may make jobs ready, here or for others."""
+        if self.victims or self._unpark:
+            return True
+        times = (self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at)
+        return min(time for time in times if time is not None) <= now + SOON
 
     def learn_due(self, now: float, server_now: int, due: int) -> None:
         """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
@@ -73,14 +93,14 @@ class Upkeep:
         found: list[Step] = []
         if now >= self._renew_at:
             self._renew_at = now + self.settings.lease * RENEW
-            call = consume.renew(self.keys, self.owner, self.lease, queues=self.queues)
+            call = consume.renew(self.keys, self.owner, self.lease, self.facts(), self.queues)
             found.append((call, lambda reply: self._renewed(reply, now)))
         if self._promote_at is not None and now >= self._promote_at:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
-        if self._lapse and now >= self._lapse[0]:
-            self.victims.append((self._lapse[1], False))
-            self._lapse = None
+        if self._suspect and now >= self._suspect[0]:
+            self.victims.append((self._suspect[1], False))
+            self._suspect = None
         if self.victims:
             victim, known = self.victims.popleft()
             keep = microseconds(self.settings.keep_failed)
@@ -92,7 +112,38 @@ class Upkeep:
             found.append((sweep, lambda reply: self._swept(reply, now)))
         if self._unpark:
             found.append((consume.unpark(self.keys, self._unpark.popleft(), BATCH), self._unparked))
+        return found + self._of_workflows(now)
+
+    def hurry(self) -> None:
+        """Renew soon, since the worker has something to say of itself."""
+        self._renew_at = 0.0
+
+    def _of_workflows(self, now: float) -> list[Step]:
+        found: list[Step] = []
+        if self._lapse_at is not None and now >= self._lapse_at:
+            self._lapse_at = None
+            found.append((graph.lapse(self.keys, LAPSE), lambda reply: self._lapsed(reply, now)))
+        if self._tend_at is not None and now >= self._tend_at:
+            self._tend_at = None
+            found.append((graph.tend(self.keys, CHORE), self.learn_chores))
         return found
+
+    @property
+    def tends(self) -> bool:
+        """Whether there is something to tend now: a worker that leaves when all is done has not done all."""
+        return self._tend_at == 0.0
+
+    def learn_chores(self, left: int) -> None:
+        """So many pieces of long verbs are left to do."""
+        if left:
+            self._tend_at = 0.0
+
+    def _lapsed(self, reply: tuple[int, int, int], sent: float) -> None:
+        count, server_now, ends = reply
+        if count:
+            self._lapse_at = sent + LAPSE_EVERY
+        elif ends:
+            self._lapse_at = sent + max(0, ends - server_now) / 1e6
 
     def learn_kept(self, kept: int, size: int, now: float) -> None:
         """So much is kept: over the caps, sweep at once."""
@@ -105,15 +156,19 @@ class Upkeep:
             return
         self.lease_until = sent + self.settings.lease
         self.learn_due(sent, reply.now, reply.due)
-        self._lapse = None
+        self._suspect = None
         if reply.lapsing and reply.lapsing != self.owner:
             # A little late on purpose: at the very moment the owner may still be renewing.
-            self._lapse = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
+            self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
         self.cancels.extend(reply.cancels)
         self._unpark.extend(task for task in reply.parking if task in self.tasks and task not in self._unpark)
         if reply.over and self._sweep_at is None:
             self._sweep_at = sent + max(0, reply.over - reply.now) / 1e6
         self.learn_kept(reply.kept, reply.bytes, sent)
+        if reply.ends and self._lapse_at is None:
+            self._lapse_at = sent + max(0, reply.ends - reply.now) / 1e6
+        if reply.chore and self._tend_at is None:
+            self._tend_at = sent + max(0, reply.chore - reply.now) / 1e6
 
     def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
         _, server_now, due = reply

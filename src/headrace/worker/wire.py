@@ -20,7 +20,8 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -33,6 +34,10 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Dispatcher to runner: start these, in this order."""
 
     claims: list[Claim]
+
+
+class Soon(msgspec.Struct, frozen=True, array_like=True, tag="soon"):
+    """Dispatcher to idle runner: work is about to follow, so wake up already."""
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
@@ -77,10 +82,72 @@ class Say(msgspec.Struct, frozen=True, array_like=True, tag="say"):
     lines: tuple[str, ...]
 
 
+class Function(msgspec.Struct, frozen=True, array_like=True):
+    """A function that a first start spent time in: its module, qualified name, first line, and microseconds."""
+
+    module: str
+    name: str
+    line: int
+    cost: int
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
+    """Runner to dispatcher, before the end of a start: what was done in it that each new runner does again.
+
+    Attributes:
+        born: microseconds from the fork until the runner was ready; 0 when that was told before.
+        first: whether this start was watched as the first of its task here.
+        imports: modules that its code imported, with microseconds.
+        early: the same of what runs outside of jobs, such as hooks.
+        functions: where its time went.
+    """
+
+    token: int
+    born: int
+    first: bool
+    imports: list[tuple[str, int]]
+    early: list[tuple[str, int]]
+    functions: list[Function]
+
+
+class Rehearse(msgspec.Struct, frozen=True, array_like=True, tag="rehearse"):
+    """Dispatcher to supervisor: try these imports, and what might be the set-up in these functions."""
+
+    imports: list[str]
+    functions: list[Function]
+
+
+class Judged(msgspec.Struct, frozen=True, array_like=True):
+    """What a rehearsal says of a module or ``module:function``.
+
+    Attributes:
+        word: ``warm`` when it is to be done before the fork, else why not.
+        cost: microseconds that it took.
+        seen: places in ``Rehearse.functions`` that it stands for.
+    """
+
+    name: str
+    word: str
+    cost: int
+    seen: tuple[int, ...]
+
+
+class Rehearsed(msgspec.Struct, frozen=True, array_like=True, tag="rehearsed"):
+    """Supervisor to dispatcher: what came of the last :class:`Rehearse`.
+
+    Attributes:
+        done: number of the last runner that was forked before the supervisor did what is warm; 0: it did nothing.
+    """
+
+    judged: list[Judged]
+    done: int
+
+
 class Spawn(msgspec.Struct, frozen=True, array_like=True, tag="spawn"):
-    """Dispatcher to supervisor: fork a runner."""
+    """Dispatcher to supervisor: fork a runner; ``audit``: it notes what is done again in it."""
 
     kind: Kind
+    audit: bool = False
 
 
 class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
@@ -88,6 +155,19 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 
     runner: int
     what: str
+
+
+class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
+    """Dispatcher to supervisor: from now on so many of a kind at once; the next dispatcher starts with that."""
+
+    kind: Kind
+    size: int
+
+
+class Resize(msgspec.Struct, frozen=True, array_like=True, tag="resize"):
+    """Supervisor to dispatcher: have so many runners more, or fewer."""
+
+    by: int
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, tag="owner"):
@@ -119,10 +199,10 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     now: bool
 
 
-ToRunner = Run | Recall | Stop | Exit
-FromRunner = Done | Say
-ToSupervisor = Spawn | Signal | Owner
-FromSupervisor = Spawned | Died | Drain
+ToRunner = Run | Soon | Recall | Stop | Exit
+FromRunner = Done | Say | Found
+ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
+FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize
 
 T = TypeVar("T")
 
@@ -130,8 +210,20 @@ _LENGTH = struct.Struct("!I")
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def frame(message: msgspec.Struct) -> bytes:
+    """A message as it is sent."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
 class Closed(Exception):
     """The other end of a channel is gone."""
+
+
+@cache
+def decoder(reads: object) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of what one end reads, the same for all: to make one takes longer than a fork."""
+    return msgspec.msgpack.Decoder(reads)
 
 
 class Channel(Generic[T]):
@@ -143,7 +235,7 @@ class Channel(Generic[T]):
     def __init__(self, sock: socket.socket, reads: object) -> None:
         self.sock = sock
         self.descriptors: deque[int] = deque()
-        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(reads)
+        self._decoder: msgspec.msgpack.Decoder[T] = decoder(reads)
         self._buffer = bytearray()
         self._unsent = bytearray()
 
@@ -156,23 +248,28 @@ class Channel(Generic[T]):
         Raises:
             Closed: nobody reads any more.
         """
-        body = _encode(message)
-        frame = _LENGTH.pack(len(body)) + body
+        data = frame(message)
         try:
             if descriptors:
-                sent = socket.send_fds(self.sock, [frame], descriptors)
-                frame = frame[sent:]
-            if frame:
-                self.sock.sendall(frame)
+                sent = socket.send_fds(self.sock, [data], descriptors)
+                data = data[sent:]
+            if data:
+                self.sock.sendall(data)
         except OSError as error:
             raise Closed from error
 
     def offer(self, message: msgspec.Struct) -> None:
         """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
-        body = _encode(message)
-        self._unsent += _LENGTH.pack(len(body))
-        self._unsent += body
+        self._unsent += frame(message)
         self.flush()
+
+    def hint(self, data: bytes) -> None:
+        """Send a frame made ahead if that can be done at once; it may as well be lost."""
+        if not self._unsent:
+            try:  # noqa: SIM105 - a dispatcher that was just woken pays for each function that it calls
+                self.sock.send(data, socket.MSG_DONTWAIT)
+            except OSError:
+                pass
 
     @property
     def full(self) -> bool:

@@ -1,0 +1,67 @@
+"""Warm-up: a thousand jobs, each in a fork of its own, four at once, need SQLAlchemy's mappers of sixty classes.
+
+*Cold*: each job configures them. *Warm*: they are configured once, before the forks. *Auto*: the worker finds that out
+by itself, while jobs run. And a no-op in a fork of its own beside RQ's forking worker, four processes each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.context import Context
+from bench.drain import measure
+from bench.figure import Bar, Figure
+from bench.systems import HEADRACE, PEERS
+
+_JOBS = 1_000
+_FORKS = ("--forks", "4")
+_COLD = replace(
+    HEADRACE,
+    name="cold",
+    module="bench.warm_app",
+    worker=("-m", "headrace", "worker", "bench.warm_app:app", *_FORKS),
+    jobs=_JOBS,
+)
+_WARM = replace(_COLD, name="warm", worker=(*_COLD.worker, "--preload", "sqlalchemy.orm:configure_mappers"))
+_AUTO = replace(_COLD, name="auto", worker=(*_COLD.worker, "--preload", "auto"))
+_NOOP = replace(
+    HEADRACE,
+    name="Headrace, a fork per job",
+    module="bench.fork_app",
+    worker=("-m", "headrace", "worker", "bench.fork_app:app", *_FORKS),
+    jobs=4_000,
+)
+_RQ = next(peer for peer in PEERS if peer.name == "RQ, forking")
+_RQ_POOL = replace(
+    _RQ,
+    name="RQ, forking, 4 processes",
+    worker=(*("worker-pool" if word == "worker" else word for word in _RQ.worker), "--num-workers", "4"),
+    jobs=400,
+)
+
+
+def run(context: Context) -> list[Figure]:
+    """Rates and processor time, and how much of what warmth gains the worker gets by itself."""
+    done = context.each((_COLD, _WARM, _AUTO), "warm", measure)
+    cold, warm, auto = (done[system].rate if system in done else None for system in (_COLD, _WARM, _AUTO))
+    figures = [Figure("jobs that need set-up: cold", cold, "jobs/s")]
+    name, bar = "jobs that need set-up: warm", Bar("at least", 5, "ratio")
+    figures.append(Figure(name, warm, "jobs/s", "cold", cold, bar))
+    figures.append(Figure("jobs that need set-up: --preload auto", auto, "jobs/s", "cold", cold))
+    if cold and warm and auto:
+        # Seconds a job: rates would reward the last percent more than the first.
+        gain, whole = 1 / cold - 1 / auto, 1 / cold - 1 / warm
+        bar = Bar("at least", 0.9, "ratio")
+        figures.append(Figure("saved by --preload auto", 1e3 * gain, "ms a job", "warm", 1e3 * whole, bar))
+    if _COLD in done and _WARM in done:
+        name = "jobs that need set-up, worker CPU per job: warm"
+        figures.append(Figure(name, done[_WARM].worker, "µs", "cold", done[_COLD].worker))
+    forks = context.each((_NOOP, _RQ_POOL) if context.peers else (_NOOP,), "forks", measure)
+    ours, rq = forks.get(_NOOP), forks.get(_RQ_POOL)
+    name, bar = "no-op, a fork per job: Headrace", Bar("at least", 5, "ratio")
+    figures.append(
+        Figure(name, ours and ours.rate, "jobs/s", _RQ_POOL.name, rq and rq.rate, bar if ours and rq else None)
+    )
+    name = "no-op, a fork per job, worker CPU per job: Headrace"
+    figures.append(Figure(name, ours and ours.worker, "µs", _RQ_POOL.name, rq and rq.worker))
+    return figures

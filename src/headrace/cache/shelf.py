@@ -1,0 +1,189 @@
+"""What a process keeps of the cache: bounded by count and bytes, each entry with an end. Pure; its owner holds a lock.
+
+Readers look into ``values`` without any lock, so each change of it is one operation of a dictionary.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Eviction = Literal["fifo", "sieve"]
+
+# What an entry takes beside its value: its name, its place in the order, its end.
+OVERHEAD = 400
+# No single value may take more than this part of the budget: it would push out all others.
+SHARE = 4
+
+
+class Entry:
+    """One place in the order of entries, from the oldest to the newest."""
+
+    __slots__ = ("end", "name", "newer", "older", "size")
+
+    def __init__(self, name: str, size: int, end: float) -> None:
+        self.name = name
+        self.size = size
+        self.end = end
+        self.older: Entry | None = None
+        self.newer: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one process may keep: entries, bytes, and which goes first when it is full."""
+
+    entries: int
+    bytes: int
+    eviction: Eviction = "fifo"
+
+
+class Marking(dict[str, Any]):
+    """Values that remember which of them were read; so that readers need not ask whether that is wanted."""
+
+    __slots__ = ("_visited",)
+
+    def __init__(self, visited: set[str]) -> None:
+        super().__init__()
+        self._visited = visited
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        self._visited.add(name)
+        return value
+
+
+class Shelf:
+    """Local copies by name.
+
+    Attributes:
+        values: what readers look into.
+        absent: names that the server has no value for.
+        visited: names read since the hand last passed them; None unless eviction is by SIEVE. Reading ``values`` adds.
+        bytes: estimated memory of all entries.
+        evicted: how many entries had to make room.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.visited: set[str] | None = set() if bounds.eviction == "sieve" else None
+        self.values: dict[str, Any] = {} if self.visited is None else Marking(self.visited)
+        self.absent: dict[str, None] = {}
+        self.evicted = 0
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        """Keep nothing. In place: readers hold on to the dictionaries."""
+        self.values.clear()
+        self.absent.clear()
+        if self.visited is not None:
+            self.visited.clear()
+        self.bytes = 0
+        self._entries: dict[str, Entry] = {}
+        self._oldest: Entry | None = None
+        self._newest: Entry | None = None
+        self._hand: Entry | None = None
+        self._ends: list[tuple[float, int, Entry]] = []
+        self._made = 0
+
+    def visit(self, name: str) -> None:
+        """Somebody was told that there is no value."""
+        if self.visited is not None:
+            self.visited.add(name)
+
+    def put(self, name: str, value: Any, size: int, end: float) -> bool:
+        """Keep a value until ``end``; False when it is too large to be kept."""
+        entry = self._admit(name, size, end)
+        if entry is not None:
+            self.values[name] = value
+        return entry is not None
+
+    def put_absent(self, name: str, end: float) -> None:
+        """Keep the knowledge that there is no value."""
+        if self._admit(name, 0, end) is not None:
+            self.absent[name] = None
+
+    def drop(self, name: str) -> bool:
+        """Keep this no longer; whether it was kept."""
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            return False
+        self.values.pop(name, None)
+        self.absent.pop(name, None)
+        if self.visited is not None:
+            self.visited.discard(name)
+        self._unlink(entry)
+        return True
+
+    def next_end(self) -> float | None:
+        """When the next entry ends."""
+        while self._ends and self._entries.get(self._ends[0][2].name) is not self._ends[0][2]:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def expire(self, now: float) -> None:
+        """Drop what has ended."""
+        while (end := self.next_end()) is not None and end <= now:
+            self.drop(heapq.heappop(self._ends)[2].name)
+
+    def _admit(self, name: str, size: int, end: float) -> Entry | None:
+        self.drop(name)
+        size += OVERHEAD + len(name)
+        if size * SHARE > self.bounds.bytes:
+            return None
+        while self._entries and (len(self._entries) >= self.bounds.entries or self.bytes + size > self.bounds.bytes):
+            self.drop(self._victim().name)
+            self.evicted += 1
+        entry = self._entries[name] = Entry(name, size, end)
+        entry.older, self._newest = self._newest, entry
+        if entry.older is None:
+            self._oldest = entry
+        else:
+            entry.older.newer = entry
+        self.bytes += size
+        self._made += 1
+        heapq.heappush(self._ends, (end, self._made, entry))
+        # Entries that went before their end leave theirs behind.
+        if len(self._ends) > 2 * len(self._entries) + 64:
+            self._ends = [row for row in self._ends if self._entries.get(row[2].name) is row[2]]
+            heapq.heapify(self._ends)
+        return entry
+
+    def _victim(self) -> Entry:
+        """The next to go: the oldest, or by SIEVE the next one at the hand that nobody read since it last passed.
+
+        SIEVE (NSDI 2024) keeps what is read often without moving anything at a hit: a reader leaves a mark only.
+        """
+        assert self._oldest is not None
+        if self.visited is None:
+            return self._oldest
+        entry = self._hand or self._oldest
+        # Twice around at most: readers may leave marks as fast as they are taken.
+        for _ in range(2 * len(self._entries)):
+            if entry.name not in self.visited:
+                break
+            self.visited.discard(entry.name)
+            entry = entry.newer or self._oldest
+        self._hand = entry
+        if len(self.visited) > 2 * len(self._entries) + 64:
+            # A reader may mark a name after it went.
+            self.visited.intersection_update(self._entries)
+        return entry
+
+    def _unlink(self, entry: Entry) -> None:
+        self.bytes -= entry.size
+        if self._hand is entry:
+            self._hand = entry.newer
+        if entry.older is None:
+            self._oldest = entry.newer
+        else:
+            entry.older.newer = entry.newer
+        if entry.newer is None:
+            self._newest = entry.older
+        else:
+            entry.newer.older = entry.older
+        entry.older = entry.newer = None

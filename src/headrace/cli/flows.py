@@ -1,0 +1,199 @@
+"""Workflows and their nodes, for people and for programs. Asks the store only for nodes, page by page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.bar import Bar
+from headrace.cli.measures import distance, moment, span, stamp
+from headrace.cli.show import arguments_of, call_of, value_of
+
+if TYPE_CHECKING:
+    from headrace.cli.output import Output
+    from headrace.flow_record import FlowRecord
+    from headrace.run import Run
+    from headrace.workflow import NodeRecord
+
+# What somebody must look at comes first, what is over comes last.
+ORDER = (
+    "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
+    "succeeded",
+)  # fmt: skip
+PAGE = 500
+
+
+def read(output: Output, run: Run, state: str | None) -> list[NodeRecord]:
+    """All nodes of a workflow, or those in one state."""
+    found: list[NodeRecord] = []
+    page = run.nodes(state, limit=PAGE)
+    with Bar(output, page.count) as bar:
+        while True:
+            found += page
+            bar.add(PAGE)
+            if page.next is None:
+                return found
+            page = run.nodes(state, limit=PAGE, cursor=page.next)
+
+
+def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """Failed ones first; within a state, in the order of the definition."""
+    places = {state: place for place, state in enumerate(ORDER)}
+    return sorted(nodes, key=lambda node: (places.get(node.job.state, len(places)), node.number))
+
+
+def summary(record: FlowRecord) -> dict[str, Any]:
+    """A workflow for a list: what fits in a line."""
+    return {
+        "id": record.id,
+        "definition": record.definition,
+        "state": record.state,
+        "key": record.key or None,
+        "total": record.total,
+        "done": record.done,
+        "progress": round(record.progress, 4),
+        **record.counts,
+        "active": record.active,
+        "created": stamp(record.created),
+        "started": stamp(record.started),
+        "finished": stamp(record.finished),
+        "lapses": stamp(record.lapses),
+        "first_failed": record.broken or None,
+    }
+
+
+def details(record: FlowRecord) -> dict[str, Any]:
+    """A workflow with everything that is stored of it."""
+    args, kwargs = arguments_of(record.args)
+    return summary(record) | {
+        "args": args,
+        "kwargs": kwargs,
+        "globals": value_of(record.globals) if record.globals else {},
+        "keep": None if record.ttl < 0 else record.ttl / 1e6,
+    }
+
+
+def node_facts(node: NodeRecord) -> dict[str, Any]:
+    """A node for programs; ``headrace jobs show`` has the rest."""
+    job = node.job
+    return {
+        "id": job.id,
+        "name": node.facts.name,
+        "state": job.state,
+        "task": job.task or None,
+        "queue": job.queue or None,
+        "role": node.role or None,
+        "attempt": job.attempt,
+        "waits_for": node.pending if job.state == "blocked" else 0,
+        "started": stamp(job.started),
+        "finished": stamp(job.finished),
+        "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
+    }
+
+
+def row(record: FlowRecord, now: float) -> tuple[object, ...]:
+    """A workflow in a table."""
+    return (
+        record.id,
+        record.definition,
+        record.state,
+        f"{record.total:,}",
+        f"{record.progress:.0%}",
+        distance(record.created, now),
+        _remark(record, now),
+    )
+
+
+def _remark(record: FlowRecord, now: float) -> str:
+    parts = [f"{record.broken} failed" if record.broken else "", f"key {record.key}" if record.key else ""]
+    if record.lapses:
+        parts.append(f"goes {distance(record.lapses, now)}")
+    return ", ".join(part for part in parts if part)
+
+
+def overview(record: FlowRecord, nodes: Sequence[NodeRecord], now: float) -> Iterator[tuple[str, object]]:
+    """Names and values; what a workflow does not have is left out.
+
+    Args:
+        nodes: all of them, or none where they were not read.
+    """
+    states = Counter(str(node.job.state) for node in nodes)
+    counts = record.counts
+    yield from (("workflow", record.id), ("definition", record.definition or "-"), ("state", _state(record)))
+    if record.key:
+        yield "key", record.key
+    yield from (("jobs", f"{record.total:,}"), ("failed", _failed(record)), ("succeeded", f"{counts['succeeded']:,}"))
+    for name in ("cancelled", "skipped"):
+        if counts[name]:
+            yield name, f"{counts[name]:,}"
+    if nodes:
+        yield "running", f"{states['running']:,}"
+    else:
+        yield "active", f"{record.active:,}"
+    yield "remaining", f"{record.total - record.done:,}"
+    yield "arguments", call_of(record.args)
+    yield "created", moment(record.created, now)
+    yield "started", moment(record.started, now)
+    if record.finished:
+        yield "ended", moment(record.finished, now)
+        if record.started:
+            yield "ran for", span((record.finished - record.started) / 1e6)
+    yield "kept", _kept(record, now)
+
+
+def _state(record: FlowRecord) -> str:
+    """``running 12/40 [30%]``, or ``failed at resize-3``."""
+    if record.state == "failed" and record.broken:
+        return f"failed at {record.broken}"
+    if record.state not in ("running", "stopped"):
+        return record.state
+    more = ""
+    if record.state == "running" and "undoing" in record.fields:
+        more = ", undoing what it did"
+    elif record.state == "running" and "cancel" in record.fields:
+        more = ", being cancelled"
+    return f"{record.state} {record.done:,}/{record.total:,} [{record.progress:.0%}]{more}"
+
+
+def _failed(record: FlowRecord) -> str:
+    failed, quarantined = record.counts["failed"], record.counts["quarantined"]
+    more = f", {quarantined:,} of them quarantined" if quarantined else ""
+    first = f", first {record.broken}" if record.broken else ""
+    return f"{failed + quarantined:,}{more}{first}"
+
+
+def _kept(record: FlowRecord, now: float) -> str:
+    if record.ttl < 0:
+        return "for ever"
+    return f"until {moment(record.lapses, now)}" if record.lapses else f"{span(record.ttl / 1e6)} after its end"
+
+
+def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
+    """One table, in the order given: the states are together."""
+    if not nodes:
+        return
+    output.heading("jobs")
+    rows = [
+        (n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id, _since(n, now), _node_remark(n))
+        for n in nodes
+    ]
+    columns = ("name", "state", "task", "id", ">since", "remark")
+    output.table(columns, rows, keep=("state", "id", "since"), spare="remark")
+
+
+def _since(node: NodeRecord, now: float) -> str:
+    job = node.job
+    at = job.finished if job.state.final else job.started if job.state == "running" else 0
+    return distance(at, now)
+
+
+def _node_remark(node: NodeRecord) -> str:
+    job = node.job
+    if job.error is not None:
+        return f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ")
+    if job.state == "running" and job.progress is not None:
+        return f"{job.progress:.0%} {job.note}".strip()
+    if job.state == "blocked" and node.role in ("undo", "callback"):
+        return "after a failure" if node.role == "undo" else "at the end"
+    return f"waits for {node.pending} of {len(node.parents)}" if job.state == "blocked" and node.pending else ""

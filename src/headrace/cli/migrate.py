@@ -1,0 +1,117 @@
+"""``headrace migrate``: lead a store to this version's layout, or back to an older one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import UsageFault
+from headrace.cli.measures import several
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.migrations import Migrator, Progress, Sight
+
+
+def migrate(
+    session: Session,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", metavar="N", help="The schema to go to, up or down.", show_default="this version's"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done; read everything, change nothing.")
+    ] = False,
+) -> None:
+    """Lead a store to this version's layout (schema), or back to an older one.
+
+    Stop workers and programs that enqueue first: live workers are refused. It may be interrupted at any time, and run
+    again: it goes on where it was. Until it has ended, every program refuses the store.
+    """
+    from headrace.connection import parse
+    from headrace.errors import OptionsError
+    from headrace.migrations import STEPS, Migrator
+
+    with session.app() as app, Migrator(parse(app.client.url()), app.settings, STEPS) as migrator:
+        before = migrator.look()
+        try:
+            done = _go(session, migrator, to, dry=dry_run)
+        except OptionsError as error:
+            raise UsageFault(f"--to {to}: {error}") from error
+        after = migrator.look().schema
+        shown = migrator.target.shown
+    if session.output.json:
+        session.output.document(_facts(before, after, done, dry=dry_run))
+    else:
+        _tell(session, shown, before, after, done, dry=dry_run)
+
+
+def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> list[Progress]:
+    """Migrate or rehearse it, beside a bar for each step where there is a terminal."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    console = session.output.console(sys.stderr)
+    quiet = session.output.json or not sys.stderr.isatty()
+    with Progress(*columns, console=console, disable=quiet) as bars:
+        return (migrator.rehearse if dry else migrator.run)(to, _shown_on(bars))
+
+
+def _shown_on(bars: Any) -> Callable[[Progress], None]:
+    made: dict[int, Any] = {}
+
+    def show(progress: Progress) -> None:
+        version = progress.leg.step.version
+        if version not in made:
+            made[version] = bars.add_task(f"schema {version} {progress.leg.direction}", total=1.0)
+        bars.update(made[version], completed=progress.share)
+
+    return show
+
+
+def _facts(before: Sight, after: int, done: list[Progress], *, dry: bool) -> dict[str, Any]:
+    return {
+        "from": before.schema,
+        "schema": after,
+        "dry_run": dry,
+        "workers": list(before.workers),
+        "applied": [
+            {
+                "version": one.leg.step.version,
+                "direction": one.leg.direction,
+                "title": one.leg.step.title,
+                "resumed": bool(one.leg.cursor),
+                "read": one.read,
+                "changed": one.changed,
+            }
+            for one in done
+        ],
+    }
+
+
+def _tell(session: Session, shown: str, before: Sight, after: int, done: list[Progress], *, dry: bool) -> None:
+    """One line for each step, and one for all."""
+    say = session.output.line
+    would = "would change" if dry else "changed"
+    for one in done:
+        leg = one.leg
+        name = f"schema {leg.step.version}{'' if leg.direction == 'up' else ' taken back'}: {leg.step.title}"
+        gone_on = ", from where it was left" if leg.cursor else ""
+        say(f"{name}: {would} {one.changed:,} of {several(one.read, 'key')}{gone_on}")
+    if not before.schema:
+        say(f"0 migrations applied; {shown} holds nothing yet")
+        return
+    if dry:
+        say(f"{several(len(done), 'migration')} would be applied; nothing was changed, {shown} holds schema {after}")
+        if done and before.workers:
+            session.output.remark(f"stop these workers first: {', '.join(before.workers)}")
+    else:
+        say(f"{several(len(done), 'migration')} applied; {shown} holds schema {after}")

@@ -1,0 +1,349 @@
+"""``headrace stats``: look at what was counted, serve it to Prometheus, and count what waits in line."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from headrace.cli.exits import OperationFault, UsageFault
+from headrace.cli.measures import parse_duration, span
+from headrace.cli.plot import number, plot, spark
+from headrace.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from headrace.stats import Bucket, Reading, Stats
+
+# Buckets of a series that is chosen for people: they fit into a line.
+FEW = 60
+# Labels below the one that is shown.
+CHILDREN = 50
+# Fields of each of them.
+FIELDS = 3
+WATCH = 2.0
+PERCENTS = (50, 90, 99)
+
+
+class _Group(typer.core.TyperGroup):
+    """``headrace stats LABEL`` means ``headrace stats show LABEL``: what is asked for most often needs no verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Look at what was counted; without a command: show.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Label = Annotated[str, typer.Argument(metavar="LABEL", help="Of what, such as views/product; all when left out.")]
+Since = Annotated[
+    float | None,
+    typer.Option("--since", metavar="TIME", parser=parse_duration, show_default="1h", help="How far back to look."),
+]
+Every = Annotated[
+    str | None, typer.Option("--every", metavar="RESOLUTION", help="second to year; else what fits into a line.")
+]
+Plot = Annotated[str | None, typer.Option("--plot", metavar="FIELD", help="Draw this field over time.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
+
+
+@command(app, "show")
+def show(
+    session: Session,
+    label: Label = "",
+    since: Since = None,
+    every: Every = None,
+    plot: Plot = None,
+    watch: Watch = False,
+) -> None:
+    """Show what was counted under a label: totals, rates, percentiles and their course; then the labels below it.
+
+    Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
+    """
+    _show(session, label, _Shown(since or 3600.0, every, plot, watch))
+
+
+@command(app, "task")
+def task(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as tasks.fetch; all when left out.")] = "",
+    since: Since = None,
+    every: Every = None,
+    plot: Plot = None,
+    watch: Watch = False,
+) -> None:
+    """Show what became of a task's jobs: how many came, started and ended how, and how long they waited and ran.
+
+    The same as show jobs/task/NAME. A label of your own that is called task is shown with show task.
+    """
+    _show(session, "task", _Shown(since or 3600.0, every, plot, watch), name)
+
+
+@command(app, "queue")
+def queue(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as default; all when left out.")] = "",
+    since: Since = None,
+    every: Every = None,
+    plot: Plot = None,
+    watch: Watch = False,
+) -> None:
+    """Show what became of a queue's jobs, as task does.
+
+    The same as show jobs/queue/NAME.
+    """
+    _show(session, "queue", _Shown(since or 3600.0, every, plot, watch), name)
+
+
+@command(app, "worker")
+def worker(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Host and pid, host:4711; all when left out.")] = "",
+    since: Since = None,
+    every: Every = None,
+    plot: Plot = None,
+    watch: Watch = False,
+) -> None:
+    """Show how busy a worker was, in microseconds of its jobs' code, and the memory of its runners.
+
+    The same as show jobs/worker/NAME.
+    """
+    _show(session, "worker", _Shown(since or 3600.0, every, plot, watch), name)
+
+
+@command(app, "serve")
+def serve(
+    session: Session,
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LABEL]...", help="Which labels, with those right below each; all when left out."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; others can read it there.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
+) -> None:
+    """Serve statistics to Prometheus, under /metrics, until Ctrl-C; on this machine only, unless told otherwise."""
+    from headrace.stats import scrape
+
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise UsageFault("this needs prometheus-client: pip install 'headrace[prometheus]'")
+    with session.app() as headrace, scrape.listen(host, port) as sock:
+        url = scrape.url_of(sock)
+        session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
+        sys.stdout.flush()
+        scrape.serve(sock, [scrape.Scrape(headrace.stats, labels or [""])])
+
+
+@command(app, "consume")
+def consume(
+    session: Session,
+    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing waits.")] = False,
+    every: Annotated[
+        float | None,
+        typer.Option("--every", metavar="TIME", parser=parse_duration, show_default="1s", help="How often to look."),
+    ] = None,
+) -> None:
+    """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; say how far behind that is.
+
+    Any number may run beside each other; with a broker one of them counts, and the others stand by. It may be stopped
+    at any moment.
+    """
+    with session.app() as headrace, closing(headrace.stats.consumer()) as consumer:
+        while True:
+            step = consumer.step()
+            if step.batches or burst:
+                facts = {"batches": step.batches, "waiting": step.waiting, "lag": step.lag, "lost": step.lost}
+                left = f"{step.waiting - step.batches:,} wait, {span(step.lag)} behind, {step.lost:,} lost"
+                session.output.done(f"{step.batches:,} batches counted, {left}", facts)
+                sys.stdout.flush()
+            if burst and not step.waiting:
+                return
+            if step.batches == step.waiting:
+                time.sleep(max(0.05, 1.0 if every is None else every))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How it is to be shown: seconds back, the resolution, the field of a plot, and whether again and again."""
+
+    since: float
+    every: str | None
+    plot: str | None
+    watch: bool
+
+
+def _show(session: Session, label: str, shown: _Shown, name: str | None = None) -> None:
+    """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so."""
+    with session.app() as headrace:
+        if name is not None:
+            label = _of_jobs(headrace.stats, label, name)
+        while True:
+            seen = _look(headrace.stats, label, shown.since, shown.every)
+            if shown.watch and sys.stdout.isatty():
+                print("\x1b[H\x1b[J", end="")
+            _tell(session, seen, shown.plot)
+            if not shown.watch:
+                return
+            sys.stdout.flush()
+            time.sleep(WATCH)
+
+
+def _of_jobs(stats: Stats, kind: str, name: str) -> str:
+    """The label of what workers counted.
+
+    Raises:
+        OperationFault: nothing was ever counted of that task, queue or worker; names those that are like it.
+    """
+    above = f"jobs/{kind}"
+    if not name:
+        return above
+    reading = stats.find(f"{above}/{name}", time.time())
+    label = reading.label
+    known = [child.label for child in reading.parent().children()]
+    if label not in known:
+        names = [one.removeprefix(f"{above}/") for one in known]
+        near = difflib.get_close_matches(name, names, 3) or [one for one in names if name.casefold() in one.casefold()]
+        hint = f"did you mean {' or '.join(near[:3])}?" if near else f"headrace stats {kind} shows all"
+        raise OperationFault(f"nothing was counted of a {kind} {name!r}: {hint}")
+    return label
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One label: its series, their sum, and the labels below."""
+
+    label: str
+    every: str
+    seconds: float
+    series: list[Bucket]
+    total: Bucket
+    below: list[_Seen]
+
+
+def _look(stats: Stats, label: str, since: float, every: str | None) -> _Seen:
+    now = time.time()
+    chosen: Any = every or _fitting(stats, since)
+    reading = stats.find(label, now - since, every=chosen)
+    children = reading.children()
+    if len(children) > CHILDREN:
+        children = children[:CHILDREN]
+    return _one(reading, since, [_one(child, since, []) for child in children])
+
+
+def _one(reading: Reading, since: float, below: list[_Seen]) -> _Seen:
+    return _Seen(reading.label, reading.query.every, since, reading.series(), reading.total(), below)
+
+
+def _fitting(stats: Stats, since: float) -> str:
+    """The finest resolution of which the range has few buckets."""
+    for level in stats.layout.levels:
+        step = level.cut.step or level.cut.months * 2_629_746
+        if since / step <= FEW and since <= level.keep:
+            return level.cut.name
+    return stats.layout.levels[-1].cut.name
+
+
+def _tell(session: Session, seen: _Seen, field: str | None) -> None:
+    output = session.output
+    if output.json:
+        for one in (seen, *seen.below):
+            output.document(_facts(one))
+        return
+    if field is not None:
+        _draw(session, seen, field)
+        return
+    if not seen.total.exact:
+        output.remark(f"what is shown begins at {seen.total.start:%Y-%m-%d %H:%M} UTC: finer counts are over by now")
+    if not seen.total.counts and not seen.total.histograms and not seen.below:
+        output.remark(f"nothing was counted under {seen.label or 'any label'} in the last {span(seen.seconds)}")
+        return
+    heads: tuple[str, ...]
+    if seen.total.counts:
+        heads = (seen.label or "(no label)", ">total", ">per second", f"by {seen.every}")
+        output.table(heads, [_count(seen, name) for name in sorted(seen.total.counts)], keep=(heads[3],))
+    if seen.total.histograms:
+        heads = (seen.label or "(no label)", ">count", ">mean", *(f">p{p}" for p in PERCENTS), f"p50 by {seen.every}")
+        output.table(heads, [_observed(seen, name) for name in sorted(seen.total.histograms)], keep=(heads[-1],))
+    if seen.below:
+        heads = ("label", "field", ">total", ">per second", f"by {seen.every}")
+        output.table(heads, list(_children(seen)), keep=(heads[4],))
+
+
+def _count(seen: _Seen, name: str) -> tuple[object, ...]:
+    n = seen.total.counts[name]
+    return name, f"{n:,}", number(n / seen.seconds), spark([bucket.counts.get(name, 0) for bucket in seen.series])
+
+
+def _observed(seen: _Seen, name: str) -> tuple[object, ...]:
+    whole = seen.total.histograms[name]
+    course = spark([bucket.percentile(name, 50) for bucket in seen.series])
+    return name, f"{whole.count:,}", number(whole.mean), *(number(whole.percentile(p)) for p in PERCENTS), course
+
+
+def _children(seen: _Seen) -> Iterator[tuple[object, ...]]:
+    """The first fields of each label below; what is grouped in them is for a closer look."""
+    for child in seen.below:
+        for name in sorted(name for name in child.total.counts if "/" not in name)[:FIELDS]:
+            yield child.label, *_count(child, name)
+        for name in sorted(name for name in child.total.histograms if "/" not in name)[:FIELDS]:
+            _, count, _, *percents, course = _observed(child, name)
+            yield child.label, f"{name} (p50)", count, percents[0], course
+
+
+def _draw(session: Session, seen: _Seen, field: str) -> None:
+    output = session.output
+    width = min(100, output.console().width)
+    if not seen.series:
+        raise OperationFault(f"nothing of {seen.label or 'the root'} is kept from this time any more")
+    left, right = (f"{at.astimezone():%Y-%m-%d %H:%M}" for at in (seen.series[0].start, seen.series[-1].start))
+    if field in seen.total.histograms:
+        for percent in (50, 99):
+            output.heading(f"{seen.label} {field}, p{percent} by {seen.every}")
+            for line in plot([bucket.percentile(field, percent) for bucket in seen.series], left, right, width):
+                output.line(line)
+    elif field in seen.total.counts:
+        output.heading(f"{seen.label} {field} by {seen.every}")
+        for line in plot([bucket[field] for bucket in seen.series], left, right, width):
+            output.line(line)
+    else:
+        known = ", ".join(sorted({*seen.total.counts, *seen.total.histograms})) or "none"
+        raise OperationFault(f"{seen.label or 'the root'} has no field {field!r} in this time; it has: {known}")
+
+
+def _facts(seen: _Seen) -> dict[str, Any]:
+    return {
+        "label": seen.label,
+        "every": seen.every,
+        "exact": seen.total.exact,
+        "start": seen.total.start,
+        "end": seen.total.end,
+        "counts": dict(seen.total.counts),
+        "observed": _percentiles(seen.total),
+        "series": [
+            {"start": bucket.start, "counts": dict(bucket.counts), "observed": _percentiles(bucket)}
+            for bucket in seen.series
+        ],
+    }
+
+
+def _percentiles(bucket: Bucket) -> dict[str, dict[str, float]]:
+    return {
+        name: {"count": found.count, "mean": found.mean} | {f"p{p}": found.percentile(p) for p in PERCENTS}
+        for name, found in bucket.histograms.items()
+    }

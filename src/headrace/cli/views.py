@@ -1,0 +1,167 @@
+"""``headrace workflows show``, ``list`` and ``viz``: look at one, at many, at a picture."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from headrace.cli.arguments import definition_of, parse_arguments
+from headrace.cli.exits import OperationFault, UsageFault
+from headrace.cli.measures import parse_moment, several
+from headrace.cli.session import Session
+
+StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
+JobState = Literal[
+    "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
+    "succeeded",
+]  # fmt: skip
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+Code = Annotated[
+    str | None,
+    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="The application that defines it."),
+]
+
+
+def show(
+    session: Session,
+    id: Id,
+    skip_overview: Annotated[bool, typer.Option("--skip-overview", help="Only the jobs.")] = False,
+    skip_jobs: Annotated[bool, typer.Option("--skip-jobs", help="Only the overview; reads no job.")] = False,
+    jobs: Annotated[JobState | None, typer.Option("--jobs", metavar="STATE", help="Only jobs in one state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Jobs that are shown at most.")] = 100,
+) -> None:
+    """Show a workflow: how far it is, and its jobs; those that failed first, then what runs, waits, has ended."""
+    from headrace.cli import flows
+
+    if skip_overview and skip_jobs:
+        raise UsageFault("--skip-overview and --skip-jobs together leave nothing to show: take one")
+    with session.app() as app:
+        run = app.workflows.get(id)
+        record = run.refresh()
+        nodes = [] if skip_jobs else flows.read(session.output, run, jobs)
+    shown = flows.ordered(nodes)[:limit]
+    if session.output.json:
+        facts = {} if skip_overview else flows.details(record)
+        session.output.document(facts if skip_jobs else facts | {"jobs": [flows.node_facts(node) for node in shown]})
+        return
+    now = time.time()
+    if not skip_overview:
+        session.output.facts(flows.overview(record, nodes if jobs is None else [], now))
+    if not skip_jobs:
+        flows.tables(session.output, shown, now)
+        if not nodes:
+            session.output.remark(f"no job of it is {jobs}" if jobs else "no job of it is stored")
+        elif len(nodes) > limit:
+            session.output.remark(f"{len(nodes) - limit:,} more: --limit, or --jobs STATE")
+
+
+def list_(
+    session: Session,
+    state: Annotated[
+        StateName | None, typer.Option("--state", metavar="STATE", help="Only those in one state.")
+    ] = None,
+    definition: Annotated[
+        str | None, typer.Option("--definition", metavar="NAME", help="Only those of one definition.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")] = 100,
+    offset: Annotated[
+        int, typer.Option("--offset", metavar="N", help="Pass over so many; -N: begin with the N-th from the end.")
+    ] = 0,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="CURSOR", help="Go on where the page before ended.")
+    ] = None,
+    order: Annotated[
+        Literal["asc", "desc"], typer.Option("--order", metavar="asc|desc", help="desc is newest first.")
+    ] = "desc",
+    since: Annotated[
+        Any,
+        typer.Option(
+            "--since", parser=parse_moment, metavar="WHEN", help="Created then or later: a time, or 2h (ago)."
+        ),
+    ] = None,
+    until: Annotated[
+        Any, typer.Option("--until", parser=parse_moment, metavar="WHEN", help="Created then or before.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="All pages, one after the other.")] = False,
+) -> None:
+    """List workflows by their creation, a page at a time; the cost does not grow with the number of workflows.
+
+    As JSON, one line a workflow, then one with the cursor of the next page if there is one.
+    """
+    from headrace.cli import flows
+
+    query: dict[str, Any] = {
+        "state": state, "definition": definition, "limit": limit, "order": order, "since": since, "until": until,
+    }  # fmt: skip
+    with session.app() as app:
+        page = app.workflows.page(cursor=after, offset=offset, **query)
+        records = list(page)
+        while whole and page.next is not None:
+            page = app.workflows.page(cursor=page.next, **query)
+            records += page
+    if session.output.json:
+        for record in records:
+            session.output.document(flows.summary(record))
+        if page.next is not None:
+            session.output.document({"next": page.next})
+        return
+    now = time.time()
+    columns = ("id", "definition", "state", ">jobs", ">done", "created", "remark")
+    session.output.table(
+        columns, [flows.row(record, now) for record in records], keep=("id", "state", "created"), spare="remark"
+    )
+    session.output.remark(f"{len(records):,} of {several(page.count, 'workflow')}" if records else "no workflow here")
+    if page.next is not None:
+        session.output.remark(f"more: --after '{page.next}'")
+
+
+def viz(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="ID|NAME", help="A workflow's id, or with --app a definition's name.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARG...]", help="Of the definition, as create takes them.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it there, as .svg, .dot, .mmd or .txt; else print it."
+        ),
+    ] = None,
+    application: Code = None,
+) -> None:
+    """Draw a workflow, with its states, or a definition: in the terminal, or into a file."""
+    from headrace.cli import flows
+    from headrace.keys import is_flow
+    from headrace.picture import form_of, of_graph, of_nodes, render
+
+    form = "text" if output is None else form_of(output)
+    if is_flow(name):
+        with session.app() as app:
+            run = app.workflows.get(name)
+            view = of_nodes(f"{run.definition} {run.id}", flows.read(session.output, run, None))
+    else:
+        if not application:
+            raise UsageFault(f"{name!r} is not the id of a workflow; to draw a definition, name its --app")
+        positions, named = parse_arguments(arguments or [])
+        with session.code(application) as app:
+            view = of_graph(definition_of(app, name).graph(*positions, **named))
+    drawn = render(view, form, width=session.output.console().width)
+    if output is not None:
+        _write(output, drawn)
+        session.output.done(str(output), {"file": str(output), "form": form, "jobs": len(view.nodes)})
+    elif session.output.json:
+        session.output.document({"form": form, "jobs": len(view.nodes), "picture": drawn})
+    else:
+        for line in drawn.splitlines():
+            session.output.line(line)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OperationFault(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,183 @@
+"""``headrace workflows``: create, start and stop them, keep and remove them; ``views`` has what looks at them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import views
+from headrace.cli.arguments import definition_of, parse_arguments
+from headrace.cli.jobs import each
+from headrace.cli.measures import distance, parse_duration, several
+from headrace.cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.flow_record import FlowRecord
+    from headrace.run import Run
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
+Code = Annotated[
+    str | None,
+    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="The application that defines it."),
+]
+
+app = group("Create workflows, start and stop them, look at them, draw them, remove them.")
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The definition's name, such as tasks.thumbnails.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARG...]", help="Each is JSON or, where it is not, text; name=ARG goes by name."),
+    ] = None,
+    start_it: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="While one with this key lives, take that one.")
+    ] = None,
+    application: Code = None,
+) -> None:
+    """Store a workflow of a definition, and print its id. It runs when it is started."""
+    positions, named = parse_arguments(arguments or [])
+    with session.code(application) as app:
+        definition = definition_of(app, name)
+        chosen = definition if key is None else definition.options(key=key)
+        run = chosen.create(*positions, **named)
+        if start_it:
+            run.start()
+        state = run.state
+    facts = {"id": run.id, "definition": name, "state": state, "created": run.fresh}
+    if not run.fresh:
+        session.output.remark(f"{run.id} has this key and has not ended, so no other was created")
+    elif not start_it:
+        session.output.remark(f"start it with headrace workflows start {run.id}")
+    session.output.done(run.id, facts)
+
+
+@command(app, "start")
+def start(
+    session: Session,
+    id: Id,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Start these nodes instead of the first ones.")
+    ] = None,
+) -> None:
+    """Start a workflow: all jobs that wait for nothing, or the named ones; one that was stopped goes on."""
+    with session.app() as app:
+        run = app.workflows.get(id)
+        state = _long(session, run, lambda: run.start(*names or ()))
+    session.output.done(f"{id} is {state}", {"id": id, "state": state})
+
+
+@command(app, "stop")
+def stop(session: Session, ids: Ids) -> int:
+    """Let nothing of workflows start any more, until they are started again; what runs goes on."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        app.workflows.get(id).stop()
+        return "is stopped", True
+
+    return each(session, ids, one)
+
+
+@command(app, "cancel")
+def cancel(session: Session, ids: Ids) -> int:
+    """End workflows: nothing starts any more; what runs is asked to stop, then killed after hard_grace."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        run = app.workflows.get(id)
+        before = run.state
+        if before.final:
+            return f"had ended already: {before}", False
+        state = _long(session, run, run.cancel)
+        return ("is cancelled" if state.final else "was asked to stop: jobs of it still run"), True
+
+    return each(session, ids, one)
+
+
+@command(app, "retry")
+def retry(session: Session, ids: Ids) -> int:
+    """Run what failed in workflows again, with fresh budgets, and go on from there."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        run = app.workflows.get(id)
+        state = _long(session, run, run.retry_failed)
+        return f"is {state} again" if state == "running" else f"is {state}: start it to go on", True
+
+    return each(session, ids, one)
+
+
+@command(app, "expire")
+def expire(
+    session: Session,
+    id: Id,
+    after: Annotated[
+        str, typer.Argument(metavar="TIME", help="Keep it so long after its end, such as 2d; never keeps it for ever.")
+    ],
+) -> None:
+    """Say how long a workflow stays after its end; counted from now, if it has ended."""
+    wanted = None if after == "never" else parse_duration(after)
+    with session.app() as app:
+        run = app.workflows.get(id)
+        run.expire(wanted)
+        record = run.refresh()
+    if wanted is None:
+        text = f"{id} stays for ever"
+    elif record.lapses:
+        text = f"{id} goes {distance(record.lapses, time.time())}"
+    else:
+        text = f"{id} goes {after} after its end"
+    session.output.done(text, {"id": id, "keep": wanted})
+
+
+@command(app, "rm")
+def rm(
+    session: Session, ids: Ids, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+) -> int:
+    """Remove workflows with all their jobs. Those that have not ended only with --yes. This cannot be undone."""
+
+    def one(app: Headrace, id: str) -> tuple[str, bool]:
+        run = app.workflows.get(id)
+        record = run.refresh()
+        if not (record.state.final or yes or _agreed(record)):
+            return f"is {record.state}, {_open(record)}: --yes removes it nevertheless", False
+        _long(session, run, run.delete)
+        return "is removed", True
+
+    return each(session, ids, one)
+
+
+def _open(record: FlowRecord) -> str:
+    return f"{several(record.total - record.done, 'job')} of it to go"
+
+
+def _agreed(record: FlowRecord) -> bool:
+    """Whether somebody who can be asked wants a workflow gone that has not ended."""
+    if not sys.stdin.isatty():
+        return False
+    text = f"{record.id} is {record.state}, {_open(record)}. Remove it for good? [y/N] "
+    print(text, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _long(session: Session, run: Run, verb: Callable[[], Any]) -> Any:
+    """Do what may go from node to node, beside a bar when it takes its time."""
+    from headrace.cli.bar import Bar
+    from headrace.nodes import READ
+
+    with Bar(session.output) as bar:
+        # What is left is told in chores of unknown size, so the bar knows no end.
+        run.on_piece = lambda left: bar.add(READ) if left else None
+        return verb()
+
+
+command(app, "show")(views.show)
+command(app, "list")(views.list_)
+command(app, "viz")(views.viz)

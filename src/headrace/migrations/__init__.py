@@ -1,0 +1,17 @@
+"""Migrations: what leads a store from one layout to another, forwards and back.
+
+Owns the steps and the way they are applied. Nothing else may scan a keyspace, and nothing here runs by itself: a person
+decides when programs stand still (``headrace migrate``). ``step`` holds facts and decisions, ``migrator`` the
+connection, and each other module one step.
+"""
+
+from __future__ import annotations
+
+from headrace.migrations import indexes
+from headrace.migrations.migrator import Migrator, Progress, Sight
+from headrace.migrations.step import Leg, Piece, Step, in_order, plan
+
+# A new step goes here, and its version into keys.SCHEMA; into keys.OLDEST too where it is needed.
+STEPS = in_order([indexes.STEP])
+
+__all__ = ["STEPS", "Leg", "Migrator", "Piece", "Progress", "Sight", "Step", "in_order", "plan"]

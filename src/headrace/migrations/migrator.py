@@ -1,0 +1,330 @@
+"""The migrator: leads a store from one layout to another, a piece at a time, and can be ended anywhere.
+
+1. Takes the lease of the one migration that may be at it, and refuses while workers live.
+2. Applies each piece together with the place of the next one, in a transaction that fails when the lease was lost.
+3. Moves the schema number with a step's last piece, never before.
+4. Gives the lease back when it fails; who was killed is followed when the lease has ended.
+
+Its connection is its own: stores refuse the very layouts that it is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from redis import exceptions as driver
+
+from headrace.connection import Target, check_server, connect, packed, verdict
+from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
+from headrace.keys import Keys, keys_of
+from headrace.migrations.step import Command, Leg, Piece, Step, Unfinished, in_order, plan
+from headrace.settings import Settings
+
+# Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
+PIECE = 200
+# Microseconds for which nobody else may go on after the last sign of life; a piece takes milliseconds.
+LEASE = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a store says of itself.
+
+    Attributes:
+        schema: its layout, 0 where nothing is.
+        now: server time, microseconds.
+        server: which run of which server this is: cursors mean nothing to another.
+        workers: incarnations whose lease has not ended; ten at most.
+        owner: who holds, or held, the migration's lease; ``until`` is its end.
+        unfinished: what was begun and not ended.
+    """
+
+    schema: int
+    now: int
+    server: str
+    workers: tuple[str, ...]
+    owner: str
+    until: int
+    unfinished: Unfinished | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a leg has come: keys looked at and changed by this run, and its share of the whole, 0 to 1."""
+
+    leg: Leg
+    read: int = 0
+    changed: int = 0
+    share: float = 0.0
+
+
+Heard = Callable[[Progress], None]
+
+
+def _silent(_: Progress) -> None:
+    pass
+
+
+class Migrator:
+    """Migrates one shard. A context manager; not for threads.
+
+    Args:
+        target, settings: where the store is, and how long to wait for it.
+        steps: all that there are.
+        piece: keys of one piece, roughly.
+        lease: microseconds.
+    """
+
+    def __init__(
+        self, target: Target, settings: Settings, steps: Sequence[Step], *, piece: int = PIECE, lease: int = LEASE
+    ) -> None:
+        self.target = target
+        self.keys: Keys = keys_of(settings.namespace)
+        self.steps = in_order(steps)
+        self.newest = self.steps[-1].version if self.steps else 1
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._settings = settings
+        self._size = piece
+        self._lease = lease
+        self._mark = self.keys("migration")
+        self._connection: Any = None
+
+    def look(self) -> Sight:
+        """What the store holds. Cost: one round trip."""
+        return self._look([])
+
+    def run(self, to: int | None = None, heard: Heard = _silent) -> list[Progress]:
+        """Migrate to a layout (None: this Headrace's own); what each leg came to. None are needed in an empty store.
+
+        Raises:
+            MigrationRefused: workers live, another migration holds the lease, or a step cannot go there now.
+            SchemaMismatch: the store is newer than this Headrace.
+            OptionsError: there is no such layout.
+            StoreUnavailable: the connection was lost; the next run goes on where this one was.
+
+        Cost: about four round trips for every 200 keys of the database.
+        """
+        sight, done = self._look([("WATCH", self._mark, self.keys("schema"))]), list[Progress]()
+        try:
+            legs = self._legs(sight, to)
+            if legs:
+                self._refuse(sight)
+                self._apply(self._taken(legs[0], sight), legs[0])
+            for n, leg in enumerate(legs):
+                done.append(self._walk(leg, legs[n + 1 : n + 2], heard))
+        except BaseException:
+            self._release()
+            raise
+        return done
+
+    def rehearse(self, to: int | None = None, heard: Heard = _silent) -> list[Progress]:
+        """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now.
+
+        Raises: as :meth:`run`, but for workers and leases.
+        """
+        done: list[Progress] = []
+        for leg in self._legs(self.look(), to):
+            progress, cursor = Progress(leg), leg.cursor
+            while True:
+                piece = self._piece(leg, cursor)
+                progress = _further(progress, piece)
+                heard(progress)
+                if not (cursor := piece.cursor):
+                    break
+            done.append(progress)
+        return done
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- a journey ------------------------------------------------------------------------------------------------
+
+    def _legs(self, sight: Sight, to: int | None) -> list[Leg]:
+        if sight.schema > self.newest:
+            raise SchemaMismatch(
+                f"{self.target.shown} holds schema {sight.schema}, written by a newer Headrace; this one knows "
+                f"{self.newest}: upgrade headrace here"
+            )
+        target = self.newest if to is None else to
+        if not sight.schema:
+            plan(self.steps, self.newest, target)
+            return []
+        return plan(self.steps, sight.schema, target, sight.unfinished)
+
+    def _refuse(self, sight: Sight) -> None:
+        """Nobody else may be at it.
+
+        Raises:
+            MigrationRefused: somebody is.
+        """
+        if sight.until > sight.now and sight.owner != self.owner:
+            raise MigrationRefused(
+                f"another migration is at it ({sight.owner}): wait for its end; should it have died, its lease ends in "
+                f"{(sight.until - sight.now) / 1e6:.0f} s, and then this command goes on where it was"
+            )
+        if sight.workers:
+            raise MigrationRefused(
+                f"workers use {self.target.shown}: {', '.join(sight.workers)}; stop them and all programs that "
+                f"enqueue, and repeat this (a worker that was killed counts until its lease ends)"
+            )
+
+    def _walk(self, leg: Leg, then: Sequence[Leg], heard: Heard) -> Progress:
+        """Go one leg to its end, and take the next one with its last piece."""
+        progress, cursor = Progress(leg), leg.cursor
+        heard(progress)
+        while True:
+            sight = self._look([("WATCH", self._mark)])
+            if sight.owner != self.owner:
+                raise self._lost(leg)
+            self._refuse(sight)
+            piece = self._piece(leg, cursor)
+            if piece.cursor:
+                place = ("HSET", self._mark, "cursor", piece.cursor, "until", sight.now + self._lease)
+                self._apply([*piece.writes, place], leg)
+            else:
+                self._apply([*piece.writes, *self._completed(leg, then, sight)], leg)
+            progress = _further(progress, piece)
+            heard(progress)
+            if not (cursor := piece.cursor):
+                return progress
+
+    def _piece(self, leg: Leg, cursor: str) -> Piece:
+        reads = leg.step.move(leg.direction)(self.keys, cursor, self._size)
+        try:
+            wanted = next(reads)
+            while True:
+                wanted = reads.send(self._exchange(wanted) if wanted else [])
+        except StopIteration as end:
+            piece: Piece = end.value
+            return piece
+
+    def _taken(self, leg: Leg, sight: Sight) -> list[Command]:
+        facts: dict[str, str | int] = {"owner": self.owner, "until": sight.now + self._lease, "server": sight.server}
+        facts |= {"version": leg.step.version, "direction": leg.direction, "cursor": leg.cursor}
+        return [("HSET", self._mark, *(word for pair in facts.items() for word in pair))]
+
+    def _completed(self, leg: Leg, then: Sequence[Leg], sight: Sight) -> list[Command]:
+        follow = self._taken(then[0], sight) if then else []
+        return [("SET", self.keys("schema"), leg.leads_to), ("DEL", self._mark), *follow]
+
+    def _lost(self, leg: Leg) -> MigrationRefused:
+        return MigrationRefused(
+            f"the lease was lost on the way to schema {leg.leads_to}, since this program was held up for longer than "
+            f"{self._lease / 1e6:.0f} s: another one goes on"
+        )
+
+    def _release(self) -> None:
+        """Let the next run begin at once. On a new connection: on this one, replies may be on their way."""
+        self.close()
+        with contextlib.suppress(HeadraceError):
+            if self._look([("WATCH", self._mark)]).owner == self.owner:
+                self._exchange([("MULTI",), ("HSET", self._mark, "until", 0), ("EXEC",)])
+        self.close()
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    def _look(self, before: Sequence[Command]) -> Sight:
+        schema, mark = self.keys("schema"), self._mark
+        asked: list[Command] = [("GET", schema), ("HGETALL", mark), ("TIME",)]
+        asked += [("ZRANGE", self.keys("owners"), -10, -1, "WITHSCORES"), ("INFO", "server")]
+        replies = self._exchange([*before, *asked])[len(before) :]
+        if wrong := next((reply for reply in replies if isinstance(reply, Exception)), None):
+            raise self._fault(wrong)
+        found, flat, (seconds, rest), owners, info = replies
+        facts = {flat[n].decode(): flat[n + 1].decode() for n in range(0, len(flat), 2)}
+        now, server = int(seconds) * 1_000_000 + int(rest), _run_id(info)
+        unfinished = None
+        if facts:
+            # Cursors are of one run of a server: after a restart its table is arranged anew.
+            cursor = facts["cursor"] if facts["server"] == server else ""
+            unfinished = Unfinished(int(facts["version"]), "up" if facts["direction"] == "up" else "down", cursor)
+        return Sight(
+            int(found or 0),
+            now,
+            server,
+            tuple(owners[n].decode() for n in range(0, len(owners), 2) if float(owners[n + 1]) > now),
+            facts.get("owner", ""),
+            int(facts.get("until", 0)),
+            unfinished,
+        )
+
+    def _apply(self, writes: Sequence[Command], leg: Leg) -> None:
+        """Write all or none.
+
+        Raises:
+            MigrationRefused: none, since the lease went to somebody else.
+        """
+        replies = self._exchange([("MULTI",), *writes, ("EXEC",)])
+        done: Any = replies[-1]
+        if done is None:
+            raise self._lost(leg)
+        # One that was refused when it was queued is told before the reply of EXEC, which then is an error itself.
+        said: list[Any] = replies if isinstance(done, Exception) else done
+        if wrong := next((reply for reply in said if isinstance(reply, Exception)), None):
+            raise self._fault(wrong)
+
+    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands; their replies, errors among them as values. Cost: one round trip."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            connection = self._connection
+            connection.send_packed_command(packed(commands), check_health=False)
+            return [_reply(connection) for _ in commands]
+        except (driver.RedisError, OSError) as error:
+            self.close()
+            raise self._fault(error) from error
+
+    def _connect(self) -> Any:
+        connection: Any = connect(self.target, self._settings.timeout)
+        try:
+            connection.send_packed_command(packed([("INFO", "server"), ("INFO", "memory")]), check_health=False)
+            info = b"\n".join([connection.read_response(), connection.read_response()])
+            check_server(info.decode("utf-8", "replace"), self.target, self._settings.allow_eviction)
+        except BaseException:
+            connection.disconnect()
+            raise
+        return connection
+
+    def _fault(self, error: Exception) -> HeadraceError:
+        word = verdict(error, self.target, "migrate")
+        if isinstance(word, HeadraceError):
+            return word
+        if word == "load":
+            return ServerError(f"{self.target.shown} answered: {error}")
+        return StoreUnavailable(
+            f"{self.target.shown} does not answer ({error}): run headrace migrate again when it does, it goes on where "
+            f"it was"
+        )
+
+
+def _further(progress: Progress, piece: Piece) -> Progress:
+    return Progress(progress.leg, progress.read + piece.read, progress.changed + piece.changed, piece.share)
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except driver.ResponseError as error:
+        return error
+
+
+def _run_id(info: bytes) -> str:
+    lines = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    return lines.get("run_id", "")

@@ -1,0 +1,153 @@
+"""What a migration is made of: steps between two layouts, the pieces they work in, and which steps a store needs.
+
+Pure: a step asks for replies and says what to write; it never sees a connection. The migrator applies a piece's writes
+together with the place where the next piece begins, so a step needs no memory and may be ended anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from headrace.errors import OptionsError, StepUnwritten
+from headrace.keys import Keys
+
+Command: TypeAlias = tuple[str | bytes | int, ...]
+Direction = Literal["up", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one piece of a step came to.
+
+    Attributes:
+        writes: commands, applied all or none; harmless when they are applied twice.
+        cursor: where the next piece begins; empty when the step is done.
+        read: keys looked at.
+        changed: keys that the writes concern.
+        share: how much of the step is behind us after this piece, 0 to 1.
+    """
+
+    writes: Sequence[Command] = ()
+    cursor: str = ""
+    read: int = 0
+    changed: int = 0
+    share: float = 1.0
+
+
+Reads: TypeAlias = Generator[Sequence[Command], list[Any], Piece]
+# From a place (empty: the start) and a size (keys, roughly) to what there is to write.
+Move: TypeAlias = Callable[[Keys, str, int], Reads]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The way from one layout to the next, and back.
+
+    Attributes:
+        version: the layout that ``up`` leads to and ``down`` leads away from.
+        title: what changes, in a few words that follow "schema 2:".
+        up, down: one piece of the way; it yields commands that only read, and gets their replies.
+        needed: whether this version's programs must refuse a store that lacks the step.
+    """
+
+    version: int
+    title: str
+    up: Move | None = None
+    down: Move | None = None
+    needed: bool = True
+
+    def move(self, direction: Direction) -> Move:
+        """The way in one direction.
+
+        Raises:
+            StepUnwritten: it does not exist.
+        """
+        found = self.up if direction == "up" else self.down
+        if found is None:
+            raise StepUnwritten(
+                f"the step {direction} {'to' if direction == 'up' else 'from'} schema {self.version} ({self.title}) is "
+                f"not written: write its {direction}, or stay at schema "
+                f"{self.version - 1 if direction == 'up' else self.version}"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One step of a journey, in one direction, from where it was left."""
+
+    step: Step
+    direction: Direction
+    cursor: str = ""
+
+    @property
+    def leads_to(self) -> int:
+        """The layout when it is done."""
+        return self.step.version if self.direction == "up" else self.step.version - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A leg that somebody began and did not end: layout, direction, and where its next piece begins."""
+
+    version: int
+    direction: Direction
+    cursor: str
+
+
+def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps by version.
+
+    Raises:
+        OptionsError: two have the same version, or one between 2 and the newest is missing.
+    """
+    found = sorted(steps, key=lambda step: step.version)
+    versions = [step.version for step in found]
+    for wanted, version in enumerate(versions, 2):
+        if version != wanted:
+            fault = f"there are two steps to {version}" if version < wanted else f"there is no step to {wanted}"
+            raise OptionsError(f"{fault}: versions count up from 2, one step each")
+    return tuple(found)
+
+
+def plan(steps: Sequence[Step], schema: int, target: int, unfinished: Unfinished | None = None) -> list[Leg]:
+    """The legs from a store's layout to another.
+
+    A leg that was begun goes on, or is taken back from its start: half of a step fits neither layout.
+
+    Args:
+        steps: in order.
+
+    Raises:
+        OptionsError: no step leads to the target.
+        StepUnwritten: one that leads there is not written.
+    """
+    newest = steps[-1].version if steps else 1
+    if not 1 <= target <= newest:
+        raise OptionsError(f"there is no schema {target}: this Headrace knows 1 to {newest}")
+    by_version = {step.version: step for step in steps}
+    # Half a step belongs to either side: from there, up leads to its version, down to the one before.
+    low, high, cursors = schema, schema, dict[tuple[int, Direction], str]()
+    if unfinished is not None:
+        low, high = unfinished.version - 1, unfinished.version
+        cursors[unfinished.version, unfinished.direction] = unfinished.cursor
+    found: list[tuple[int, Direction]] = []
+    if target > low:
+        found = [(version, "up") for version in range(low + 1, target + 1)]
+    elif target < high:
+        found = [(version, "down") for version in range(high, target, -1)]
+    legs = [Leg(by_version[version], way, cursors.get((version, way), "")) for version, way in found]
+    for leg in legs:
+        leg.step.move(leg.direction)
+    return legs
+
+
+def walked(cursor: str) -> float:
+    """How much of the keyspace a SCAN has seen at this cursor, 0 to 1.
+
+    Servers count a cursor up from its highest bit, whatever the size of their table, so its bits in reverse are the
+    share: a progress bar needs no count of what there is.
+    """
+    return int(f"{int(cursor or 0) & (1 << 64) - 1:064b}"[::-1], 2) / (1 << 64)

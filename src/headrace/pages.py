@@ -1,0 +1,80 @@
+"""What all lists have in common: how many rows, in which order, between which times, and where the last page ended.
+
+Decides what may be asked; asks the store nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from headrace.errors import OptionsError
+
+Order = Literal["asc", "desc"]
+
+# Rows of one page at most: what a page costs must be bounded, whoever asks.
+MOST = 1000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_limit(limit: int) -> int:
+    """``limit``, if a page may have so many rows.
+
+    Raises:
+        OptionsError: it is not a whole number from 1 to 1000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"limit must be a whole number from 1 to {MOST}, not {limit!r}")
+    return limit
+
+
+def descending(order: str) -> bool:
+    """Whether the newest come first.
+
+    Raises:
+        OptionsError: there is no such order.
+    """
+    if order not in ("asc", "desc"):
+        raise OptionsError(f"order must be asc or desc, not {order!r}")
+    return order == "desc"
+
+
+def window(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """Both bounds in microseconds since 1970, the earlier one first whatever the order of the page.
+
+    Raises:
+        OptionsError: one has no time zone, or the window ends before it begins.
+    """
+    low, high = _moment("since", since), _moment("until", until)
+    if low is not None and high is not None and low > high:
+        raise OptionsError(
+            f"since={since} is later than until={until}: since is the earlier one in both orders, so swap the two"
+        )
+    return low, high
+
+
+def _moment(name: str, value: datetime | None) -> int | None:
+    if value is None:
+        return None
+    if value.utcoffset() is None:
+        raise OptionsError(f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one")
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def cursor_of(score: int, id: str, index: str) -> str:
+    """Where a page ended, as the text that ``next`` is; ``index`` names the structure that it was read from."""
+    return f"{score}~{id}~{index}"
+
+
+def position(text: str, name: str) -> tuple[int, str, str]:
+    """Score, id and index of a cursor that was given as the argument ``name``.
+
+    Raises:
+        OptionsError: no page gave this text.
+    """
+    try:
+        score, id, index = text.split("~", 2)
+        return int(score), id, index
+    except (ValueError, AttributeError):
+        raise OptionsError(f"{name}={text!r} is not the `next` of a page") from None

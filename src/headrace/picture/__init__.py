@@ -1,0 +1,12 @@
+"""Workflows as pictures: SVG, DOT, Mermaid, and text for a terminal. Pure: no server, no file, no program started.
+
+Only SVG needs a library (the extra ``viz``); docs/design/pictures.md says which, and why.
+"""
+
+from __future__ import annotations
+
+from headrace.picture.flows import of_graph, of_nodes
+from headrace.picture.forms import FORMS, form_of, render
+from headrace.picture.view import View, ViewNode
+
+__all__ = ["FORMS", "View", "ViewNode", "form_of", "of_graph", "of_nodes", "render"]

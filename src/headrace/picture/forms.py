@@ -1,0 +1,56 @@
+"""Which form a picture takes, and the one way to draw one."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Literal, get_args
+
+from headrace.errors import PictureError
+from headrace.picture import dot, mermaid, svg, text
+from headrace.picture.view import MOST, View, clean
+from headrace.picture.view import collapse as together
+
+Form = Literal["svg", "dot", "mermaid", "text"]
+FORMS: tuple[str, ...] = get_args(Form)
+ENDINGS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+
+
+def render(view: View, form: str, *, collapse: bool | None = None, width: int = 100) -> str:
+    """Draw a workflow. The same view gives the same text.
+
+    Args:
+        form: ``svg``, ``dot``, ``mermaid`` or ``text``. Only ``svg`` needs the extra ``viz``.
+        collapse: draw wide fan-outs of alike nodes as one box that says how many are in which state. None: if there
+            are more than 200 nodes, but for DOT, which is for other programs and stays whole.
+        width: columns that a text may take.
+
+    Raises:
+        PictureError: an unknown form, or an SVG of more boxes than anybody can read.
+        MissingExtra: SVG without the extra ``viz``.
+    """
+    if form not in FORMS:
+        raise PictureError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    view = clean(view)
+    if collapse or (collapse is None and form != "dot" and len(view.nodes) > MOST):
+        view = together(view)
+    match form:
+        case "svg":
+            return svg.render(view)
+        case "dot":
+            return dot.render(view)
+        case "mermaid":
+            return mermaid.render(view)
+        case _:
+            return text.render(view, width)
+
+
+def form_of(path: str | PurePath) -> str:
+    """The form that a file's ending asks for.
+
+    Raises:
+        PictureError: none does.
+    """
+    ending = PurePath(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise PictureError(f"{str(path)!r} does not say which form it is: end it in {', '.join(ENDINGS)}")
+    return ENDINGS[ending]

@@ -1,0 +1,154 @@
+"""A view as one SVG file: no script, no link, no font of its own. Where things go is layout.py's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from headrace.picture import legend, looks
+from headrace.picture.layout import TIP, Layout, Point, Shape, place
+from headrace.picture.markup import FONT, dashes, icon, line, number, points, tag, text_width, words
+from headrace.picture.view import View, ViewNode, describe, ends, layers, shorten
+
+SIZE = 13
+LONGEST = 34
+HEIGHT = 34
+GAP = 24
+# Numbers no node has.
+START, END = -1, -2
+DIAMOND = Shape(64, 44, diamond=True)
+
+Edge = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One node with its lines of text, cut to what a box can show."""
+
+    node: ViewNode
+    lines: tuple[str, ...]
+    width: float
+    height: float
+
+
+def render(view: View) -> str:
+    """The picture as the text of a file.
+
+    Raises:
+        MissingExtra, PictureError: see :func:`headrace.picture.layout.place`.
+    """
+    boxes = {node.number: box_of(node) for node in view.nodes}
+    shapes = {number: Shape(box.width, box.height) for number, box in boxes.items()}
+    edges = _edges(view)
+    across = _across(view, boxes)
+    layout = place(shapes | {START: DIAMOND, END: DIAMOND}, [(a, b) for a, b, _ in edges], across=across)
+    graph = [
+        *(_curve(edge, curve) for edge, curve in zip(edges, layout.curves, strict=True)),
+        *(_diamond(number, layout.centres[number]) for number in (START, END)),
+        *(_draw(box, layout.centres[number]) for number, box in boxes.items()),
+    ]
+    return "\n".join(_page(view, layout, graph, legend.notes(view, {policy for _, _, policy in edges}))) + "\n"
+
+
+def box_of(node: ViewNode) -> Box:
+    """A node's box, wide enough for its lines in any of the fonts."""
+    lines = [shorten(node.label, LONGEST)]
+    counts = ", ".join(f"{count} {state}" for state, count in node.states if state)
+    if counts:
+        lines.append(shorten(counts, LONGEST + 8))
+    room = 20 if looks.look(node.state).icon else 0
+    width = max(text_width(lines[0], SIZE) + room, *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + 20
+    return Box(node, tuple(lines), width, HEIGHT + 22 * (len(lines) - 1))
+
+
+def _edges(view: View) -> list[Edge]:
+    roots, leaves = ends(view)
+    edges = [(START, number, "stop") for number in roots] + view.edges
+    edges += [(number, END, "stop") for number in leaves] or [(START, END, "stop")]
+    return edges + [(END, node.number, "after") for node in view.nodes if node.role == "callback"]
+
+
+def _across(view: View, boxes: Mapping[int, Box]) -> bool:
+    """Whether the picture fits a screen of 1280 by 800 better from left to right than from top to bottom."""
+    sizes = Counter(layers(view).values())
+    if not sizes:
+        return False
+    depth, widest, box = max(sizes) + 3, max(sizes.values()), max(box.width for box in boxes.values())
+    down = max(widest * (box + 16) / 1280, depth * 78 / 800)
+    return max(depth * (box + 44) / 1280, widest * 50 / 800) < down
+
+
+def _page(view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.Note]) -> Iterator[str]:
+    """The graph between its title and its legend."""
+    title = shorten(view.title, 60)
+    inner = max(layout.width, text_width(title, 17), max((note.width for note in notes), default=0), 300)
+    places = legend.rows(notes, inner)
+    head, foot = 2.2 * GAP, layout.height + 3.2 * GAP
+    width, height = inner + 2 * GAP, foot + (places[-1][1] + legend.ROW if places else 0) + 0.5 * GAP
+    style = f'role="img" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
+    yield tag("title", escape(view.title))
+    yield tag("desc", escape(describe(view)))
+    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=looks.LINE)
+    size: dict[str, str | float] = {"refX": TIP - 0.5, "refY": 4, "markerWidth": TIP, "markerHeight": 8}
+    yield tag("defs", tag("marker", tip, id="tip", markerUnits="userSpaceOnUse", orient="auto", **size))
+    yield tag("rect", width="100%", height="100%", fill="#ffffff")
+    yield words(title, GAP, GAP * 1.3, 17, font_weight="600")
+    yield f'<g class="graph" transform="translate({number(GAP + (inner - layout.width) / 2)} {number(head)})">'
+    yield from graph
+    yield "</g>"
+    yield from (legend.draw(note, GAP + x, foot + y) for note, (x, y) in zip(notes, places, strict=True))
+    yield "</svg>"
+
+
+def _curve(edge: Edge, curve: Sequence[Point]) -> str:
+    parent, child, policy = edge
+    path = f"M{points(curve[:1])}C{points(curve[1:])}"
+    style = {"class_": "edge", "marker_end": "url(#tip)", **dashes(legend.DASHES.get(policy, ""))}
+    return line(path, stroke_width=1.3, data_from=parent, data_to=child, **style)
+
+
+def _diamond(which: int, centre: Point) -> str:
+    x, y = centre
+    name = "start" if which == START else "end"
+    half, tall = DIAMOND.width / 2, DIAMOND.height / 2
+    path = f"M{points([(x, y - tall), (x + half, y), (x, y + tall), (x - half, y)])}z"
+    shape = tag("path", d=path, fill="#f6f8fa", stroke=looks.PLAIN.line)
+    return tag("g", shape, words(name, x, y + 4, 11, text_anchor="middle"), class_=name)
+
+
+def _draw(box: Box, centre: Point) -> str:
+    node = box.node
+    look = looks.look(looks.gravest(node.states, node.state))
+    left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
+    rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
+    style = {
+        "rx": rounded,
+        "fill": look.fill,
+        "stroke": look.line,
+        **dashes("4 3" if look.dashed or node.beside else ""),
+    }
+    parts = [
+        tag("title", escape(": ".join(filter(None, (node.label, "" if node.states else node.state, node.role))))),
+        tag("rect", x=left, y=top, width=box.width, height=box.height, **style),
+        icon(look, left + 9, top + HEIGHT / 2 - 6),
+        words(box.lines[0], left + (28 if look.icon else 10), top + HEIGHT / 2 + 4.5, SIZE),
+    ]
+    if node.states:
+        # A second sheet below says that there is more than one.
+        sheet = f"M{points([(left + 4, top + box.height)])}v3.5h{number(box.width)}v-{number(box.height)}h-3.5"
+        parts.insert(1, line(sheet, look.line))
+    for text in box.lines[1:]:
+        parts.append(words(text, left + 10, top + HEIGHT + 4, SIZE - 2, looks.FAINT))
+        parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
+    return tag("g", *parts, class_="node", data_number=node.number)
+
+
+def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
+    """The shares of the states, as one line below the numbers."""
+    for state, count in node.states:
+        share = width * count / node.count
+        yield tag("rect", x=x, y=y, width=share, height=4, fill=looks.look(state).line, class_="share")
+        x += share

@@ -1,0 +1,173 @@
+"""What a picture shows: nodes, edges, layers, and many alike nodes as one box. Pure; every form draws from here."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from headrace.workflow import POLICIES
+
+# A fan-out is drawn as one box when it is wider than the first of these; wider pictures need the next ones.
+WIDTHS = (40, 10, 1)
+# A picture of more boxes than this is collapsed unless the caller says otherwise.
+MOST = 200
+
+# A name's running number, or an item's of a map: at its end, or at the end of a nested workflow's part of it.
+_RUNNING_NUMBER = re.compile(r"(?:-\d+|\[\d+\])(?=/|$)")
+_SHOWN_AS_CODE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNode:
+    """One box.
+
+    Attributes:
+        number: unique within the view.
+        label: the node's name, as its user wrote it: each form escapes it.
+        state: a job's state, or empty in a picture of a definition that does not run.
+        role: empty, ``join``, ``pass``, ``undo`` or ``callback``, as in :class:`headrace.workflow.NewNode`.
+        states: how many nodes are in each state, when the box stands for several.
+    """
+
+    number: int
+    label: str
+    state: str = ""
+    role: str = ""
+    states: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many nodes the box stands for."""
+        return sum(count for _, count in self.states) or 1
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is no part of the way from start to end: it only runs after a failure, or after the end."""
+        return self.role in ("undo", "callback")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A graph to draw.
+
+    Attributes:
+        title: one line, any text.
+        nodes: the boxes; numbers are unique.
+        edges: from, to, and the policy (``stop``, ``continue`` or ``skip``; the store's letters do as well).
+    """
+
+    title: str
+    nodes: list[ViewNode] = field(default_factory=list[ViewNode])
+    edges: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+
+
+def printable(text: str) -> str:
+    """A text on one line that no terminal obeys and no XML refuses; what has no look is shown as its code."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\x{ord(c):02x}" if unicodedata.category(c) in _SHOWN_AS_CODE else c for c in text)
+
+
+def clean(view: View) -> View:
+    """The same graph with printable texts, policies as words, each edge once, and no edge without both its nodes.
+
+    Nodes are read in chunks while workflows grow and are deleted, so an edge may lead to a node that was not read.
+    """
+    nodes = [replace(node, label=printable(node.label)) for node in view.nodes]
+    known = {node.number for node in nodes}
+    edges = {(a, b, POLICIES.get(policy, policy)): None for a, b, policy in view.edges if {a, b} <= known and a != b}
+    return View(printable(view.title), nodes, list(edges))
+
+
+def layers(view: View) -> dict[int, int]:
+    """The layer of each node: one more than the last of its parents', 0 without parents. O(nodes + edges).
+
+    A graph that has a cycle, which no definition results in, has the nodes of it in a last layer.
+    """
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    pending: Counter[int] = Counter()
+    for parent, child, _ in view.edges:
+        children[parent].append(child)
+        pending[child] += 1
+    layer = {node.number: 0 for node in view.nodes if not pending[node.number]}
+    line = list(layer)
+    for number in line:
+        for child in children[number]:
+            layer[child] = max(layer.get(child, 0), layer[number] + 1)
+            pending[child] -= 1
+            if not pending[child]:
+                line.append(child)
+    last = max((layer[number] for number in line), default=-1) + 1
+    reached = set(line)
+    return {node.number: layer[node.number] if node.number in reached else last for node in view.nodes}
+
+
+def collapse(view: View, most: int = MOST) -> View:
+    """Draw alike nodes (one name but for the running number, one layer, one role) as one box.
+
+    Fan-outs of more than 40 always; those of more than 10, and then all, only while more than ``most`` boxes are left.
+    Every edge leads to a later layer, so boxes never form a cycle.
+    """
+    layer = layers(view)
+    groups: defaultdict[tuple[int, str, str], list[ViewNode]] = defaultdict(list)
+    for node in view.nodes:
+        groups[layer[node.number], _RUNNING_NUMBER.sub("", node.label), node.role].append(node)
+    sizes = [len(group) for group in groups.values()]
+    width = next((w for w in WIDTHS if sum(1 if size > w else size for size in sizes) <= most), WIDTHS[-1])
+    place: dict[int, int] = {}
+    nodes: list[ViewNode] = []
+    for (_, name, _), group in groups.items():
+        merged = [_together(name, group)] if len(group) > width else group
+        nodes += merged
+        place |= {node.number: group[0].number if len(merged) < len(group) else node.number for node in group}
+    nodes.sort(key=lambda node: node.number)
+    return clean(View(view.title, nodes, [(place[a], place[b], policy) for a, b, policy in view.edges]))
+
+
+def _together(name: str, group: list[ViewNode]) -> ViewNode:
+    states = tuple(sorted(Counter(node.state for node in group).items(), key=lambda item: (-item[1], item[0])))
+    return ViewNode(
+        group[0].number, f"{name} \N{MULTIPLICATION SIGN} {len(group)}", states[0][0], group[0].role, states
+    )
+
+
+def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
+    """How many nodes are in each state, most first; nodes without a state, as in a definition, are left out."""
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        for state, count in node.states or ((node.state, 1),):
+            counts[state] += count
+    del counts[""]
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def ends(view: View) -> tuple[list[int], list[int]]:
+    """Nodes that the start leads to, and nodes that lead to the end."""
+    main = [node.number for node in view.nodes if not node.beside]
+    inner = set(main)
+    edges = [(a, b) for a, b, _ in view.edges if a in inner and b in inner]
+    entered, left = {b for _, b in edges}, {a for a, _ in edges}
+    return [n for n in main if n not in entered], [n for n in main if n not in left]
+
+
+def describe(view: View) -> str:
+    """One sentence for those who do not see the picture."""
+    count = sum(node.count for node in view.nodes)
+    states = ", ".join(f"{number} {state}" for state, number in tally(view.nodes))
+    return f"{count} node{'' if count == 1 else 's'}" + (f": {states}" if states else "")
+
+
+def shorten(text: str, longest: int) -> str:
+    """The text, or its beginning and its end: nested names differ at both."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 2 - 1
+    return f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
+def cells(text: str) -> int:
+    """How many columns a text takes in a fixed-width font."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

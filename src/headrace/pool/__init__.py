@@ -1,0 +1,55 @@
+"""Threads or processes that run calls, and the strategies that choose among them.
+
+Usable alone: needs no server and imports nothing of the job queue but its errors. What is exported here is loaded at
+first use, since every process of a pool imports this package to find :mod:`headrace.pool.child`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.pool.call import Call as Call
+    from headrace.pool.events import Callbacks as Callbacks
+    from headrace.pool.later import Later as Later
+    from headrace.pool.lease import Leased as Leased
+    from headrace.pool.options import PoolOptions as PoolOptions
+    from headrace.pool.overrun import Alert as Alert
+    from headrace.pool.overrun import Overrun as Overrun
+    from headrace.pool.pool import Pool as Pool
+    from headrace.pool.pool import Replies as Replies
+    from headrace.pool.ranks import Ranks as Ranks
+    from headrace.pool.stats import MemberStats as MemberStats
+    from headrace.pool.stats import PoolStats as PoolStats
+    from headrace.pool.strategy import STRATEGIES as STRATEGIES
+    from headrace.pool.strategy import Snapshot as Snapshot
+
+_HOMES = {
+    "Alert": "overrun",
+    "Call": "call",
+    "Callbacks": "events",
+    "Later": "later",
+    "Leased": "lease",
+    "MemberStats": "stats",
+    "Overrun": "overrun",
+    "Pool": "pool",
+    "PoolOptions": "options",
+    "PoolStats": "stats",
+    "Ranks": "ranks",
+    "Replies": "pool",
+    "STRATEGIES": "strategy",
+    "Snapshot": "strategy",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"headrace.pool.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,146 @@
+"""The process behind a member: reads calls, runs them in its main thread, one at a time, answers.
+
+Owns this process and nothing of the pool. Imports little, since each process of a pool imports it. Functions arrive as
+``module`` and name, arguments and results in pickle's form: both ends are one program of one user, joined by a socket
+pair that nobody else can open.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import threading
+import traceback
+from functools import partial
+from typing import Any
+
+# Length of what follows, what it is, and the number of the call that it belongs to.
+HEADER = struct.Struct("!IBI")
+CALL, READY, FAILED, RESULT, ERROR, DEFERRED = range(6)
+_dumps, _loads = pickle.dumps, pickle.loads
+
+
+class RemoteTraceback(Exception):
+    """The cause of an error that was raised in another process: its traceback there, as a text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class Answers:
+    """The sending side: the main thread answers calls, any thread those that were put off."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._open = 0
+        self._none_open = threading.Condition(self._lock)
+
+    def send(self, kind: int, number: int, body: bytes = b"") -> None:
+        with self._lock:
+            self._sock.sendall(HEADER.pack(len(body), kind, number) + body)
+
+    def give(self, number: int, result: object, error: BaseException | None) -> None:
+        """Answer a call."""
+        if error is None:
+            try:
+                body = _dumps(result, 5)
+            except Exception as unsendable:  # noqa: BLE001 - user-defined pickling may raise anything
+                error = _unsendable(f"the result, a {type(result).__name__},", unsendable)
+            else:
+                self.send(RESULT, number, body)
+                return
+        self.send(ERROR, number, _packed(error))
+
+    def put_off(self, number: int, later: Any) -> None:
+        """Answer a call when its ``Later`` is answered."""
+        with self._lock:
+            self._open += 1
+        self.send(DEFERRED, number)
+        later.future.add_done_callback(partial(self._answer, number))
+
+    def _answer(self, number: int, future: Any) -> None:
+        error = future.exception()
+        self.give(number, None if error else future.result(), error)
+        with self._none_open:
+            self._open -= 1
+            self._none_open.notify_all()
+
+    def wait(self) -> None:
+        """Return when nothing is put off any more."""
+        with self._none_open:
+            self._none_open.wait_for(lambda: not self._open)
+
+
+def main(sock: socket.socket, start: bytes) -> None:
+    """Serve until the pool closes its end.
+
+    Args:
+        start: the pickled initializer and its arguments.
+    """
+    # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
+    # the terminal is the pool's to handle.
+    os.setpgid(0, 0)
+    # What a call forks must not hold the socket open: the pool would not see this process die.
+    os.register_at_fork(after_in_child=sock.close)
+    answers = Answers(sock)
+    try:
+        initializer, initargs = _loads(start)
+        if initializer is not None:
+            initializer(*initargs)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process cannot serve
+        traceback.print_exc()
+        answers.send(FAILED, 0, f"its initializer raised {type(error).__name__}: {error}".encode(errors="replace"))
+        return
+    answers.send(READY, 0)
+    try:
+        _serve(sock, answers)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the pool's process is gone, and with it all who would want an answer
+
+
+def _serve(sock: socket.socket, answers: Answers) -> None:
+    buffer = b""
+    while True:
+        while len(buffer) < HEADER.size or len(buffer) < HEADER.size + HEADER.unpack_from(buffer)[0]:
+            data = sock.recv(1 << 18)
+            if not data:
+                answers.wait()
+                return
+            buffer = buffer + data if buffer else data
+        length, _, number = HEADER.unpack_from(buffer)
+        end = HEADER.size + length
+        _run(answers, number, memoryview(buffer)[HEADER.size : end])
+        buffer = buffer[end:]
+
+
+def _run(answers: Answers, number: int, body: memoryview) -> None:
+    result, error = None, None
+    try:
+        fn, args, kwargs = _loads(body)
+        result = fn(*args, **kwargs)
+    except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
+        error = raised
+    if type(result).__name__ == "Later" and type(result).__module__ == "headrace.pool.later":
+        answers.put_off(number, result)
+    else:
+        answers.give(number, result, error)
+
+
+def _packed(error: BaseException) -> bytes:
+    """An error and its traceback's text, in a form that can be read: some can be pickled and not read back."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        body = _dumps((error, text), 5)
+        _loads(body)
+    except Exception as unsendable:  # noqa: BLE001 - user-defined pickling may raise anything
+        body = _dumps((_unsendable(f"the error, {type(error).__name__}: {error},", unsendable), text), 5)
+    return body
+
+
+def _unsendable(what: str, why: BaseException) -> BaseException:
+    from headrace.errors import UnsendableResult
+
+    return UnsendableResult(f"{what} cannot be sent from the member's process: {why}; return plain values")

@@ -1,0 +1,53 @@
+"""The interpreter's end, and its forks: pools hear of both here. Owns no pool."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Protocol
+
+
+class Ends(Protocol):
+    """What must be told."""
+
+    def finish(self) -> None:
+        """Accept nothing more; returns at once."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+    def orphan(self) -> None:
+        """This is a fork of the process that it worked in."""
+        ...
+
+
+_known: weakref.WeakSet[Ends] = weakref.WeakSet()
+
+
+def tell(who: Ends) -> None:
+    """Tell this one, as long as it exists."""
+    _known.add(who)
+
+
+def at_exit() -> None:
+    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing."""
+    all_known = [*_known]
+    for each in all_known:
+        each.finish()
+    for each in all_known:
+        each.wait()
+
+
+def before_others() -> None:
+    """Have :func:`at_exit` run before all exit handlers that were registered until now: the last one runs first."""
+    atexit.register(at_exit)
+
+
+def _in_fork() -> None:
+    for each in [*_known]:
+        each.orphan()
+
+
+before_others()
+os.register_at_fork(after_in_child=_in_fork)

@@ -1,0 +1,317 @@
+"""A member that is a process: the pool's side of its socket. Owns the process, its socket and the thread that reads it.
+
+Processes are forked from Python's fork server, a process of a single thread that never ran the program's code: a fork
+of this one, with its threads, could take a held lock along. Whoever books a call writes it to the socket; the reading
+thread completes it, writes the next one, and starts another process when this one ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import threading
+from importlib import import_module
+from multiprocessing.context import ForkServerProcess
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ArgumentError, MemberDied, UnsendableResult
+from headrace.pool import exits
+from headrace.pool.call import Call, settle
+from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, HEADER, READY, RemoteTraceback, main
+from headrace.pool.member import Member, ended
+
+if TYPE_CHECKING:
+    from headrace.pool.crew import Crew
+
+
+# The exit handler of multiprocessing, which this import registers, waits for our processes, and these wait for us.
+import_module("multiprocessing.util")
+exits.before_others()
+
+# The bookkeeping of multiprocessing is not made for several threads that start and reap at once: one of them may be
+# told a wrong exit code.
+_nursery = threading.Lock()
+# Seconds that a process may take to end after it was told to, or closed its socket.
+_PATIENCE = 5.0
+
+
+def packed(what: str, *parts: object) -> bytes:
+    """The pickle of a call or initializer.
+
+    Raises:
+        ArgumentError: it cannot travel.
+    """
+    try:
+        return pickle.dumps(parts, 5)
+    except Exception as error:
+        raise ArgumentError(
+            f"{what} cannot be sent to another process: {error}; functions are sent by name, so define them at the top "
+            "of a module, and pass plain values"
+        ) from error
+
+
+class ProcessBody:
+    """The process behind one member."""
+
+    def __init__(self, crew: Crew, member: Member) -> None:
+        self.pid = 0
+        self._crew = crew
+        self._desk = crew.desk
+        self._member = member
+        options = crew.options
+        self._start = packed("initializer=", options.initializer, options.initargs)
+        self._process: ForkServerProcess | None = None
+        # Guards the socket and what was sent on it: a call that was booked just as the process died is sent once.
+        self._sending = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._number = 0
+        self._deferred: dict[int, Call[Any]] = {}
+        self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
+        self._killed = ""
+        self._stopping = False
+
+    def start(self) -> None:
+        name = f"{self._crew.name}-{self._member.id}"
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread.start()
+
+    def deliver(self, call: Call[Any]) -> None:
+        following: Call[Any] | None = call
+        while following is not None and not self._send(following):
+            following = self._desk.finish(self._member, following)
+
+    def leave(self) -> None:
+        self._stopping = True
+        self._hurry.set()
+        with self._sending:
+            if self._sock is not None:
+                # It reads to the end, and ends.
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_WR)
+
+    def kill(self, reason: str) -> None:
+        self._killed = reason
+        self._stopping = self._stopping or self._member.leaving
+        self._hurry.set()
+        with self._sending:
+            if self._sock is not None and self.pid:
+                _kill_group(self.pid)
+                # Something that it started may live on elsewhere and hold its end open.
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+
+    def join(self, timeout: float | None) -> bool:
+        return ended(self._thread, timeout)
+
+    def where(self) -> str:
+        return ""
+
+    def disown(self) -> None:
+        self._thread = None
+        if self._sock is not None:
+            self._sock.close()
+
+    # -- the socket --------------------------------------------------------------------------------------------------
+
+    def _send(self, call: Call[Any]) -> bool:
+        """Send a booked call; False when it was cancelled. A process that is gone gets it when it is back."""
+        if not (call.begun or call.begin()):
+            return False
+        with self._sending:
+            sock = self._sock
+            if sock is None or call.sent or self._member.running is not call:
+                return True
+            self._number += 1
+            body = call.data or b""
+            data = HEADER.pack(len(body), CALL, self._number & 0xFFFFFFFF) + body
+            call.sent = True
+            call.data = None
+            try:
+                sent = sock.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                call.sent, call.data = False, body
+                return True
+        if sent < len(data):
+            # Large arguments wait for the process to read them; who submitted them does not.
+            threading.Thread(target=_push, args=(sock, memoryview(data)[sent:]), daemon=True).start()
+        return True
+
+    def _read(self, sock: socket.socket) -> str:
+        """Complete calls until the process closes its end; returns what it said about that."""
+        said, buffer = "", b""
+        while True:
+            try:
+                data = sock.recv(1 << 18)
+            except OSError:
+                return said
+            if not data:
+                return said
+            buffer = buffer + data if buffer else data
+            while len(buffer) >= HEADER.size:
+                length, kind, number = HEADER.unpack_from(buffer)
+                end = HEADER.size + length
+                if len(buffer) < end:
+                    break
+                body = buffer[HEADER.size : end]
+                buffer = buffer[end:]
+                if kind == FAILED:
+                    said = body.decode(errors="replace")
+                elif kind == READY:
+                    self._first()
+                else:
+                    self._answered(kind, number, body)
+
+    def _first(self) -> None:
+        call = self._crew.ready(self._member)
+        if call is not None:
+            self.deliver(call)
+        elif self._member.leaving and self._member.running is None:
+            self.leave()
+
+    def _answered(self, kind: int, number: int, body: bytes) -> None:
+        call = self._deferred.pop(number, None)
+        if call is not None:
+            settle(call, *_opened(kind, body))
+            return
+        member = self._member
+        call = member.running
+        if call is None or number != self._number & 0xFFFFFFFF:
+            return
+        if kind == DEFERRED:
+            self._deferred[number] = call
+        # Callbacks run in this thread, and while they do nobody reads: the next call is not sent before they end.
+        watched = call.watched
+        if watched and kind != DEFERRED:
+            settle(call, *_opened(kind, body))
+        following = self._desk.finish(member, call)
+        if following is not None:
+            # It works on the next one while this thread completes the last.
+            self.deliver(following)
+        if not watched and kind != DEFERRED:
+            settle(call, *_opened(kind, body))
+        if member.leaving and member.running is None:
+            self.leave()
+
+    # -- the process -------------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        member, crew = self._member, self._crew
+        delay: float | None = 0.0
+        while delay is not None:
+            if not self._wait(delay):
+                break
+            said = self._incarnation()
+            reason = self._killed or said
+            if not reason and self._stopping:
+                break
+            if not self._stopping:
+                self._killed = ""
+            delay = crew.lost(member, reason or "it ended")
+            self._fail_deferred(reason)
+        crew.gone(member, "left" if self._stopping and not self._killed else "")
+
+    def _wait(self, delay: float) -> bool:
+        end = monotonic() + delay
+        while not self._desk.unneeded(self._member):
+            if monotonic() >= end:
+                return True
+            self._hurry.wait(0.1)
+        return False
+
+    def _incarnation(self) -> str:
+        """One process, from its start to its end; why it ended, or empty when it left in order."""
+        ours, theirs = socket.socketpair()
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=main, args=(theirs, self._start), name=f"{self._crew.name}-{self._member.id}")
+        try:
+            with _nursery:
+                process.start()
+        except (OSError, EOFError, RuntimeError) as error:
+            ours.close()
+            return f"it could not be started: {type(error).__name__}: {error}"
+        finally:
+            theirs.close()
+        with self._sending:
+            self._process, self._sock = process, ours
+            self.pid = process.pid or 0
+        if self._killed and self._stopping:
+            _kill_group(self.pid)
+        said = self._read(ours)
+        with self._sending:
+            # From here on nothing is sent, and what was not sent stays booked.
+            self._sock = None
+        ours.close()
+        orderly = self._stopping and not said
+        if not orderly:
+            _kill_group(self.pid, alone=False)
+        return said or self._end_of(process, orderly=orderly)
+
+    def _end_of(self, process: ForkServerProcess, *, orderly: bool) -> str:
+        """Reap the process; why it ended, or empty when that was in order."""
+        end = monotonic() + _PATIENCE
+        while True:
+            with _nursery:
+                process.join(0)
+                code = process.exitcode
+            if code is not None:
+                break
+            if monotonic() > end:
+                _kill_group(self.pid)
+                end += _PATIENCE
+            threading.Event().wait(0.002)
+        self.pid = 0
+        if orderly and code == 0:
+            return ""
+        if code < 0:
+            return f"signal {-code}, {_signal_name(-code)}"
+        return f"exit code {code}"
+
+    def _fail_deferred(self, reason: str) -> None:
+        deferred, self._deferred = self._deferred, {}
+        for call in deferred.values():
+            text = f"member {self._member.id} ended ({reason}) before it gave the answer that it had put off"
+            settle(call, None, MemberDied(text, self._member.id, reason))
+
+
+def _opened(kind: int, body: bytes) -> tuple[object, BaseException | None]:
+    """What an answer says."""
+    try:
+        if kind != ERROR:
+            return pickle.loads(body), None  # noqa: S301 - from our own process, over a socket that only we two have
+        error, text = pickle.loads(body)  # noqa: S301 - as above
+    except Exception as unreadable:  # noqa: BLE001 - user-defined pickling may raise anything
+        return None, UnsendableResult(f"the call's result cannot be read here: {unreadable}; return plain values")
+    error.__cause__ = RemoteTraceback(text)
+    return None, error
+
+
+def _push(sock: socket.socket, rest: memoryview) -> None:
+    with contextlib.suppress(OSError):
+        sock.sendall(rest)
+
+
+def _kill_group(pid: int, *, alone: bool = True) -> None:
+    """Kill a process and what it started; before it has made its group, just itself."""
+    if pid <= 0 or pid == os.getpgid(0):
+        return
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        if alone:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

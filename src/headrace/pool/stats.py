@@ -1,0 +1,81 @@
+"""What a pool says of itself: frozen records. Counts and clocks are read at one moment; nobody is disturbed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStats:
+    """One member.
+
+    Attributes:
+        id: its number; it keeps it over restarts.
+        state: ``idle``, ``busy``, ``away`` (starting, or waiting to be restarted) or ``leaving`` (being removed).
+        waiting: calls that wait for this member.
+        done: calls that it ended.
+        restarts: how often it was replaced.
+        pid: its process; that of the pool for threads.
+        memory: resident bytes of its process; None for threads, and where the system does not tell.
+        call: the function that it runs, or empty.
+        where: file, line and function that a thread is at; empty for processes and idle members.
+        seconds: how long the call has run.
+        reason: what ended it last, or empty.
+    """
+
+    id: int
+    state: Literal["idle", "busy", "away", "leaving"]
+    waiting: int
+    done: int
+    restarts: int
+    pid: int
+    memory: int | None
+    call: str
+    where: str
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """A pool.
+
+    Attributes:
+        name, kind, strategy, queue: as it was made.
+        size: members that it should have.
+        waiting: calls that wait, at members and centrally; expired and cancelled ones are not among them.
+        central: those of them that wait for whoever is free.
+        backlog: how many may wait; None without a bound.
+        oldest: seconds that the oldest central call has waited; 0 when none waits.
+        done: calls that ended.
+        broken: why calls are refused at the moment, or empty.
+        members: one record each; removed ones that still work are included.
+    """
+
+    name: str
+    kind: str
+    strategy: str
+    queue: str
+    size: int
+    waiting: int
+    central: int
+    backlog: int | None
+    oldest: float
+    done: int
+    broken: str
+    members: tuple[MemberStats, ...]
+
+
+def memory(pid: int) -> int | None:
+    """Resident bytes of a process."""
+    if not sys.platform.startswith("linux") or not pid:
+        return None
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        # It has just died: the statistics of the others are wanted all the same.
+        return None

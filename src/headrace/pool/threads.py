@@ -1,0 +1,150 @@
+"""A member that is a thread of this process. Owns the thread; the crew says when it starts, the desk what it runs.
+
+Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and whatever
+it still brings is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.pool.call import Call, outcome, settle
+from headrace.pool.later import Later
+from headrace.pool.member import Member, ended
+
+if TYPE_CHECKING:
+    from headrace.pool.crew import Crew
+
+
+class ThreadBody:
+    """The thread behind one member."""
+
+    def __init__(self, crew: Crew, member: Member) -> None:
+        self.pid = os.getpid()
+        self._crew = crew
+        self._desk = crew.desk
+        self._member = member
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._thread: threading.Thread | None = None
+        # Set to end the waiting before a restart.
+        self._hurry = threading.Event()
+        self._delay = 0.0
+
+    def start(self) -> None:
+        name = f"{self._crew.name}-{self._member.id}"
+        # A daemon, since the interpreter's end would wait for others before the pool is told to finish.
+        thread = threading.Thread(target=self._live, args=(self._wake,), name=name, daemon=True)
+        self._thread = thread
+        thread.start()
+
+    def deliver(self, _call: Call[Any]) -> None:
+        # Already released means that it is about to look; what it finds is the member's running call.
+        try:
+            self._wake.release()
+        except RuntimeError:
+            return
+
+    def leave(self) -> None:
+        self._hurry.set()
+        with contextlib.suppress(RuntimeError):
+            self._wake.release()
+
+    def kill(self, reason: str) -> None:
+        # A lock of its own for the next thread, so that the one given up can never eat its wake-ups.
+        old, self._wake = self._wake, threading.Lock()
+        self._wake.acquire()
+        self._thread = None
+        self._hurry.set()
+        again = self._crew.lost(self._member, reason)
+        with contextlib.suppress(RuntimeError):
+            old.release()
+        if again is None:
+            self._crew.gone(self._member)
+        else:
+            self._hurry = threading.Event()
+            self._delay = again
+            self.start()
+
+    def join(self, timeout: float | None) -> bool:
+        return ended(self._thread, timeout)
+
+    def where(self) -> str:
+        ident = self._thread.ident if self._thread else None
+        frame = sys._current_frames().get(ident or 0)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented
+        return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else ""
+
+    def disown(self) -> None:
+        self._thread = None
+
+    def _live(self, wake: threading.Lock) -> None:
+        member, crew = self._member, self._crew
+        if not self._prepare(wake):
+            if self._wake is wake:
+                crew.gone(member)
+            return
+        call = crew.ready(member)
+        while self._wake is wake:
+            while call is not None:
+                call = self._run(call)
+            if member.leaving and member.running is None:
+                crew.gone(member, "left")
+                return
+            wake.acquire()
+            call = member.running
+            if call is not None and call.lease is not None:
+                call = None
+
+    def _prepare(self, wake: threading.Lock) -> bool:
+        """Wait for the time to start and run the initializer, until that succeeds; False when nobody needs it."""
+        options = self._crew.options
+        while True:
+            end = monotonic() + self._delay
+            while monotonic() < end:
+                self._hurry.wait(0.1)
+                if self._wake is not wake or self._desk.unneeded(self._member):
+                    return False
+            if options.initializer is None:
+                return True
+            try:
+                options.initializer(*options.initargs)
+            except BaseException as error:  # noqa: BLE001 - whatever it raises, this member cannot serve
+                again = self._crew.lost(self._member, f"its initializer raised {type(error).__name__}: {error}")
+                if again is None or self._wake is not wake:
+                    return False
+                self._delay = again
+            else:
+                return self._wake is wake
+
+    def _run(self, call: Call[Any]) -> Call[Any] | None:
+        """Run one call; returns the next."""
+        finish, member = self._desk.finish, self._member
+        if not call.begin():
+            return finish(member, call)
+        call.sent = True
+        fn, args, kwargs = call.fn, call.args, call.kwargs
+        assert fn is not None
+        assert args is not None
+        assert kwargs is not None
+        result, error = None, None
+        try:
+            result = fn(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
+            error = raised
+        if type(result) is Later:
+            following = finish(member, call)
+            later = cast(Later[Any], result)  # type: ignore[redundant-cast]  # pyright needs it
+            later.future.add_done_callback(lambda future: settle(call, *outcome(future)))
+            return following
+        # Who has the answer may count on the member being free. But callbacks run here, and until they end it is not.
+        watched = call.watched
+        following = None if watched else finish(member, call)
+        settle(call, result, error)
+        # The error holds this frame; if the frame held it too, they would live until a garbage collection.
+        del error, args, kwargs
+        return finish(member, call) if watched else following

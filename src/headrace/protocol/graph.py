@@ -1,0 +1,469 @@
+"""What is said of workflows: create, start, stop, cancel, retry, expire, delete, tend, graft, read, page, watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.flow_record import FlowRecord
+from headrace.job import Form
+from headrace.keys import Keys, code_of, flow_of, node_id, number_of_code
+from headrace.protocol.admin import rows_of, slice_of
+from headrace.protocol.produce import pairs, record_of
+from headrace.script import Call, blob, load
+from headrace.workflow import FOR_EVER, FlowState, Graft, Graph, NewNode, NodeRecord, parse_facts
+
+# Nodes of one call, and bytes of their arguments after which it takes no more.
+CHUNK = 250
+CHUNK_BYTES = 1 << 20
+# Bytes of outputs that one reply brings.
+OUTPUT_BYTES = 4 << 20
+
+_COUNTS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
+
+
+# -- nodes as they are stored ---------------------------------------------------------------------------------------
+
+
+def _of_form(form: Form) -> list[Any]:
+    fields: list[Any] = ["task", form.task, "queue", form.queue]
+    optional = {
+        "options": blob(form.options) if form.options else None,
+        "priority": form.priority or None,
+        "delay": form.delay or None,
+        "budget": form.crashes or None,
+        "once": 1 if form.once else None,
+        "key": form.key or None,
+        # A claim of a node reads its options anyway, these only where the record says that there is more.
+        "more": 1 if form.once or form.key else None,
+    }
+    for name, value in optional.items():
+        if value is not None:
+            fields += (name, value)
+    return fields
+
+
+def edges(children: Sequence[tuple[int, str]], base: int = 0) -> str:
+    """Children as a record holds them: four digits and a policy's letter each."""
+    return "".join(code_of(number + base) + policy for number, policy in children)
+
+
+def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
+    """A node's digits and fields; ``base``: of a graft's numbers, ``extra``: parents outside of it."""
+    # Nobody counts down to an undo or a callback.
+    pending = 0 if node.role in ("undo", "callback") else len(node.parents) + extra
+    fields = [*_of_form(node.form), "args", blob(node.args), "pending", pending]
+    if node.facts:
+        fields += ("facts", blob(node.facts))
+    if node.parents:
+        fields += ("parents", "".join(code_of(parent + base) for parent in node.parents))
+    if node.children:
+        fields += ("children", edges(node.children, base))
+        if all(policy != "s" for _, policy in node.children):
+            # Whatever comes after it copes with its failure, so that the workflow does not fail by it.
+            fields += ("soft", 1)
+    if node.role:
+        fields += ("role", node.role)
+    if node.undo:
+        fields += ("undo", code_of(node.undo + base))
+    return code_of(number + base), fields
+
+
+def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
+    """Number of the last node that goes into one call with ``first``."""
+    size, last = 0, min(len(nodes), first + CHUNK - 1)
+    for number in range(first, last + 1):
+        node = nodes[number - 1]
+        size += len(node.args) + 5 * len(node.children) + 4 * len(node.parents)
+        if size > CHUNK_BYTES:
+            return number
+    return last
+
+
+def _of_graph(graph: Graph) -> list[Any]:
+    """The fields of a workflow's record."""
+    roots = [n for n, node in enumerate(graph.nodes, 1) if not node.parents and node.role in ("", "join", "pass")]
+    facts: list[Any] = [
+        "total", sum(node.role == "" for node in graph.nodes),
+        "args", blob(graph.args),
+        "globals", blob(graph.globals),
+        "ttl", graph.ttl,
+        "roots", "".join(map(code_of, roots)),
+    ]  # fmt: skip
+    for name, number in (("on_success", graph.on_success), ("on_failure", graph.on_failure)):
+        if number:
+            facts += (name, code_of(number))
+    return facts
+
+
+# -- life -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The answer to a create.
+
+    Attributes:
+        word: ``ok``: complete; ``more``: send the nodes from ``next``; ``live``: ``id`` is the live one of this key.
+    """
+
+    word: str
+    id: str
+    next: int = 0
+
+
+def create(keys: Keys, id: str, graph: Graph, first: int = 1, now: int = 0) -> Call[Created]:
+    """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete.
+
+    A workflow that is not completed within an hour is removed. Safe to repeat.
+
+    Cost: one round trip, O(nodes).
+    """
+    last = _end_of_chunk(graph.nodes, first)
+    complete = last == len(graph.nodes)
+    facts = _of_graph(graph) if complete else []
+
+    def created(reply: Any) -> Created:
+        # Removed meanwhile, since its creator had paused for an hour: it begins anew.
+        word, after = ("more", 1) if reply[0] == b"gone" else (reply[0].decode(), last + 1)
+        return Created(word, reply[1].decode(), after)
+
+    return load("flow_create").bind(
+        keys,
+        created,
+        now=now,
+        id=id,
+        definition=graph.definition,
+        key=graph.key,
+        first=first,
+        size=len(graph.nodes),
+        last=int(complete),
+        facts=facts,
+        nodes=[_row(graph.nodes[number - 1], number) for number in range(first, last + 1)],
+    )
+
+
+def start(keys: Keys, id: str, names: Sequence[int] = (), now: int = 0) -> Call[str]:
+    """Line up all roots of a workflow, or the nodes of these numbers instead (at most 500); go on if it was stopped.
+
+    Returns:
+        ``running``, ``missing``, or the final state that it is in.
+
+    Cost: one round trip, O(roots), at most 500 of them; the rest are a chore.
+    """
+    return load("flow_start").bind(keys, bytes.decode, now=now, id=id, names=[code_of(number) for number in names])
+
+
+def stop(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Start no more nodes of a workflow; what runs goes on.
+
+    Returns:
+        ``stopped``, ``missing``, or the final state that it is in.
+
+    Cost: one round trip, O(log workflows), whatever the number of nodes.
+    """
+    return load("flow_stop").bind(keys, bytes.decode, now=now, id=id)
+
+
+def cancel(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Start no more nodes of a workflow, and have those that run stopped; a chore goes from node to node.
+
+    Returns:
+        ``asked``, ``missing``, or the final state that it is in.
+
+    Cost: one round trip; :func:`tend` does the work.
+    """
+    return load("flow_cancel").bind(keys, bytes.decode, now=now, id=id)
+
+
+def retry_failed(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Run the failed, cancelled and quarantined nodes of a workflow again, with fresh budgets, and go on from there.
+
+    Returns:
+        ``running``, ``missing``, ``live`` (another one of its key lives), ``undone`` (it went back already), or
+        the state in which there is nothing to retry.
+
+    Cost: one round trip, O(failed nodes), at most 250 of them; the rest are a chore.
+    """
+    return load("flow_retry").bind(keys, bytes.decode, now=now, id=id)
+
+
+def expire(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
+    """Say how long a workflow stays after its end, microseconds; negative: for ever. Counts from now if it has ended.
+
+    Returns:
+        ``ok`` or ``missing``.
+
+    Cost: one round trip.
+    """
+    return load("flow_expire").bind(keys, bytes.decode, now=now, id=id, ttl=max(FOR_EVER, ttl))
+
+
+def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused.
+
+    Returns:
+        ``ok`` or ``missing``.
+
+    Cost: one round trip, O(nodes), at most 500 of them; the rest are a chore.
+    """
+    return load("flow_delete").bind(keys, bytes.decode, now=now, id=id)
+
+
+def _lapsed(reply: Any) -> tuple[int, int, int]:
+    return reply[0], reply[1], int(float(reply[2]))
+
+
+def lapse(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+    """Remove up to ``limit`` workflows whose retention is over, each wholly.
+
+    Returns:
+        how many, server time, and when the next one is due (0: none).
+
+    Cost: one round trip, O(limit), at most 50 of them.
+    """
+    return load("lapse").bind(keys, _lapsed, now=now, limit=min(limit, 500))
+
+
+def tend(keys: Keys, limit: int = 400, now: int = 0) -> Call[int]:
+    """Do a piece of what is left to do of long verbs, oldest first; returns how many chores are left and due.
+
+    Cost: one round trip, O(limit).
+    """
+    return load("tend").bind(keys, lambda reply: int(reply[0]), now=now, limit=limit)
+
+
+# -- growing --------------------------------------------------------------------------------------------------------
+
+
+def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[int]:
+    """Numbers for what a running node adds.
+
+    Returns:
+        the first one; 0: its start is not the newest, or its workflow is gone or cancelled; -1: it has none left.
+
+    Cost: one round trip.
+    """
+    return load("reserve").bind(
+        keys, lambda reply: int(reply[0]), owner=owner, id=id, flow_id=flow_of(id), token=token, amount=amount
+    )
+
+
+def graft(
+    keys: Keys, owner: str, id: str, token: int, added: Graft, base: int, first: int = 1, now: int = 0
+) -> tuple[Call[str], int]:
+    """Store a graft's nodes from number ``first`` on, as many as one call takes; a settle as ``grown`` links them.
+
+    Args:
+        base: one less than the first number that was reserved.
+
+    Returns:
+        the call (``ok`` or ``stale``), and the number to go on with; beyond the last node when that was all.
+
+    Cost: one round trip, O(nodes).
+    """
+    last = _end_of_chunk(added.nodes, first)
+    # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
+    rows = [
+        _row(node, number, base, extra=int(not node.parents and node.role not in ("undo", "callback")))
+        for number, node in enumerate(added.nodes[first - 1 : last], first)
+    ]
+    link: list[Any] = []
+    if last == len(added.nodes):
+        roots = [
+            (n, "s") for n, node in enumerate(added.nodes, 1) if not node.parents and node.role in ("", "join", "pass")
+        ]
+        jobs = sum(node.role == "" for node in added.nodes)
+        link = [code_of(added.join + base), edges(roots, base), jobs, int(added.gather)]
+    call = load("graft").bind(keys, bytes.decode, now=now, owner=owner, id=id, token=token, nodes=rows, link=link)
+    return call, last + 1
+
+
+# -- outputs --------------------------------------------------------------------------------------------------------
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What one node returned.
+
+    Attributes:
+        facts, task, state: of the node.
+        result: MessagePack; None when it has none.
+        sources: ids of the nodes whose outputs stand for its own; None: its own counts.
+        many: whether they stand for it as a list.
+    """
+
+    facts: bytes
+    task: str
+    state: str
+    result: bytes | None
+    sources: list[str] | None = None
+    many: bool = False
+
+    @property
+    def name(self) -> str:
+        """The node's, unique in its graph."""
+        return parse_facts(self.facts).name
+
+
+def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[Output]]:
+    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only.
+
+    Cost: one round trip, O(ids).
+    """
+
+    def parsed(reply: Any) -> list[Output]:
+        return [_output(id, row) for id, row in zip(ids, reply, strict=False)]
+
+    return load("outputs").bind(keys, parsed, ids=list(ids), most=OUTPUT_BYTES)
+
+
+def _output(id: str, row: list[Any]) -> Output:
+    task, state, facts, role, gather, parents, result = row
+    codes = (gather or parents or b"").decode() if gather or role in (b"join", b"pass") else None
+    sources = None if codes is None else [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]
+    return Output(
+        facts or b"",
+        (task or b"").decode("utf-8", "replace"),
+        (state or b"missing").decode("utf-8", "replace"),
+        result,
+        sources,
+        not gather and role == b"join",
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def _number(value: bytes | None, default: int = 0) -> int:
+    try:
+        return int(value) if value else default
+    except ValueError:
+        return default
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def _flow_state(value: bytes | None) -> FlowState:
+    try:
+        return FlowState(_text(value))
+    except ValueError:
+        # An alien word: nothing of it can be trusted to run.
+        return FlowState.STOPPED
+
+
+def _flow(row: Any) -> FlowRecord | None:
+    id, lapses, failed, flat = row
+    return FlowRecord(id.decode(), int(float(lapses)), failed, pairs(flat)) if flat else None
+
+
+def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[FlowRecord | None]]:
+    """The records of up to 500 workflows; None where nothing is stored. Cost: one round trip."""
+    return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
+
+
+def read_nodes(keys: Keys, id: str, numbers: Sequence[int]) -> Call[list[NodeRecord | None]]:
+    """Everything stored of up to 500 nodes of one workflow; None where nothing is. Cost: one round trip."""
+
+    def parsed(reply: Any) -> list[NodeRecord | None]:
+        return [_node(node_id(id, number), number, flat) for number, flat in zip(numbers, reply, strict=True)]
+
+    return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
+
+
+def _node(id: str, number: int, flat: Any) -> NodeRecord | None:
+    if not flat:
+        return None
+    fields = pairs(flat)
+    parents, children = _text(fields.get("parents")), _text(fields.get("children"))
+    return NodeRecord(
+        number,
+        record_of(id, 0, fields),
+        parse_facts(fields.get("facts")),
+        _text(fields.get("role")),
+        _number(fields.get("pending")),
+        tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
+        tuple((number_of_code(children[n : n + 4]), children[n + 4]) for n in range(0, len(children), 5)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPage:
+    """A piece of the workflows of a view.
+
+    Attributes:
+        count: how many the view has.
+        seen: ids of the index in this piece with their times of creation, dangling ones included, for a cursor.
+        rows: their records, without arguments and globals.
+    """
+
+    count: int
+    seen: list[tuple[str, int]]
+    rows: list[FlowRecord]
+
+
+def _flow_page(reply: Any) -> FlowPage:
+    count, seen, names, rows = reply
+    # Their names come once: a page is to be read in little more than a millisecond.
+    named = [name.decode() for name in names]
+    return FlowPage(
+        count,
+        rows_of(seen),
+        [
+            FlowRecord(
+                id.decode(),
+                int(float(lapses)),
+                failed,
+                {name: value for name, value in zip(named, values, strict=False) if value is not None},
+            )
+            for id, lapses, failed, values in rows
+        ],
+    )
+
+
+def flow_page(
+    keys: Keys,
+    definition: str = "",
+    state: str = "",
+    limit: int = 100,
+    after: tuple[int, str] | None = None,
+    offset: int = 0,
+    desc: bool = True,
+    since: int | None = None,
+    until: int | None = None,
+) -> Call[FlowPage]:
+    """Workflows by creation, of one definition or all, in one state or any. A row without a record is dropped.
+
+    Args:
+        limit: at most 500.
+        after: creation and id of the last one seen.
+        since, until: inclusive bounds of the creation, microseconds.
+
+    Cost: one round trip, O(log n + limit).
+    """
+    piece = slice_of(min(limit, 500), after, offset, desc, since, until)
+    return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
+
+
+def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
+    """How many workflows a view has. Cost: one round trip."""
+    return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
+
+
+def _watched(reply: bytes) -> FlowState | None:
+    return None if reply == b"missing" else _flow_state(reply)
+
+
+def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[FlowState | None]:
+    """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling).
+
+    Args:
+        wait: microseconds that the announcement is wanted for; 0 only reads.
+
+    Cost: one round trip.
+    """
+    return load("flow_watch").bind(keys, _watched, now=now, id=id, wait=wait)

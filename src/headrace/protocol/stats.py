@@ -1,0 +1,266 @@
+"""What statistics say to the store: add, send, consume, read, and the events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.keys import Keys
+from headrace.script import Call, load
+
+# Buckets that one script reads.
+READ = 1000
+# A sender's number outlives by far the time for which a writer repeats a batch at short intervals.
+WINDOW = 3600
+# A broker gives a batch again when whoever had it has died, however long that takes to be noticed.
+BROKER_WINDOW = 86400
+# What nobody adds to or takes from goes away, seconds.
+UNUSED = 7 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Merged counts, ready for the buckets.
+
+    Attributes:
+        buckets: by date and end in seconds, then by label, then by field.
+        index: by parent label, then by part: the end in seconds of what was counted there.
+    """
+
+    buckets: Mapping[tuple[str, int], Mapping[str, Mapping[str, int]]]
+    index: Mapping[str, Mapping[str, int]]
+
+    def packed(self) -> dict[str, list[Any]]:
+        return {
+            "buckets": [[date, ends, _rows(labels)] for (date, ends), labels in self.buckets.items()],
+            "index": [
+                [parent, [item for part, ends in parts.items() for item in (ends, part)]]
+                for parent, parts in self.index.items()
+            ],
+        }
+
+
+def _rows(labels: Mapping[str, Mapping[str, int]]) -> list[Any]:
+    rows: list[Any] = []
+    for label, counts in labels.items():
+        rows.append(label)
+        # As text: Lua's numbers lose what is beyond 53 bits.
+        rows.append([item for field, n in counts.items() for item in (field, str(n))])
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch.
+
+    Attributes:
+        word: ``ok``; ``repeated``: it had been applied, its reply was lost; ``full``: the line takes no more;
+            ``gone``: somebody else took what was merged; ``known``: the event is stored already.
+        refused: counters that took nothing, as ``date:label field``: full, or no numbers.
+    """
+
+    word: str
+    refused: tuple[str, ...] = ()
+
+
+def _applied(reply: Any) -> Applied:
+    return Applied(reply[0].decode(), tuple(name.decode("utf-8", "replace") for name in reply[1]))
+
+
+def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW, now: int = 0) -> Call[Applied]:
+    """Add merged counts to their buckets: all of them, or none when this batch was applied before.
+
+    Args:
+        sender, number: a writer and its batch's number; a batch is repeated with the same number until it is answered.
+        window: seconds for which a repetition is recognised.
+
+    Cost: one round trip, O(counters).
+    """
+    return load("stats_add").bind(
+        keys, _applied, now=now, sender=sender, number=str(number), window=window, **counts.packed()
+    )
+
+
+def send(
+    keys: Keys, sender: str, number: int, batch: bytes, most: int, hold: bool, window: int = WINDOW
+) -> Call[Applied]:
+    """Line a batch up for whoever adds it to the buckets, once however often it is sent.
+
+    Args:
+        most: batches that may wait; more push out the oldest, or are refused as ``full`` with ``hold``.
+
+    Cost: one round trip, O(1).
+    """
+    return load("stats_send").bind(
+        keys,
+        lambda reply: Applied(reply.decode()),
+        sender=sender,
+        number=str(number),
+        window=window,
+        most=most,
+        hold=int(hold),
+        keep=UNUSED,
+        batch=batch,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Batches that wait to be added.
+
+    Attributes:
+        now: server time, microseconds.
+        waiting: how many batches wait.
+        oldest: since when the first one waits, microseconds; 0 when none does.
+        lost: batches that a full line pushed out.
+        taken: when one was added last, microseconds; 0 when that is long ago.
+        batches: ids and bytes of the first ones.
+        upto: with a message broker, when the last batch was sent that was added, microseconds by its sender's clock:
+            all that wait are later. 0 when none was, or long ago.
+    """
+
+    now: int
+    waiting: int
+    oldest: int
+    lost: int
+    taken: int
+    batches: list[tuple[str, bytes]]
+    upto: int = 0
+
+
+def _line(reply: Any) -> Line:
+    now, waiting, oldest, lost, taken, rows, upto = reply
+    since = int(oldest.partition(b"-")[0]) * 1000 if oldest else 0
+    return Line(now, waiting, since, lost, taken, [(id.decode(), pair[1]) for id, pair in rows], upto)
+
+
+def peek(keys: Keys, limit: int = 0, now: int = 0) -> Call[Line]:
+    """The oldest batches, and how far behind their consumer is. They stay. Cost: one round trip, O(limit)."""
+    return load("stats_peek").bind(keys, _line, now=now, limit=limit)
+
+
+def consume(keys: Keys, first: str, last: str, counts: Counts, now: int = 0) -> Call[Applied]:
+    """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one.
+
+    A batch is added exactly once: ``gone`` when it was taken meanwhile, also by this very call.
+
+    Cost: one round trip, O(batches + counters).
+    """
+    time, _, sequence = last.partition("-")
+    beyond = f"{time}-{int(sequence) + 1}"
+    packed = counts.packed()
+    return load("stats_consume").bind(keys, _applied, now=now, first=first, beyond=beyond, keep=UNUSED, **packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Batches of one sender that are added together: the numbers of the first and the last."""
+
+    sender: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What became of batches that came over a broker.
+
+    Attributes:
+        known: by sender, the last number that was added before, where it reaches into these: then none was added.
+        refused: as in :class:`Applied`.
+    """
+
+    known: dict[str, int]
+    refused: tuple[str, ...] = ()
+
+
+def _took(reply: Any) -> Took:
+    word, rows = reply
+    if word == b"repeated":
+        return Took({rows[n].decode(): int(rows[n + 1]) for n in range(0, len(rows), 2)})
+    return Took({}, _applied(reply).refused)
+
+
+def take(
+    keys: Keys,
+    spans: Sequence[Span],
+    counts: Counts,
+    *,
+    upto: int,
+    lost: int | None = None,
+    window: int = BROKER_WINDOW,
+    now: int = 0,
+) -> Call[Took]:
+    """Add batches that came over a message broker, as one: all of them, or none when one of them was added before.
+
+    Args:
+        upto: when the last of them was sent, microseconds.
+        lost: batches missing among these, if numbers that are missing mean batches that the broker dropped.
+
+    Cost: one round trip, O(senders + counters).
+    """
+    return load("stats_take").bind(
+        keys,
+        _took,
+        now=now,
+        batches=[item for span in spans for item in (span.sender, span.first, span.last)],
+        gaps=int(lost is not None),
+        lost=lost or 0,
+        upto=upto,
+        window=window,
+        keep=UNUSED,
+        **counts.packed(),
+    )
+
+
+Held = dict[str, int]
+
+
+def _whole(reply: Any) -> list[Held]:
+    return [
+        {row[n].decode("utf-8", "replace"): int(row[n + 1]) for n in range(0, len(row), 2)} if row else {}
+        for row in reply
+    ]
+
+
+def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[list[Held]]:
+    """What buckets hold, all at one moment.
+
+    Args:
+        names: ``date:label`` of each, at most ``READ``.
+        fields: those that are wanted; all when empty.
+
+    Cost: one round trip, O(counters).
+    """
+
+    def chosen(reply: Any) -> list[Held]:
+        return [{field: int(n) for field, n in zip(fields, row, strict=True) if n is not None} for row in reply]
+
+    return load("stats_read").bind(keys, chosen if fields else _whole, names=list(names), fields=list(fields))
+
+
+def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000, now: int = 0) -> Call[list[str]]:
+    """The parts right below a label that hold something, the soonest to end first.
+
+    Cost: one round trip, O(offset + limit).
+    """
+    return load("stats_children").bind(
+        keys, lambda reply: [part.decode() for part in reply], now=now, label=f"/{label}", offset=offset, limit=limit
+    )
+
+
+def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts, now: int = 0) -> Call[Applied]:
+    """Store an event and add its counts; nothing when one of this id is stored.
+
+    Args:
+        at: when it happened, microseconds; keep: seconds that it stays from then.
+
+    Cost: one round trip.
+    """
+    return load("stats_event").bind(keys, _applied, now=now, id=id, at=at, keep=keep, body=body, **counts.packed())
+
+
+def look(keys: Keys, ids: Sequence[str]) -> Call[list[bytes | None]]:
+    """The bodies of up to 1,000 events; None where none is stored. Cost: one round trip."""
+    return load("stats_look").bind(keys, list, ids=list(ids))

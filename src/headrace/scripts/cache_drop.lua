@@ -1,0 +1,26 @@
+-- Cache drop: values with a tag go, a bounded number at a time; whoever computes one now may not store it any more.
+-- include cache_untag
+-- clock   now
+-- key     cached   zset    cached
+-- key     leases   string  leases
+-- key     dropped  string  dropped:<tag>
+-- arg     tag      text    or * for all values
+-- arg     first    int     1 at the first call of a deletion, 0 at those that go on
+-- arg     life     int     seconds that a lease may live
+-- arg     limit    int     most values, at most 1000
+-- return  {{name, ...}, left}
+if first == 1 then redis.call('SET', dropped, redis.call('INCR', leases), 'EX', life) end
+local index = tag == '*' and cached or tagged .. tag
+local rows, names = redis.call('ZRANGE', index, 0, limit - 1, 'WITHSCORES'), {}
+for n = 1, #rows, 2 do
+  local one = rows[n]
+  -- Past its end, an entry may speak of a value that was replaced since by one without the tag.
+  if tonumber(rows[n + 1]) > now then
+    untag(one)
+    redis.call('UNLINK', value .. one)
+    redis.call('ZREM', cached, one)
+    names[#names + 1] = one
+  end
+  redis.call('ZREM', index, one)
+end
+return {names, redis.call('ZCARD', index)}

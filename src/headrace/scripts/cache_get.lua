@@ -1,0 +1,6 @@
+-- Cache get: a cached value is read, without being tracked.
+-- key     value  string  cache:<name>
+-- arg     name   text
+-- return  what cache_set stored, or nil
+local found = redis.pcall('GET', value)
+return type(found) == 'string' and found

@@ -1,0 +1,47 @@
+-- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore. Included, never run alone.
+-- include withdraw
+-- clock   now
+-- key     lapses   zset    lapses
+-- key     chores   zset    chores
+-- derive  flow     hash    flow:<flow>
+-- derive  flows    zset    flows:<view>
+-- derive  broken   zset    broken:<flow>
+-- derive  held     zset    held:<flow>
+-- derive  undo     zset    undo:<flow>
+-- derive  live     string  live:<live>
+local function tell_gone(id, word)
+  if redis.call('ZREM', waited, id) == 1 then redis.call('PUBLISH', done .. id, word) end
+end
+
+-- Nodes from number 'from' on leave with their places; returns where it stopped, or nil when all are gone.
+local function drop_nodes(fid, from, size)
+  local dead, anyone = {}, redis.call('EXISTS', waited) == 1
+  while from <= size and room > 0 do
+    local id = node_of(fid, code_of(from))
+    -- A record of another type must not keep the others.
+    local n = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
+    if n[1] == 'running' then ask_to_stop(id, n[4]) elseif n[1] then take_out(id, n[1], n[2], n[3]) end
+    if anyone then tell_gone(id, 'cancelled') end
+    dead[#dead + 1] = job .. id
+    dead[#dead + 1] = log .. id
+    from, room = from + 1, room - 1
+  end
+  for first = 1, #dead, 1000 do redis.call('UNLINK', unpack(dead, first, math.min(first + 999, #dead))) end
+  return from <= size and from or nil
+end
+
+local function drop_flow(fid)
+  local f = redis.call('HMGET', flow .. fid, 'state', 'definition', 'key', 'size')
+  redis.call('ZREM', lapses, fid)
+  if not f[1] and not f[4] then return false end
+  local definition = f[2] or ''
+  for _, view in ipairs({'|', '|' .. (f[1] or ''), definition .. '|', definition .. '|' .. (f[1] or '')}) do
+    redis.call('ZREM', flows .. view, fid)
+  end
+  if f[3] and redis.call('GET', live .. definition .. ':' .. f[3]) == fid then redis.call('UNLINK', live .. definition .. ':' .. f[3]) end
+  redis.call('UNLINK', flow .. fid, broken .. fid, undo .. fid)
+  tell_gone(fid, 'cancelled')
+  local rest = drop_nodes(fid, 1, tonumber(f[4]) or 0)
+  if rest then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. f[4]) else redis.call('UNLINK', held .. fid) end
+  return true
+end

@@ -1,0 +1,19 @@
+-- Cancel: nothing of a workflow starts any more, and what runs is asked to stop; a chore does it node by node.
+-- include finish
+-- clock   now
+-- arg     id     text
+-- return  asked | missing | the final state that it is in
+local f = touch(id)
+if not f.there then return 'missing' end
+if f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.state end
+if not f.cancel then
+  redis.call('HSET', flow .. id, 'cancel', 1)
+  -- What undoes its nodes must not be held.
+  redis.call('HDEL', flow .. id, 'stopped')
+  f.cancel = 1
+  if f.state ~= 'running' then become(id, f, 'running') end
+  -- It has not ended before the chore is done.
+  leave(f, 'cancel:' .. id .. ':1')
+  finish_all()
+end
+return 'asked'

@@ -1,0 +1,7 @@
+-- Nodes: everything stored of some nodes of a workflow.
+-- derive  job     hash    job:<id>
+-- arg     ids     packed  at most 500
+-- return  {{field, value, ...}, ...}; no fields: not stored
+local found = {}
+for n, id in ipairs(ids) do found[n] = redis.call('HGETALL', job .. id) end
+return found

@@ -1,0 +1,33 @@
+-- Page: workflows with their records, a bounded piece at a time, by creation.
+-- include slice
+-- key     line    zset  flows:<view>
+-- key     lapses  zset  lapses
+-- derive  flow    hash  flow:<flow>
+-- derive  broken  zset  broken:<flow>
+-- derive  job     hash  job:<id>
+-- arg     view    text  definition|state
+-- arg     after   text  cursor: score of the last id seen, or empty
+-- arg     member  text  cursor: the last id seen
+-- arg     offset  int   workflows to pass over
+-- arg     limit   int   at most 500
+-- arg     desc    int   1: newest first
+-- arg     low     text  least time of creation, such as -inf
+-- arg     high    text  greatest
+-- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of the first broken node, values}, ...}}
+local FIELDS = {'definition', 'state', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
+  'quarantined', 'skipped', 'key', 'ttl', 'stopped', 'cancel', 'undoing'}
+local size, seen = slice(line, after, member, offset, limit, desc, low, high)
+local rows = {}
+for n = 1, #seen, 2 do
+  local id = seen[n]
+  local values = redis.pcall('HMGET', flow .. id, unpack(FIELDS))
+  if not values.err and values[2] then
+    local ended = values[2] ~= 'running' and values[2] ~= 'pending'
+    local first = (values[9] or values[10] or values[11]) and redis.call('ZRANGE', broken .. id, 0, 0)[1]
+    rows[#rows + 1] = {id, ended and redis.call('ZSCORE', lapses, id) or 0, first and redis.call('HGET', job .. first, 'facts') or '', values}
+  else
+    -- Its record is gone: the row is dropped, the page goes on.
+    redis.call('ZREM', line, id)
+  end
+end
+return {size, seen, FIELDS, rows}

@@ -1,0 +1,25 @@
+-- Retry: a workflow goes on from its failed nodes, which run again.
+-- include again_node
+-- clock   now
+-- arg     id     text
+-- return  running | missing | live (another one of its key) | undone | the state that does not allow it
+local f = touch(id)
+if not f.there then return 'missing' end
+if f.cancel then return 'cancelled' end
+-- What failed of one that succeeded was coped with: nothing waits for it.
+if f.state == 'succeeded' or redis.call('EXISTS', broken .. id) == 0 then return f.state end
+local h = redis.call('HMGET', flow .. id, 'undoing', 'key')
+if h[1] then return 'undone' end
+if f.state == 'failed' then
+  if h[2] then
+    local other = redis.call('GET', live .. f.definition .. ':' .. h[2])
+    if other and other ~= id then return 'live' end
+    redis.call('SET', live .. f.definition .. ':' .. h[2], id)
+  end
+  redis.call('ZREM', lapses, id)
+  redis.call('HDEL', flow .. id, 'finished')
+  become(id, f, 'running')
+end
+retry_broken(id, f)
+finish_all()
+return f.state

@@ -1,0 +1,24 @@
+-- Start: a workflow's roots line up, or the named nodes instead; one that was stopped goes on.
+-- include begin
+-- clock   now
+-- arg     id     text
+-- arg     names  packed  codes of nodes to start now whatever they wait for, at most 500; empty: all roots
+-- return  running | missing | the final state that it is in
+local f = touch(id)
+if not f.there then return 'missing' end
+if f.cancel or f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.cancel and 'cancelled' or f.state end
+redis.call('HDEL', flow .. id, 'stopped')
+redis.call('HSETNX', flow .. id, 'started', now)
+if f.state ~= 'running' then become(id, f, 'running') end
+-- Nothing begins anew while it goes back over what it did.
+if redis.call('HEXISTS', flow .. id, 'undoing') == 0 then
+  for _, code in ipairs(names) do
+    if is_part(node_of(id, code)) then open_node(node_of(id, code), f) end
+  end
+  -- Once: what is left of them is a chore, and a workflow of many roots is resumed as soon as any.
+  if #names == 0 and redis.call('HSETNX', flow .. id, 'begun', 1) == 1 then begin_roots(id, f, 1) end
+end
+begin_held(id, f)
+count(f, 'active', 0)
+finish_all()
+return f.state

@@ -1,0 +1,20 @@
+-- Ids: what an id says of itself, see keys.py. Included, never run alone.
+-- Of 22 characters the first 16 are a workflow's and its nodes' alike, four are a node's number, and the 21st says which kind of job it is.
+local function is_node(id) return (string.byte(id, 21) or 0) >= 103 and string.sub(id, 17, 20) ~= '0000' end
+local function is_ordered(id) local digit = string.byte(id, 21) or 0 return digit > 55 and digit < 103 end
+local function flow_of(id) return string.sub(id, 1, 16) .. '0000' .. string.sub(id, 21, 22) end
+local function node_of(id, code) return string.sub(id, 1, 16) .. code .. string.sub(id, 21, 22) end
+local function code_of(number)
+  local code = ''
+  for _ = 1, 4 do
+    local digit = number % 32 + 1
+    code = string.sub('0123456789abcdefghjkmnpqrstvwxyz', digit, digit) .. code
+    number = math.floor(number / 32)
+  end
+  return code
+end
+local function number_of(id)
+  local number = 0
+  for n = 17, 20 do number = number * 32 + string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) - 1 end
+  return number
+end

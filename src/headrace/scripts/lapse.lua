@@ -1,0 +1,35 @@
+-- Lapse: workflows leave whose retention is over, each wholly; one whose callback has not ended stays a minute longer.
+-- include drop
+-- arg     limit   int   most workflows, at most 500
+-- return  {removed, now, next end of retention or 0}
+local due = limit > 0 and redis.call('ZRANGEBYSCORE', lapses, '-inf', now, 'LIMIT', 0, limit) or {}
+local count_of = 0
+-- Whether somebody is still to be told of its end, or is being told.
+local function tells(fid)
+  for _, code in ipairs(redis.call('HMGET', flow .. fid, 'on_success', 'on_failure')) do
+    local state = code and redis.call('HGET', job .. node_of(fid, code), 'state')
+    if state == 'ready' or state == 'running' or state == 'scheduled' then return true end
+  end
+  return false
+end
+
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', lapses, '')
+for _, fid in ipairs(due) do
+  if room <= 0 then break end
+  local state = redis.call('HGET', flow .. fid, 'state')
+  if not state or state == 'succeeded' or state == 'failed' or state == 'cancelled' then
+    if state and tells(fid) then
+      redis.call('ZADD', lapses, now + 60000000, fid)
+    else
+      drop_flow(fid)
+      count_of = count_of + 1
+    end
+  else
+    -- It lives: whatever put it here, its end will do so again.
+    redis.call('ZREM', lapses, fid)
+  end
+  room = room - 10
+end
+finish_all()
+return {count_of, now, redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0}

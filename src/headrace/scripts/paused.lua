@@ -1,0 +1,4 @@
+-- Paused: which queues are.
+-- key     paused  set   paused
+-- return  their names
+return redis.call('SMEMBERS', paused)

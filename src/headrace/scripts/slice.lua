@@ -1,0 +1,31 @@
+-- Slice: a bounded piece of one sorted set, by position, by score or after an id. Included, never run alone.
+-- Returns its size and {id, score, ...}. By ranks only, so that what was passed over costs nothing.
+local function slice(line, after, member, offset, limit, desc, low, high)
+  local size = redis.call('ZCARD', line)
+  local first = low == '-inf' and 0 or size - redis.call('ZCOUNT', line, low, '+inf')
+  local last = (high == '+inf' and size or redis.call('ZCOUNT', line, '-inf', high)) - 1
+  if after ~= '' then
+    -- Equal scores are common (one chunk, one time), so a cursor names its id too and is found by rank: ties are neither
+    -- read twice nor passed over, also when the id itself has left meanwhile.
+    local passed = redis.call('ZRANK', line, member)
+    if passed and tonumber(redis.call('ZSCORE', line, member)) == tonumber(after) then
+      if desc == 0 then passed = passed + 1 end
+    else
+      local start = redis.call('ZCOUNT', line, '-inf', '(' .. after)
+      local least, most = 0, redis.call('ZCOUNT', line, after, after)
+      while least < most do
+        local middle = math.floor((least + most) / 2)
+        if redis.call('ZRANGE', line, start + middle, start + middle)[1] < member then least = middle + 1 else most = middle end
+      end
+      passed = start + least
+    end
+    if desc == 1 then last = math.min(last, passed - 1) else first = math.max(first, passed) end
+  end
+  if desc == 1 then last = last - offset else first = first + offset end
+  if limit <= 0 or last < first then return size, {} end
+  if desc == 1 then
+    local from = size - 1 - last
+    return size, redis.call('ZREVRANGE', line, from, math.min(from + limit - 1, size - 1 - first), 'WITHSCORES')
+  end
+  return size, redis.call('ZRANGE', line, first, math.min(first + limit - 1, last), 'WITHSCORES')
+end

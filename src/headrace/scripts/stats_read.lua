@@ -1,0 +1,10 @@
+-- Stats_read: what buckets hold, all of it at one moment: no writer comes between a sum and what is subtracted from it.
+-- derive  stat    hash    stat:<bucket>
+-- arg     names   packed  {date:label, ...}, at most 1000
+-- arg     fields  packed  the fields that are wanted; empty for all
+-- return  {{field, n, ...} each, or {n or false, ...} when fields are named}
+local found = {}
+for n, name in ipairs(names) do
+  found[n] = #fields > 0 and redis.call('HMGET', stat .. name, unpack(fields)) or redis.call('HGETALL', stat .. name)
+end
+return found

@@ -1,0 +1,77 @@
+-- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals.
+-- include drop
+-- include begin
+-- include again_node
+-- clock   now
+-- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
+-- return  {chores that are due, pieces done}
+-- Each chore takes one for itself.
+room = math.max(limit, 2)
+local DO = {}
+local function words(chore)
+  local found = {}
+  for word in string.gmatch(chore .. ':', '([^:]*):') do found[#found + 1] = word end
+  return found
+end
+
+-- Each but 'drop', 'held' and 'abandon' counted as active, so that its workflow could not end before it.
+DO.walk = function(id, from, state, released)
+  local f = touch(flow_of(id))
+  if not f.there then return end
+  count(f, 'active', -1)
+  if f.cancel then return end
+  local children = redis.call('HGET', job .. id, 'children') or ''
+  walks[#walks + 1] = {id = id, f = f, state = state, children = children, from = tonumber(from), released = released ~= '' and released or nil}
+  walk_all()
+end
+DO.roots = function(fid, from)
+  local f = touch(fid)
+  if not f.there then return end
+  count(f, 'active', -1)
+  if not f.cancel then begin_roots(fid, f, tonumber(from)) end
+end
+DO.held = function(fid)
+  local f = touch(fid)
+  if f.there and f.state == 'running' then begin_held(fid, f) end
+end
+DO.retry = function(fid)
+  local f = touch(fid)
+  if not f.there then return end
+  count(f, 'active', -1)
+  -- The cancellation may have passed their numbers already.
+  if not f.cancel then retry_broken(fid, f) end
+end
+DO.cancel = function(fid, from)
+  local f = touch(fid)
+  if not f.there then return end
+  count(f, 'active', -1)
+  local number, size = tonumber(from), tonumber(redis.call('HGET', flow .. fid, 'size') or 0)
+  while number <= size and room > 0 do
+    local id = node_of(fid, code_of(number))
+    local role = redis.call('HGET', job .. id, 'role')
+    -- What undoes or reports it goes on.
+    if role ~= 'undo' and role ~= 'callback' then withdraw(id, 0) end
+    -- To end a node takes as long as to walk several edges.
+    number, room = number + 1, room - 2
+  end
+  if number <= size then leave(f, 'cancel:' .. fid .. ':' .. number) end
+end
+DO.drop = function(fid, from, size)
+  local rest = drop_nodes(fid, tonumber(from), tonumber(size))
+  if rest then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. size) else redis.call('UNLINK', held .. fid) end
+end
+DO.abandon = function(fid) drop_flow(fid) end
+
+local pieces = 0
+while room > 0 do
+  local due = redis.call('ZRANGEBYSCORE', chores, '-inf', now, 'LIMIT', 0, 1)[1]
+  if not due then break end
+  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+  redis.call('ZREM', chores, due)
+  local chore = words(due)
+  local verb = table.remove(chore, 1)
+  room, pieces = room - 1, pieces + 1
+  if DO[verb] then DO[verb](unpack(chore)) end
+end
+finish_all()
+return {redis.call('ZCOUNT', chores, '-inf', now), pieces}

@@ -1,0 +1,41 @@
+-- Withdraw: a waiting job ends as cancelled; a running one is asked to stop. Included, never run alone.
+-- include finish
+-- key     scheduled  zset  scheduled
+-- key     parking    set   parking
+-- derive  ready      zset  ready:<queue>
+-- derive  parked     zset  parked:<task>
+-- derive  cancels    set   cancels:<owner>
+-- derive  held       zset  held:<flow>
+-- channel mail       mail:<owner>
+-- Takes a job out of the structure of its state; false for one that is in none, since it runs or has ended.
+local function take_out(id, state, queue, task)
+  if state == 'ready' then redis.call('ZREM', ready .. (queue or 'default'), id)
+  elseif state == 'scheduled' then redis.call('ZREM', scheduled, id)
+  elseif state == 'stopped' then redis.call('ZREM', held .. flow_of(id), id)
+  elseif state == 'parked' then
+    redis.call('ZREM', parked .. (task or ''), id)
+    if redis.call('EXISTS', parked .. (task or '')) == 0 then redis.call('SREM', parking, task or '') end
+  elseif state ~= 'blocked' then return false
+  elseif is_ordered(id) then turns().leave(id) end
+  return true
+end
+
+local function ask_to_stop(id, owner)
+  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+  redis.call('SREM', cancels .. owner, '')
+  redis.call('HSET', job .. id, 'cancel', 1)
+  redis.call('SADD', cancels .. owner, id)
+  redis.call('PUBLISH', mail .. owner, id)
+end
+
+-- Returns cancelled | asked | missing | the state in which there is nothing to cancel. The caller calls finish_all().
+local function withdraw(id, keep)
+  local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
+  local state = f[1]
+  if not state then return 'missing' end
+  if state == 'running' then ask_to_stop(id, f[4]) return 'asked' end
+  if state == 'blocked' and not is_part(id) then return state end
+  if not take_out(id, state, f[2], f[3]) then return state end
+  finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', keep)
+  return 'cancelled'
+end

@@ -1,0 +1,328 @@
+"""The write buffer: counts of this process that are not yet stored, merged by series and piece of time.
+
+Owns memory only: it has no thread, no clock and no connection, so that whoever has them (the flusher, a dispatcher's
+loop) sends a batch within a request of its own::
+
+    batch = buffer.take()  # the unanswered one again, until it is answered
+    calls = batch.writes(keys)  # one round trip, however many they are
+    buffer.answered(batch)  # or, after an error, nothing: take() gives the same calls once more
+
+A batch keeps its number, by which the server knows a repetition: a flush that fails is neither lost nor doubled.
+Threads may share it. A forked child begins with an empty one: what it inherited is its parent's to send.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.keys import Keys
+from headrace.protocol import stats as protocol
+from headrace.protocol.stats import Applied
+from headrace.script import Call
+from headrace.stats.expand import Row, pieces, spread
+from headrace.stats.histogram import bucket_of
+from headrace.stats.labels import MARK, field_of, label_of
+from headrace.stats.times import Layout, layout_of
+
+# Different counters that wait at most, while the server is away: further ones are dropped, and counted as lost.
+MOST = 200_000
+# Rows that one message of a line holds.
+LINE_ROWS = 500
+_LIMIT = 1 << 63
+_LEAST = -_LIMIT
+
+
+class Batch:
+    """What one flush sends.
+
+    Attributes:
+        sender: the buffer's name.
+        number: which of its batches this is.
+        rows: the counts.
+        calls: how many calls of ``add`` and ``observe`` made them.
+    """
+
+    def __init__(self, sender: str, number: int, rows: list[Row], calls: int) -> None:
+        self.sender = sender
+        self.number = number
+        self.rows = rows
+        self.calls = calls
+        self._made: list[Call[Applied]] | None = None
+
+    def writes(self, keys: Keys, window: int = protocol.WINDOW) -> list[Call[Applied]]:
+        """The calls that add all of it to the buckets; made once, so that a repetition says the very same.
+
+        Each has a sender of its own: were one of several refused, those after it must not hide it.
+        """
+        if self._made is None:
+            self._made = [
+                protocol.add(keys, f"{self.sender}.{n}", self.number, piece, window)
+                for n, piece in enumerate(pieces(self._spread))
+            ]
+        return self._made
+
+    def messages(self) -> list[tuple[str, list[Row]]]:
+        """The rows in portions for a line of batches, each with its sender."""
+        return [
+            (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
+            for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))
+        ]
+
+    @cached_property
+    def _spread(self) -> protocol.Counts:
+        return spread(self.rows)
+
+
+def encode(rows: list[Row]) -> bytes:
+    """Rows as one message."""
+    return msgspec.msgpack.encode(
+        # As text: a sum may have more than 64 bits.
+        [(row.layout.text, row.label, row.at, {field: str(n) for field, n in row.counts.items()}) for row in rows]
+    )
+
+
+def decode(message: bytes) -> list[Row]:
+    """The rows of a message.
+
+    Raises:
+        msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode` makes.
+    """
+    found = msgspec.msgpack.decode(message, type=list[tuple[str, str, int, dict[str, str]]])
+    return [
+        Row(layout_of(layout), label_of(label), at, {field: int(n) for field, n in counts.items()})
+        for layout, label, at, counts in found
+    ]
+
+
+Check = Callable[[str, int], object]
+
+
+def check_count(field: str, n: int) -> None:
+    """Refuse what cannot be counted.
+
+    Raises:
+        OptionsError: the field's name cannot be used, or ``n`` is no integer of 64 bits.
+    """
+    field_of(field)
+    if type(n) is not int:
+        raise OptionsError(f"field {field!r} counts in integers, not {n!r}: for durations and sizes there is observe()")
+    if not _LEAST < n < _LIMIT:
+        raise OptionsError(f"field {field!r} cannot count {n!r}: a counter has 64 bits")
+
+
+def observed(fields: Mapping[str, float]) -> dict[str, int]:
+    """Values as counts of their histograms' buckets.
+
+    Raises:
+        OptionsError: a field's name cannot be used, or a value is no finite number.
+    """
+    return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in fields.items()}
+
+
+def check_nothing(_field: str, _n: int) -> None:
+    """For counts that :func:`observed` made."""
+
+
+class Lane:
+    """One family's way into the buffer: its layout, and a prefix of its labels.
+
+    Attributes:
+        since, until: the piece of time that ``current`` is of.
+        current: counts by label as callers write it; several texts of one label lead to the same counts.
+        acquire, release: the buffer's lock; looking it up, and ``with``, would take as long as the count does.
+    """
+
+    def __init__(self, buffer: Buffer, layout: Layout, prefix: str) -> None:
+        self.layout = layout
+        self.prefix = prefix
+        self.since = self.until = 0
+        self.current: dict[str, dict[str, int]] = {}
+        self.acquire: Callable[[], object] = buffer.lock.acquire
+        self.release: Callable[[], object] = buffer.lock.release
+        self._buffer = buffer
+        self._slot = layout.slot
+        self._rows: dict[tuple[str, int], dict[str, int]] = {}
+
+    def add(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> int:
+        """Merge counts; how many calls the buffer holds now.
+
+        Each line is paid for by every count of every job: what is rare is done elsewhere.
+
+        Args:
+            check: raises for a field or number that cannot be counted.
+
+        Raises:
+            OptionsError: a label, field or number cannot be used; nothing was added.
+        """
+        buffer = self._buffer
+        self.acquire()
+        try:
+            counts = self.current.get(label) if self.since <= at < self.until else None
+            if counts is None:
+                counts = self._open(label, at)
+            for field, n in fields.items():
+                if field not in counts or type(n) is not int or not _LEAST < n < _LIMIT:
+                    return self._add_new(counts, fields, field, check)
+                counts[field] += n
+            buffer.calls = calls = buffer.calls + 1
+            return calls
+        finally:
+            self.release()
+
+    def row(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> Row:
+        """Counts that go past the buffer, checked alike."""
+        for field, n in fields.items():
+            check(field, n)
+        return Row(self.layout, self.label(label), int(at) // self._slot * self._slot, dict(fields))
+
+    def label(self, text: str) -> str:
+        return label_of(f"{self.prefix}/{label_of(text)}" if self.prefix else text)
+
+    def drain(self) -> list[Row]:
+        """Hand everything out; the buffer's lock is held."""
+        rows, self._rows, self.current = self._rows, {}, {}
+        return [Row(self.layout, label, slot * self._slot, counts) for (label, slot), counts in rows.items() if counts]
+
+    def put_back(self, row: Row) -> None:
+        """Merge what was not taken into what has come since; the buffer's lock is held."""
+        slot = row.at // self._slot
+        counts = self._rows.setdefault((row.label, slot), {})
+        for field, n in row.counts.items():
+            counts[field] = counts.get(field, 0) + n
+        self._buffer.counters += len(row.counts)
+
+    def _open(self, label: str, at: float) -> dict[str, int]:
+        """The counts of a label in the piece of time that holds ``at``."""
+        slot = int(at) // self._slot
+        key = self.label(label), slot
+        counts = self._rows.get(key)
+        if counts is None:
+            counts = dict[str, int]()
+            if self._buffer.counters >= MOST:
+                # Left to itself: what is counted in it is lost, and a row for each new label would grow for ever.
+                return counts
+            self._rows[key] = counts
+        if at >= self.until:
+            # Late counts are the rare ones: they look their counts up each time.
+            self.since, self.until, self.current = slot * self._slot, (slot + 1) * self._slot, {}
+        if at >= self.since:
+            self.current[label] = counts
+        return counts
+
+    def _add_new(self, counts: dict[str, int], fields: Mapping[str, int], new: str, check: Check) -> int:
+        """Add fields some of which are new here: all are checked before one is counted."""
+        buffer = self._buffer
+        for field, n in fields.items():
+            if field == new:
+                break
+            counts[field] -= n
+        for field, n in fields.items():
+            check(field, n)
+        for field, n in fields.items():
+            if field in counts:
+                counts[field] += n
+            elif buffer.counters < MOST:
+                counts[field] = n
+                buffer.counters += 1
+            else:
+                buffer.lost += 1
+        buffer.calls += 1
+        return buffer.calls
+
+
+class Buffer:
+    """Counts of one process, on their way.
+
+    Attributes:
+        lock: held for every look at what is merged; never while anything is sent.
+        calls: of ``add`` and ``observe`` that are merged and not yet taken.
+        counters: different ones among them.
+        lost: counts that were dropped, since too many different ones waited.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[Layout, str], Lane] = {}
+        self.lost = 0
+        self.begin_anew()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """Forget everything, as a forked child must."""
+        # Re-entrant: a signal's handler may count while its thread counts.
+        self.lock = threading.RLock()
+        self.calls = 0
+        self.counters = 0
+        self._unanswered: Batch | None = None
+        self._sender = ""
+        self._number = 0
+        for lane in self._lanes.values():
+            lane.drain()
+            lane.acquire, lane.release = self.lock.acquire, self.lock.release
+
+    def lane(self, layout: Layout, prefix: str = "") -> Lane:
+        """The way in for a layout and prefix, the same one for the same."""
+        with self.lock:
+            return self._lanes.setdefault((layout, prefix), Lane(self, layout, prefix))
+
+    @property
+    def held(self) -> int:
+        """Calls that are not known to be stored: what a kill of this process would lose."""
+        unanswered = self._unanswered
+        return self.calls + (unanswered.calls if unanswered else 0)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a batch was sent and not answered."""
+        return self._unanswered is not None
+
+    def take(self) -> Batch | None:
+        """What to send now: the batch that was not answered, else all that is merged; None when there is nothing.
+
+        For one sender at a time.
+        """
+        with self.lock:
+            if self._unanswered is None and self.calls:
+                rows = [row for lane in self._lanes.values() for row in lane.drain()]
+                if not rows:
+                    # Calls without fields: there is nothing to send.
+                    self.calls = 0
+                    return None
+                # The name is made here, since a fork and its parent must not share one.
+                self._sender = self._sender or os.urandom(9).hex()
+                self._number += 1
+                self._unanswered = Batch(self._sender, self._number, rows, self.calls)
+                self.calls = self.counters = 0
+            return self._unanswered
+
+    def answered(self, batch: Batch, left: list[Row] | None = None) -> None:
+        """The server has taken the batch, except for the rows in ``left``: those are merged again."""
+        with self.lock:
+            if batch is self._unanswered:
+                self._unanswered = None
+                for row in left or ():
+                    lane = self._lanes.get((row.layout, "")) or self.lane(row.layout)
+                    lane.put_back(row)
+                    self.calls += 1
+
+
+_all: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
+def at_fork(buffer: Buffer) -> None:
+    """Let a buffer begin anew in each forked child."""
+    _all.add(buffer)
+
+
+def _forked() -> None:
+    for buffer in list(_all):
+        buffer.begin_anew()
+
+
+os.register_at_fork(after_in_child=_forked)

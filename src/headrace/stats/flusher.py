@@ -1,0 +1,151 @@
+"""The flusher: sends what the buffer holds, by size, by age, when asked and when the process ends.
+
+Its thread lives only while something is held: an idle program has none, and a fork of it starts clean.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.errors import HeadraceError
+from headrace.stats.buffer import Batch, Buffer
+from headrace.stats.expand import Row
+
+log = logging.getLogger("headrace.stats")
+
+
+class Sender(Protocol):
+    """Whatever takes batches."""
+
+    def __call__(self, batch: Batch) -> list[Row]:
+        """Send a batch; returns the rows that were not taken, to be merged again.
+
+        Raises:
+            HeadraceError: nobody knows what was taken; the same batch may be sent again.
+        """
+        ...
+
+
+class Flusher:
+    """One buffer's way out.
+
+    Attributes:
+        buffer: what is sent.
+        size: calls that wait at most before they are sent.
+        age: seconds that a call waits at most.
+        failing: why the last flush failed, None after one that did not.
+        pid: the process that it belongs to.
+        closing: whether this is the last flush of the process.
+    """
+
+    def __init__(self, buffer: Buffer, send: Sender, size: int, age: float) -> None:
+        self.buffer = buffer
+        self.size = size
+        self.age = age
+        self.failing: HeadraceError | None = None
+        self.closing = False
+        self._send = send
+        self.begin_anew()
+        _all.add(self)
+        mine = weakref.ref(self)
+        # Through a weak reference, so that the end of the process does not keep every flusher of it alive.
+        atexit.register(_at_exit, mine)
+
+    def begin_anew(self) -> None:
+        """Be without thread and locks, as a forked child must."""
+        self.pid = os.getpid()
+        self._lock = threading.RLock()
+        self._sending = threading.RLock()
+        self._due = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def stir(self, calls: int) -> None:
+        """The buffer holds so many calls now: see to it that they are sent in time."""
+        if calls >= self.size:
+            self._due.set()
+        with self._lock:
+            if self._thread is None:
+                # A daemon: what it has not sent when the program ends is sent by the exit hook.
+                self._thread = threading.Thread(target=self._run, name="headrace-stats", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:
+                    # The interpreter is about to end, and will flush.
+                    self._thread = None
+
+    def flush(self) -> None:
+        """Send everything that was counted before this call.
+
+        Raises:
+            HeadraceError: it could not be sent; it is kept, and sent again by the next flush.
+
+        Cost: one round trip, two after a failed flush; none when nothing is held.
+        """
+        with self._sending:
+            # What was not answered goes alone, with its number; what came since goes after it.
+            for _ in range(2 if self.buffer.stuck else 1):
+                batch = self.buffer.take()
+                if batch is None:
+                    return
+                left = self._send(batch)
+                self.buffer.answered(batch, left)
+                self.failing = None
+                if left:
+                    self.stir(0)
+                    return
+
+    def rouse(self) -> None:
+        """Let the thread look at once; it ends when nothing is held."""
+        self._due.set()
+
+    def _run(self) -> None:
+        while True:
+            self._due.wait(self.age)
+            self._due.clear()
+            try:
+                self.flush()
+            except HeadraceError as error:
+                if self.failing is None:
+                    log.warning("statistics wait, and are sent again: %s", error)
+                self.failing = error
+                # The store has tried for long; full buffers must not make it try without a pause.
+                self._due.clear()
+            with self._lock:
+                if not self.buffer.held:
+                    self._thread = None
+                    return
+
+
+def last_words(flusher: Flusher) -> None:
+    """Flush, and say what is lost if that fails."""
+    flusher.closing = True
+    try:
+        flusher.flush()
+    except HeadraceError as error:
+        log.warning("the last %d counts of this process are lost: %s", flusher.buffer.held, error)
+    finally:
+        flusher.closing = False
+        flusher.rouse()
+
+
+def _at_exit(mine: Callable[[], Flusher | None]) -> None:
+    flusher = mine()
+    if flusher is not None and flusher.pid == os.getpid():
+        last_words(flusher)
+
+
+_all: weakref.WeakSet[Flusher] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for flusher in list(_all):
+        flusher.begin_anew()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,259 @@
+"""Reading: a label and a range, asked of the server when its first figure is wanted, and not again.
+
+Each verb has an asynchronous pair. One rule for every range: from the bucket that holds ``start`` up to the one that
+holds ``end``, which belongs to it only with ``inclusive=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.errors import OptionsError
+from headrace.protocol import stats as protocol
+from headrace.stats.histogram import Histogram, histogram_of, middle_of
+from headrace.stats.labels import MARK, field_of
+from headrace.stats.plan import Plan, cover, row
+from headrace.stats.times import Layout
+from headrace.stats.way import Steps, Way
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Buckets that one reading may want.
+MOST = 100_000
+# Children that one round trip brings.
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What was counted in a piece of time.
+
+    Attributes:
+        start, end: of the piece, without its end; UTC.
+        counts: by field; those whose sum is 0 are left out.
+        histograms: by field.
+        exact: False when finer buckets had expired: then the piece, or the buckets of a series, are coarser than
+            was asked for, or begin later.
+    """
+
+    start: datetime
+    end: datetime
+    counts: Mapping[str, int]
+    histograms: Mapping[str, Histogram]
+    exact: bool = True
+
+    def __getitem__(self, field: str) -> int:
+        """The count of a field, 0 when nothing was counted."""
+        return self.counts.get(field_of(field), 0)
+
+    def histogram(self, field: str) -> Histogram:
+        """The values that were observed in a field, empty when there were none."""
+        return self.histograms.get(field_of(field), Histogram({}))
+
+    def percentile(self, field: str, percent: float) -> float:
+        """See :meth:`headrace.stats.Histogram.percentile`."""
+        return self.histogram(field).percentile(percent)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for.
+
+    Attributes:
+        label: normalised, prefix included.
+        layout: the resolutions that are kept.
+        start, end: seconds since 1970.
+        every: name of the resolution whose buckets are the range's edges.
+        inclusive: whether the bucket that holds ``end`` belongs to the range.
+        fields: those that are wanted; all when empty.
+    """
+
+    label: str
+    layout: Layout
+    start: int
+    end: int
+    every: str
+    inclusive: bool
+    fields: tuple[str, ...]
+
+    def plan(self, make: Callable[..., Plan], now: int) -> Plan:
+        """Which buckets to read.
+
+        Raises:
+            OptionsError: the resolution is not kept, or the range holds too many buckets of it.
+        """
+        level = self.layout.level(self.every)
+        first = level.cut.floor(self.start)
+        last = level.cut.after(self.end) if self.inclusive else level.cut.floor(self.end)
+        plan = make(self.layout, level, first, last, now)
+        if plan.reads > MOST:
+            raise OptionsError(
+                f"this range holds {plan.reads:,} buckets to read, more than {MOST:,}: take a coarser resolution than "
+                f"every={self.every!r}, or a shorter range"
+            )
+        return plan
+
+
+def _sum(held: Iterator[tuple[int, protocol.Held]]) -> protocol.Held:
+    found: protocol.Held = {}
+    for sign, counts in held:
+        for field, n in counts.items():
+            found[field] = found.get(field, 0) + sign * n
+    return found
+
+
+def _bucket(start: int, end: int, held: protocol.Held, exact: bool) -> Bucket:
+    counts: dict[str, int] = {}
+    values: dict[str, dict[float, int]] = {}
+    for field, n in held.items():
+        name, mark, number = field.partition(MARK)
+        if not n:
+            continue
+        if mark:
+            values.setdefault(name, {})[middle_of(number)] = n
+        else:
+            counts[name] = n
+    histograms = {name: histogram_of(found) for name, found in values.items()}
+    # Not fromtimestamp: systems differ in the years that they accept.
+    first, last = (_EPOCH + timedelta(seconds=at) for at in (start, end))
+    return Bucket(first, last, counts, histograms, exact)
+
+
+class Reading:
+    """What ``find`` gives: nothing is asked before a figure is wanted, and what was answered is kept.
+
+    Attributes:
+        query: what it asks for.
+    """
+
+    def __init__(self, way: Way, query: Query, clock: Callable[[], float]) -> None:
+        """Use ``app.stats.find``."""
+        self.query = query
+        self._way = way
+        self._clock = clock
+        self._total: Bucket | None = None
+        self._series: list[Bucket] | None = None
+        self._children: list[Reading] | None = None
+
+    @property
+    def label(self) -> str:
+        """The label, normalised."""
+        return self.query.label
+
+    def total(self, *, reload: bool = False) -> Bucket:
+        """All of the range as one sum, from the fewest buckets that make it.
+
+        Args:
+            reload: ask again, although it was answered.
+
+        Raises:
+            OptionsError: the resolution is not kept, or the range needs too many buckets.
+
+        Cost: one round trip at first, then none.
+        """
+        if self._total is None or reload:
+            self._total = self._way.drive(self._ask_total())
+        return self._total
+
+    async def atotal(self, *, reload: bool = False) -> Bucket:
+        """See :meth:`total`."""
+        if self._total is None or reload:
+            self._total = await self._way.adrive(self._ask_total())
+        return self._total
+
+    def series(self, *, reload: bool = False) -> list[Bucket]:
+        """Every bucket of the range, the empty ones too, in the order of time.
+
+        Raises: as :meth:`total`.
+
+        Cost: one round trip per 1,000 buckets at first, then none.
+        """
+        if self._series is None or reload:
+            self._series = self._way.drive(self._ask_series())
+        return self._series
+
+    async def aseries(self, *, reload: bool = False) -> list[Bucket]:
+        """See :meth:`series`."""
+        if self._series is None or reload:
+            self._series = await self._way.adrive(self._ask_series())
+        return self._series
+
+    def children(self, *, reload: bool = False) -> list[Reading]:
+        """A reading of the same range for each label right below this one, by name.
+
+        Cost: one round trip per 1,000 children at first, then none.
+        """
+        if self._children is None or reload:
+            self._children = self._way.drive(self._ask_children())
+        return self._children
+
+    async def achildren(self, *, reload: bool = False) -> list[Reading]:
+        """See :meth:`children`."""
+        if self._children is None or reload:
+            self._children = await self._way.adrive(self._ask_children())
+        return self._children
+
+    def parent(self) -> Reading:
+        """A reading of the same range for the label above; the root's is itself. Cost: none."""
+        return self._other(replace(self.query, label=self.query.label.rpartition("/")[0]))
+
+    def percentile(self, field: str, percent: float) -> float:
+        """The value of a field that ``percent`` of all in the range do not exceed. Cost: as :meth:`total`."""
+        return self.total().percentile(field, percent)
+
+    async def apercentile(self, field: str, percent: float) -> float:
+        """See :meth:`percentile`."""
+        return (await self.atotal()).percentile(field, percent)
+
+    def __getitem__(self, field: str) -> int:
+        """The total of a field. Cost: as :meth:`total`."""
+        return self.total()[field]
+
+    def __iter__(self) -> Iterator[Bucket]:
+        """The buckets of the series. Cost: as :meth:`series`."""
+        return iter(self.series())
+
+    def _other(self, query: Query) -> Reading:
+        return Reading(self._way, query, self._clock)
+
+    def _ask_total(self) -> Steps[Bucket]:
+        plan = self.query.plan(cover, int(self._clock()))
+        held = yield from self._read(plan)
+        signs = (sign for _, sign in plan.buckets())
+        return _bucket(plan.start, plan.end, _sum(zip(signs, held, strict=True)), plan.exact)
+
+    def _ask_series(self) -> Steps[list[Bucket]]:
+        plan = self.query.plan(row, int(self._clock()))
+        held = yield from self._read(plan)
+        edges = [(at, piece.level.cut.after(at)) for piece in plan.pieces for at in _starts(piece)]
+        return [_bucket(*edge, counts, plan.exact) for edge, counts in zip(edges, held, strict=True)]
+
+    def _ask_children(self) -> Steps[list[Reading]]:
+        names: list[str] = []
+        while True:
+            found: list[str] = yield protocol.children(self._way.keys, self.label, len(names), PAGE)
+            names += found
+            if len(found) < PAGE:
+                break
+        above = f"{self.label}/" if self.label else ""
+        return [self._other(replace(self.query, label=above + name)) for name in sorted(set(names))]
+
+    def _read(self, plan: Plan) -> Steps[list[protocol.Held]]:
+        names = [f"{date}:{self.label}" for date, _ in plan.buckets()]
+        held: list[protocol.Held] = []
+        for first in range(0, len(names), protocol.READ):
+            call: Any = protocol.read(self._way.keys, names[first : first + protocol.READ], self.query.fields)
+            held += yield call
+        return held
+
+    def __repr__(self) -> str:
+        query = self.query
+        start, end = ((_EPOCH + timedelta(seconds=at)).isoformat() for at in (query.start, query.end))
+        return f"<Reading of {query.label or '/'} by {query.every} from {start} to {end}>"
+
+
+def _starts(piece: Any) -> Iterator[int]:
+    starts: Iterator[int] = piece.level.cut.walk(piece.start, piece.end)
+    return starts

@@ -1,0 +1,367 @@
+"""``app.stats``: count, observe, find. Merged in this process, flushed in one round trip, never in the way of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import OptionsError, SettingsError
+from headrace.keys import make_id
+from headrace.protocol import admin
+from headrace.protocol import stats as protocol
+from headrace.protocol.stats import Line
+from headrace.settings import Duration, Settings
+from headrace.stats import event as events
+from headrace.stats.buffer import Check, Lane, check_count, check_nothing, observed
+from headrace.stats.consumer import Consumer
+from headrace.stats.event import Event
+from headrace.stats.expand import spread
+from headrace.stats.flusher import last_words
+from headrace.stats.labels import field_of
+from headrace.stats.reading import Query, Reading
+from headrace.stats.times import Every, Layout, Moment, instant, layout_of
+from headrace.stats.way import Steps, Way
+from headrace.stats.writer import Writer, refuse
+
+if TYPE_CHECKING:
+    from headrace.stats.taker import Taker
+
+
+def _kept(settings: Settings) -> Layout:
+    try:
+        return layout_of(settings.stats_keep)
+    except OptionsError as error:
+        raise SettingsError(f"stats_keep={settings.stats_keep!r} cannot be used: {error}") from None
+
+
+class Stats:
+    """Counters and histograms by label, field and time.
+
+    What is added is merged in this process and sent at the latest after the setting ``stats_age`` (one second), after
+    ``stats_buffer`` calls, when the process ends, and by ``flush``; readers do not see it before. A process that is
+    killed loses at most what it added within that age and the time that a flush takes.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        writer: Writer | None = None,
+        layout: Layout | None = None,
+        prefix: str = "",
+    ) -> None:
+        """Use ``app.stats``, or ``scope`` of one."""
+        self.settings = settings
+        self.layout = layout or _kept(settings)
+        self._way = way
+        self._clock = clock
+        self._writer = writer or Writer(way, settings)
+        self._lane: Lane = self._writer.buffer.lane(self.layout, prefix)
+        # What every count needs, one look-up away.
+        self._count = self._lane.add
+        self._size = settings.stats_buffer
+        self._keep_events = round(settings.stats_events)
+
+    def scope(self, name: str, keep: Mapping[str, Duration] | str | None = None) -> Stats:
+        """Statistics below a label of their own, with resolutions of their own; the buffer is shared.
+
+        Args:
+            name: the label that all others are below.
+            keep: how long each resolution is kept, such as ``{"second": 600, "hour": timedelta(days=30)}``; as this
+                one's when left out. Whoever reads must say the same.
+
+        Raises:
+            OptionsError: the name or a resolution cannot be used.
+
+        Cost: none.
+        """
+        layout = self.layout if keep is None else layout_of(keep)
+        return Stats(
+            self._way,
+            self.settings,
+            clock=self._clock,
+            writer=self._writer,
+            layout=layout,
+            prefix=self._lane.label(name),
+        )
+
+    def add(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
+        """Count: ``add("views/product/44", {"count/chrome/11": 1})``.
+
+        Adds to the label and all that it is part of (``views/product``, ``views``), and to each field and all that it
+        is part of (``count/chrome``, ``count``), in every resolution that is kept. No fields, nothing stored.
+
+        Args:
+            fields: what to add to each, integers of 64 bits; they may be negative.
+            at: when it happened; now when left out. What its resolution no longer keeps is not stored.
+
+        Raises:
+            OptionsError: a label, field, number or time cannot be used; nothing was added.
+            CounterFull, StoreUnavailable, StoreFull: only with the setting ``stats_buffer=0``.
+
+        Cost: no round trip; about a microsecond. With ``stats_buffer=0`` one round trip.
+        """
+        size = self._size
+        if size:
+            calls = self._count(label, fields, self._clock() if at is None else instant(at))
+            if calls == 1 or calls == size:  # noqa: PLR1714 - what a count costs
+                self._writer.merged(calls)
+        elif fields:
+            self._through(label, fields, at, check_count)
+
+    async def aadd(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
+        """See :meth:`add`; it awaits only with ``stats_buffer=0``."""
+        if self._size:
+            self.add(label, fields, at)
+        elif fields:
+            await self._writer.athrough(self._lane.row(label, fields, self._moment(at)))
+
+    def observe(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
+        """Put values into histograms: ``observe("pages/home", {"seconds": 0.25})``.
+
+        They merge over labels, fields, time and processes as counts do; percentiles are at most 2 % off.
+
+        Args:
+            fields: a finite number each.
+
+        Raises and cost: as :meth:`add`.
+        """
+        counted = observed(fields)
+        if self._size:
+            moment = self._clock() if at is None else instant(at)
+            self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
+        elif fields:
+            self._through(label, counted, at, check_nothing)
+
+    async def aobserve(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
+        """See :meth:`observe`."""
+        if self._size:
+            self.observe(label, fields, at)
+        elif fields:
+            row = self._lane.row(label, observed(fields), self._moment(at), check_nothing)
+            await self._writer.athrough(row)
+
+    def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
+        """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself.
+
+        Args:
+            at: seconds since 1970; now when left out.
+
+        Raises and cost: as :meth:`add`.
+        """
+        moment = self._clock() if at is None else at
+        if self._size:
+            self._writer.merged(self._lane.add(label, counts, moment, check_nothing))
+        else:
+            self._writer.through(self._lane.row(label, counts, moment, check_nothing))
+
+    def event(
+        self,
+        label: str,
+        fields: Mapping[str, int],
+        meta: Mapping[str, Any] | None = None,
+        at: Moment | None = None,
+        id: str | None = None,
+    ) -> str | None:
+        """Count, and store what else is known of it for the setting ``stats_events`` (seven days). Not buffered.
+
+        Args:
+            meta: values as MessagePack has them, 64 KiB at most.
+            id: to store it once, however often this is called; made when left out.
+
+        Returns:
+            the id; None when an event of this id is stored already: nothing is counted then.
+
+        Raises:
+            OptionsError, CounterFull, StoreUnavailable, StoreFull: as :meth:`add`.
+            ArgumentError, PayloadTooLarge: ``meta`` cannot be stored.
+
+        Cost: one round trip.
+        """
+        return self._way.drive(self._event(label, fields, meta or {}, self._moment(at), id))
+
+    async def aevent(
+        self,
+        label: str,
+        fields: Mapping[str, int],
+        meta: Mapping[str, Any] | None = None,
+        at: Moment | None = None,
+        id: str | None = None,
+    ) -> str | None:
+        """See :meth:`event`."""
+        return await self._way.adrive(self._event(label, fields, meta or {}, self._moment(at), id))
+
+    def get_event(self, id: str) -> Event | None:
+        """The stored event of an id; None when there is none, or its time is over. Cost: one round trip."""
+        return events.unpack(id, self._way.run(protocol.look(self._way.keys, [id]))[0])
+
+    async def aget_event(self, id: str) -> Event | None:
+        """See :meth:`get_event`."""
+        return events.unpack(id, (await self._way.arun(protocol.look(self._way.keys, [id])))[0])
+
+    def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
+        """The latest events of any label, the newest first.
+
+        Args:
+            start, end: only those from ``start`` on and before ``end``.
+            limit: 1 to 1,000.
+
+        Cost: two round trips.
+        """
+        return self._way.drive(self._events(start, end, limit))
+
+    async def aevents(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
+        """See :meth:`events`."""
+        return await self._way.adrive(self._events(start, end, limit))
+
+    def find(
+        self,
+        label: str,
+        start: Moment,
+        end: Moment | None = None,
+        every: Every | None = None,
+        *,
+        inclusive: bool | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> Reading:
+        """What was counted under a label, from the bucket that holds ``start`` up to the one that holds ``end``.
+
+        Asks nothing yet: see :class:`headrace.stats.Reading` for the total, the series and the children.
+
+        Args:
+            label: empty for the root.
+            end: not part of the range, nor is its bucket; left out, it is now, and the bucket of now is part of it.
+            every: the resolution of the edges and of the series; the finest that is kept when left out.
+            inclusive: whether the bucket that holds ``end`` is part of the range.
+            fields: read these counts only, which is less to send where a label has many; no histograms then.
+
+        Raises:
+            OptionsError: a label, time, resolution or field cannot be used, or the range ends before it begins.
+
+        Cost: none.
+        """
+        first = instant(start, "start")
+        last = int(self._clock()) if end is None else instant(end, "end")
+        if last < first:
+            raise OptionsError(f"the range ends before it begins: start={start!r}, end={end!r}")
+        query = Query(
+            self._lane.label(label),
+            self.layout,
+            first,
+            last,
+            self.layout.level(every or self.layout.levels[0].cut.name).cut.name,
+            end is None if inclusive is None else inclusive,
+            tuple(field_of(field) for field in fields),
+        )
+        return Reading(self._way, query, self._clock)
+
+    def flush(self) -> None:
+        """Store everything that was counted before this call.
+
+        Raises:
+            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_age``.
+
+        Cost: one round trip; none when nothing waits.
+        """
+        self._writer.flusher.flush()
+
+    async def aflush(self) -> None:
+        """See :meth:`flush`."""
+        await asyncio.to_thread(self.flush)
+
+    def close(self) -> None:
+        """Flush; what cannot be stored is logged as lost. It may be used again."""
+        last_words(self._writer.flusher)
+        if self._writer.broker is not None:
+            self._writer.broker.close()
+
+    def consumer(self) -> Consumer | Taker:
+        """Whoever adds what programs line up to the buckets, with ``stats="stream"`` or ``"amqp"``. Cost: none.
+
+        Raises:
+            SettingsError, MissingExtra: the broker cannot be used.
+        """
+        if self.settings.stats != "amqp":
+            return Consumer(self._way)
+        from headrace.stats.taker import Taker
+
+        return Taker(self._way, self.settings)
+
+    @property
+    def way(self) -> Way:
+        """How calls reach the server."""
+        return self._way
+
+    @property
+    def pending(self) -> int:
+        """Calls of this process that are not known to be stored. Cost: none."""
+        return self._writer.buffer.held
+
+    @property
+    def lost(self) -> int:
+        """Counts of this process that were dropped: too many different ones waited for a server. Cost: none."""
+        return self._writer.buffer.lost
+
+    def lag(self) -> Line:
+        """How far behind ``headrace stats consume`` is, with ``stats="stream"`` or ``"amqp"``.
+
+        With a broker, ``waiting`` are the batches that no consumer has fetched (one fetches up to 500), and
+        ``oldest`` is a time before which nothing waits: that of the last batch that was added.
+
+        Raises:
+            BrokerUnavailable: it does not answer.
+
+        Cost: one round trip, and one to the broker.
+        """
+        return self._behind(self._way.run(protocol.peek(self._way.keys)))
+
+    async def alag(self) -> Line:
+        """See :meth:`lag`."""
+        return await asyncio.to_thread(self._behind, await self._way.arun(protocol.peek(self._way.keys)))
+
+    def _behind(self, line: Line) -> Line:
+        broker = self._writer.broker
+        if broker is None:
+            return line
+        waiting = broker.waiting()
+        return replace(line, waiting=waiting, oldest=line.upto if waiting else 0)
+
+    def _moment(self, at: Moment | None) -> float:
+        return self._clock() if at is None else instant(at)
+
+    def _through(self, label: str, fields: Mapping[str, int], at: Moment | None, check: Check) -> None:
+        self._writer.through(self._lane.row(label, fields, self._moment(at), check))
+
+    def _event(
+        self, label: str, fields: Mapping[str, int], meta: Mapping[str, Any], at: float, id: str | None
+    ) -> Steps[str | None]:
+        row = self._lane.row(label, fields, at)
+        made = make_id(int(at * 1000) % (1 << 45), int.from_bytes(os.urandom(7)) >> 1)
+        name = made if id is None else events.check_id(id)
+        body = events.pack(row.label, int(at // 1), fields, meta)
+        counts = spread([row] if fields else [])
+        call = protocol.event(self._way.keys, name, round(at * 1e6), self._keep_events, body, counts)
+        applied: protocol.Applied = yield call
+        refuse(applied)
+        return None if applied.word == "known" and id is not None else name
+
+    def _events(self, start: Moment | None, end: Moment | None, limit: int) -> Steps[list[Event]]:
+        if not 1 <= limit <= 1000:
+            raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
+        since = None if start is None else instant(start, "start") * 1_000_000
+        until = None if end is None else instant(end, "end") * 1_000_000 - 1
+        page: admin.Page = yield admin.page(self._way.keys, "stat-events", limit=limit, since=since, until=until)
+        ids = [id for id, _ in page.rows]
+        bodies: list[bytes | None] = (yield protocol.look(self._way.keys, ids)) if ids else []
+        found = (events.unpack(id, body) for id, body in zip(ids, bodies, strict=True))
+        return [event for event in found if event is not None]
+
+    def __repr__(self) -> str:
+        kept = ", ".join(level.cut.name for level in self.layout.levels)
+        return f"<Stats by {kept}>"

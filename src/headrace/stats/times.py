@@ -1,0 +1,227 @@
+"""Resolutions and buckets: how time is cut into pieces, each with a name and an end of its own.
+
+Pure. All of it is UTC, so that no bucket is repeated or left out when clocks change; a time zone is for showing only.
+Times are whole seconds since 1970. A bucket's name is its date, whose length tells its resolution: ``2026`` is a
+year, ``20264`` its last quarter, ``202611`` a month, ``20261122013005`` a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+from headrace.errors import OptionsError
+from headrace.settings import Duration, seconds
+
+Every = Literal["second", "minute", "hour", "day", "month", "quarter", "year"]
+Moment = datetime | date | float | int | str
+
+DAY = 86400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The years that a date of four digits can name; one is left free at either end, for the buckets beside them.
+_FIRST, _LAST = -62_104_060_800, 253_370_764_800
+_DATE = re.compile(r"\d{4}(\d{2}){0,5}", re.ASCII)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|y)", re.ASCII)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 365.25 * DAY}
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """One way to cut time.
+
+    Attributes:
+        name: ``second`` to ``year``.
+        step: seconds of one bucket; 0 where months make it.
+        months: months of one bucket; 0 where seconds make it.
+        digits: how long the date is that names a bucket; the coarser, the shorter.
+    """
+
+    name: Every
+    step: int
+    months: int
+    digits: int
+
+    def number(self, at: int) -> int:
+        """How many buckets began since a fixed one, at ``at``: buckets in a row have numbers in a row."""
+        if self.step:
+            return at // self.step
+        day = _EPOCH + timedelta(seconds=at)
+        return (day.year * 12 + day.month - 1) // self.months
+
+    def start(self, number: int) -> int:
+        """When the bucket of a number begins."""
+        return number * self.step if self.step else _month(number * self.months)
+
+    def floor(self, at: int) -> int:
+        """When the bucket that holds ``at`` begins."""
+        return self.start(self.number(at))
+
+    def ceil(self, at: int) -> int:
+        """The first beginning of a bucket at or after ``at``."""
+        return -(-at // self.step) * self.step if self.step else self.after(at - 1)
+
+    def after(self, at: int) -> int:
+        """When the bucket that holds ``at`` ends, which is when the next one begins."""
+        return self.start(self.number(at) + 1)
+
+    def walk(self, start: int, end: int) -> Iterator[int]:
+        """The beginnings of the buckets from ``start`` to ``end``, both of them beginnings."""
+        return (self.start(number) for number in range(self.number(start), self.number(end)))
+
+    def date(self, at: int) -> str:
+        """The name of the bucket that holds ``at``."""
+        return _digits(at)[: self.digits] if self.months != 3 else f"{_digits(at)[:4]}{self.number(at) % 4 + 1}"
+
+
+@lru_cache(4096)
+def _digits(at: int) -> str:
+    day = _EPOCH + timedelta(seconds=at)
+    # Not strftime: how it pads years differs between systems.
+    return f"{day.year:04}{day.month:02}{day.day:02}{day.hour:02}{day.minute:02}{day.second:02}"
+
+
+@lru_cache(4096)
+def _month(number: int) -> int:
+    year, month = divmod(number, 12)
+    return (datetime(year, month + 1, 1, tzinfo=UTC) - _EPOCH).days * DAY
+
+
+RESOLUTIONS: dict[str, Resolution] = {
+    "second": Resolution("second", 1, 0, 14),
+    "minute": Resolution("minute", 60, 0, 12),
+    "hour": Resolution("hour", 3600, 0, 10),
+    "day": Resolution("day", DAY, 0, 8),
+    "month": Resolution("month", 0, 1, 6),
+    "quarter": Resolution("quarter", 0, 3, 5),
+    "year": Resolution("year", 0, 12, 4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A resolution that is kept.
+
+    Attributes:
+        cut: the resolution.
+        keep: seconds that a bucket stays after its end.
+    """
+
+    cut: Resolution
+    keep: int
+
+    def ends(self, at: int) -> int:
+        """When the bucket that holds ``at`` goes away, however late it was written to."""
+        return self.cut.after(at) + self.keep
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The resolutions that a family of series keeps.
+
+    Attributes:
+        levels: from the finest to the coarsest, none of which goes away before a finer one.
+        slot: seconds of the pieces in which a writer merges: the finest resolution, a day at most.
+    """
+
+    levels: tuple[Level, ...]
+    slot: int
+
+    def level(self, every: str) -> Level:
+        """The level of a resolution.
+
+        Raises:
+            OptionsError: it is not kept.
+        """
+        for level in self.levels:
+            if level.cut.name == every:
+                return level
+        kept = ", ".join(level.cut.name for level in self.levels)
+        raise OptionsError(f"every={every!r} is not kept here: take one of {kept}, or add it to stats_keep")
+
+    @property
+    def text(self) -> str:
+        """In the form that :func:`layout_of` reads."""
+        return " ".join(f"{level.cut.name}={level.keep}s" for level in self.levels)
+
+
+def layout_of(keep: str | Mapping[str, Duration]) -> Layout:
+    """The layout of ``"minute=2d hour=60d"``, or of a mapping from resolutions to durations.
+
+    Raises:
+        OptionsError: a resolution or duration cannot be used, none is given, or a coarse one ends before a finer one.
+    """
+    return _parsed(keep) if isinstance(keep, str) else _layout(keep)
+
+
+@lru_cache(256)
+def _parsed(text: str) -> Layout:
+    found: dict[str, Duration] = {}
+    for part in text.replace(",", " ").split():
+        name, _, span = part.partition("=")
+        amount = _SPAN.fullmatch(span)
+        if amount is None:
+            raise OptionsError(f"{part!r} does not say how long a resolution is kept: write it as hour=60d (s m h d y)")
+        found[name] = float(amount[1]) * _UNITS[amount[2]]
+    return _layout(found)
+
+
+def _layout(keep: Mapping[str, Duration]) -> Layout:
+    if not keep:
+        raise OptionsError("statistics need a resolution at least, such as hour=60d")
+    for name in keep:
+        if name not in RESOLUTIONS:
+            raise OptionsError(f"there is no resolution {name!r}: take {', '.join(RESOLUTIONS)}")
+    levels = tuple(
+        Level(cut, round(seconds(keep[name], f"how long {name} is kept", zero=False)))
+        for name, cut in RESOLUTIONS.items()
+        if name in keep
+    )
+    for fine, coarse in pairwise(levels):
+        if coarse.keep < fine.keep:
+            # A plan covers a range with coarse buckets between fine ones: what is coarse must be there as long.
+            raise OptionsError(f"{coarse.cut.name} is kept shorter than {fine.cut.name}: give it the same at least")
+    return Layout(levels, min(levels[0].cut.step or DAY, DAY))
+
+
+def instant(moment: Moment, what: str = "at") -> int:
+    """A time of the public API in whole seconds since 1970.
+
+    Args:
+        moment: a datetime with a time zone, a date (its midnight in UTC), seconds since 1970, ISO 8601 text, or the
+            beginning of a compact date such as ``2026112213``.
+
+    Raises:
+        OptionsError: a datetime without a time zone, or what is no time.
+    """
+    if isinstance(moment, str):
+        moment = _read(moment, what)
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise OptionsError(f"{what} needs a time zone, such as datetime(..., tzinfo=UTC), not {moment!r}")
+        moment = (moment - _EPOCH) // timedelta(seconds=1)
+    elif isinstance(moment, date):
+        moment = (moment - _EPOCH.date()).days * DAY
+    if isinstance(moment, bool) or not isinstance(moment, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(
+            f"{what} must be a datetime, a date, seconds since 1970 or text, not {type(moment).__name__}"
+        )
+    if not _FIRST <= moment < _LAST:
+        raise OptionsError(f"{what} must be in the years 2 to 9998, not {moment!r} seconds since 1970")
+    return int(moment // 1)
+
+
+def _read(text: str, what: str) -> datetime:
+    try:
+        if _DATE.fullmatch(text):
+            # A beginning of a date means the first moment of it.
+            return datetime.strptime(text + "00010101000000"[len(text) :], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionsError(f"{what}={text!r} is no time: write 2026-11-22, 2026-11-22T13:30Z or 2026112213") from None
+    # A date alone has no zone to forget.
+    return found.replace(tzinfo=UTC) if len(text) <= 10 else found

@@ -1,0 +1,133 @@
+"""The writer: what becomes of counts once they are merged. Straight into the buckets, or into a line of batches that
+somebody else adds to them.
+
+Owns one buffer, its flusher, and the numbers of what goes past them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import CounterFull
+from headrace.protocol import stats as protocol
+from headrace.protocol.stats import Applied
+from headrace.script import Call
+from headrace.settings import Settings
+from headrace.stats.buffer import Batch, Buffer, encode
+from headrace.stats.expand import Row, spread
+from headrace.stats.flusher import Flusher
+from headrace.stats.way import Way
+
+if TYPE_CHECKING:
+    from headrace.stats.broker import Broker
+
+log = logging.getLogger("headrace.stats")
+
+# Seconds for which a process's last batch is remembered: nobody repeats it for longer, and such processes are many.
+LAST = 60
+
+
+class Writer:
+    """One application's counts on their way.
+
+    Attributes:
+        buffer: what is merged and not yet sent.
+        flusher: who sends it.
+        broker: over which; None where the store itself takes it.
+    """
+
+    def __init__(self, way: Way, settings: Settings) -> None:
+        self.way = way
+        self.settings = settings
+        self.broker = _broker(settings) if settings.stats == "amqp" else None
+        self.buffer = Buffer()
+        self.flusher = Flusher(self.buffer, self._send, settings.stats_buffer, settings.stats_age)
+        # Now, though nothing connects yet: at the end of the interpreter the driver can no longer be imported.
+        from headrace.store import Slots
+
+        self._slots = Slots()
+
+    def merged(self, calls: int) -> None:
+        """The buffer holds so many calls now."""
+        if calls in (1, self.flusher.size):
+            self.flusher.stir(calls)
+
+    def through(self, row: Row) -> None:
+        """Store one row now.
+
+        Raises:
+            CounterFull: a counter refused it.
+            StoreUnavailable, StoreFull: as :meth:`headrace.store.Store.run`.
+
+        Cost: one round trip.
+        """
+        slots = self._slots
+        sender, number = slots.take()
+        applied = self.way.run(self._through(row, sender, number))
+        slots.answered(sender, number)
+        refuse(applied)
+
+    async def athrough(self, row: Row) -> None:
+        """See :meth:`through`."""
+        slots = self._slots
+        sender, number = slots.take()
+        applied = await self.way.arun(self._through(row, sender, number))
+        slots.answered(sender, number)
+        refuse(applied)
+
+    def _through(self, row: Row, sender: str, number: int) -> Call[Applied]:
+        return protocol.add(self.way.keys, sender, number, spread([row]))
+
+    def _send(self, batch: Batch) -> list[Row]:
+        if self.broker is not None:
+            return self.broker.send(batch)
+        if self.settings.stats == "stream":
+            return self._line_up(batch)
+        calls = batch.writes(self.way.keys, LAST if self.flusher.closing else protocol.WINDOW)
+        _tell(self.way.store.run_all(calls))
+        return []
+
+    def _line_up(self, batch: Batch) -> list[Row]:
+        settings, portions = self.settings, batch.messages()
+        replies: list[Applied] = self.way.store.run_all(
+            [
+                protocol.send(
+                    self.way.keys,
+                    sender,
+                    batch.number,
+                    encode(rows),
+                    settings.stats_line,
+                    settings.stats_late == "hold",
+                )
+                for sender, rows in portions
+            ]
+        )
+        # A line that is full leaves them here, where they go on merging: bounded by the series, not by the calls.
+        return [row for (_, rows), reply in zip(portions, replies, strict=True) if reply.word == "full" for row in rows]
+
+
+def _broker(settings: Settings) -> Broker:
+    # Loaded where it is wanted: most programs have no broker.
+    from headrace.stats.broker import Broker
+
+    return Broker(settings)
+
+
+def _tell(replies: Sequence[Applied]) -> None:
+    refused = [name for reply in replies for name in reply.refused]
+    if refused:
+        log.warning("%d counters are full or hold no number, and took nothing: %s", len(refused), refused[0])
+
+
+def refuse(applied: Applied) -> None:
+    """Raise for a counter that took nothing.
+
+    Raises:
+        CounterFull: names it.
+    """
+    if applied.refused:
+        raise CounterFull(
+            f"the counter {applied.refused[0]} took nothing: its sum would exceed 64 bits, or its key is not Headrace's"
+        )

@@ -1,0 +1,287 @@
+"""The process that keeps the worker's pid once the image that had it has left.
+
+A process manager watches one pid. The first image has it, and gives it up to nobody: when its own jobs have ended it
+becomes this, which is an interpreter without the application. (With ``--reload`` it is this from the start.)
+
+Its duties:
+
+1. start images, one after another, as ``succession`` says;
+2. pass on signals;
+3. reap, as the first process of a container must;
+4. end with the last image, and with its exit code.
+
+One thread. Signals are values in a queue that one loop reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from headrace.worker.lineage import Image, Launch, Words
+from headrace.worker.succession import Succession
+
+log = logging.getLogger("headrace.worker")
+
+# How a process that carries on learns what there is to carry on.
+STATE = "HEADRACE_ANCHOR"
+SAME_SIGNAL = 1.0
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+# Meant for the image that works, which says what they do.
+_PASSED_ON = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class LogForm:
+    """How the log is written: the arguments of ``headrace.cli.logs.configure``."""
+
+    shape: str
+    level: int
+    secrets: list[str]
+
+
+class Founder:
+    """The lineage of a worker's first image, which keeps the pid: ``succession`` in the supervisor's loop."""
+
+    def __init__(self, launch: Launch, limit: float, form: LogForm, *, asked: bool = False) -> None:
+        """Make one.
+
+        Args:
+            asked: HUP came already.
+        """
+        self.succession = Succession(launch, limit, self._watch)
+        self.form = form
+        self._asked = asked
+        self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self._stop: Callable[[], None] = _nothing_to_stop
+
+    @property
+    def next(self) -> float:
+        return self.succession.next
+
+    def tick(self, now: float) -> None:
+        self.succession.tick(now)
+
+    def join(self, selector: selectors.BaseSelector, retire: Callable[[], None], stop: Callable[[], None]) -> None:
+        self._selector, self._stop, self.succession.retire = selector, stop, retire
+        if self._asked:
+            self.hung_up()
+
+    def links(self) -> list[socket.socket]:
+        return [image.link.sock for image in self.succession.images]
+
+    def hung_up(self) -> None:
+        if self.succession.hung_up():
+            self._stop()
+
+    @property
+    def waits(self) -> bool:
+        return False
+
+    def claims(self) -> None:
+        """Nobody was there before it."""
+
+    def failed(self, reason: str) -> None:
+        """It is never asked for that."""
+
+    def stop(self, *, again: bool) -> None:
+        self.succession.stop(again=again)
+
+    def reaped(self, pid: int, status: int) -> None:
+        self.succession.reaped(pid, status)
+
+    def _watch(self, image: Image, on: Callable[[], None] | None) -> None:
+        watch(self._selector, image, on)
+
+    def carry_on(self, code: int) -> int:
+        """The first image has ended: leave, or go on as the anchor of those that live. The exit code."""
+        state = self.succession
+        # Those that come from now on wait until the next program can hear them. What came before is heard here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD + _PASSED_ON)
+        for key, _ in self._selector.select(0):
+            key.data()
+        if not state.images:
+            return state.code or code
+        for image in state.images:
+            image.link.sock.set_inheritable(True)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        environ = {**state.launch.environ, STATE: json.dumps(_state(state, self.form))}
+        try:
+            # -P: a module of the application's directory must not take the place of Python's own.
+            os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.anchor"], environ)  # noqa: S606
+        except OSError as error:
+            log.warning("%s cannot be started again (%s): the old code stays in memory", sys.executable, error)
+        anchor = Anchor(state.launch, state.limit)
+        anchor.take_over(state)
+        return anchor.run()
+
+
+class Duty(Protocol):
+    """Something that an anchor does beside its own duties: see reload.py."""
+
+    @property
+    def next(self) -> float:
+        """When :meth:`tick` is to be called (monotonic seconds)."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether to go on although no image lives."""
+        ...
+
+    def tick(self, now: float) -> None: ...
+
+
+class Anchor:
+    """Runs in the main thread of a process that has no other; returns when no image is left."""
+
+    def __init__(self, launch: Launch, limit: float) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.succession = Succession(launch, limit, self._watch)
+        self._wake, self._alarm = socket.socketpair()
+        self._last_signal = 0.0
+        self.duty: Duty | None = None
+
+    def take_over(self, state: Succession) -> None:
+        """Look after the images of another loop, which has ended."""
+        state.watch, state.retire = self._watch, None
+        self.succession = state
+        for image in state.images:
+            state.adopt(image)
+
+    def run(self) -> int:
+        """Go on until the last image has ended; its exit code."""
+        self._listen()
+        self._reap()
+        while self.wanted:
+            due = min(self.succession.next, float("inf") if self.duty is None else self.duty.next)
+            pause = None if due == float("inf") else max(0.0, due - time.monotonic())
+            for key, _ in self._selector.select(pause):
+                key.data()
+            self.succession.tick(time.monotonic())
+            if self.duty is not None:
+                self.duty.tick(time.monotonic())
+        return self.succession.code
+
+    @property
+    def wanted(self) -> bool:
+        """Whether something is left to look after."""
+        return bool(self.succession.images) or (self.duty is not None and self.duty.waits)
+
+    def _watch(self, image: Image, on: Callable[[], None] | None) -> None:
+        watch(self._selector, image, on)
+
+    def _listen(self) -> None:
+        for sock in (self._wake, self._alarm):
+            sock.setblocking(False)
+        signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
+        for number in _HEARD + _PASSED_ON:
+            signal.signal(number, _nothing)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD + _PASSED_ON)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
+
+    def _on_signal(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in set(self._wake.recv(4096)):
+                if number == signal.SIGCHLD:
+                    self._reap()
+                elif number == signal.SIGHUP:
+                    if self.succession.hung_up():
+                        self._asked_to_stop()
+                elif number in _PASSED_ON:
+                    if self.succession.current is not None:
+                        self.succession.current.signal(number)
+                else:
+                    self._asked_to_stop()
+
+    def _asked_to_stop(self) -> None:
+        now = time.monotonic()
+        again = self.succession.stopping
+        if again and now - self._last_signal < SAME_SIGNAL:
+            return
+        self._last_signal = now
+        self.succession.stop(again=again)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self.succession.reaped(pid, status)
+
+
+def carried_on(facts: dict[str, Any], environ: dict[str, str]) -> tuple[Anchor, LogForm]:
+    """The anchor of what :meth:`Founder.carry_on` left, and how to log."""
+    launch = Launch(environ=environ, **facts["launch"])
+    anchor = Anchor(launch, facts["limit"])
+    state = anchor.succession
+    state.current, state.warming = _found(facts["current"]), _found(facts["warming"])
+    state.retiring = {pid: _image(pid, number) for pid, number in facts["retiring"]}
+    state.again, state.stopping = facts["again"], facts["stopping"]
+    state.over, state.code = facts["over"], facts["code"]
+    if state.warming is not None:
+        state.grant()
+    anchor.take_over(state)
+    return anchor, LogForm(**facts["form"])
+
+
+def _state(state: Succession, form: LogForm) -> dict[str, Any]:
+    return {
+        "launch": state.launch.facts(),
+        "limit": state.limit,
+        "form": asdict(form),
+        "current": _seen(state.current),
+        "warming": _seen(state.warming),
+        "retiring": [_seen(image) for image in state.retiring.values()],
+        "again": state.again,
+        "stopping": state.stopping,
+        "over": state.over,
+        "code": state.code,
+    }
+
+
+def watch(selector: selectors.BaseSelector, image: Image, on: Callable[[], None] | None) -> None:
+    """Put the link of an image into a selector whose data are called; None: take it out, if it is there."""
+    if on is not None:
+        selector.register(image.link, selectors.EVENT_READ, on)
+    else:
+        with contextlib.suppress(KeyError, ValueError):
+            selector.unregister(image.link)
+
+
+def _seen(image: Image | None) -> tuple[int, int] | None:
+    return None if image is None else (image.pid, image.link.fileno())
+
+
+def _found(seen: list[int] | None) -> Image | None:
+    return None if seen is None else _image(*seen)
+
+
+def _image(pid: int, number: int) -> Image:
+    sock = socket.socket(fileno=number)
+    sock.set_inheritable(False)
+    return Image(pid, Words(sock))
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """A signal is a byte in the wake-up socket; the handler has nothing to add."""
+
+
+def _nothing_to_stop() -> None:
+    """Before a supervisor has joined nothing runs."""

@@ -1,0 +1,52 @@
+"""Runs an application's hooks, one after the other, each within its share of the time; one that fails costs no other.
+
+Must run in the main thread, where a Unix timer can interrupt a hook; C code that does not return is not reached. Owns
+SIGALRM and its timer while hooks run.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+Hook = Callable[[], object]
+
+
+class Cut(BaseException):
+    """A hook took too long. No Exception, so that a hook's own ``except Exception`` does not swallow it."""
+
+
+def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, BaseException, float], None]) -> None:
+    """Run hooks in this order. Each may take an even share of the time that those before it have left.
+
+    Args:
+        seconds: for all of them together.
+        failed: told of a hook that raised, or was cut (:class:`Cut`), and how many seconds it had.
+    """
+    before = signal.signal(signal.SIGALRM, _ring)
+    end = time.monotonic() + seconds
+    try:
+        for number, hook in enumerate(hooks):
+            share = max(0.01, (end - time.monotonic()) / (len(hooks) - number))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, share)
+                try:
+                    hook()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
+            except BaseException as error:  # noqa: BLE001 - SystemExit of one hook must not cost the others their turn
+                failed(hook, error, share)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def _ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
+    raise Cut
+
+
+def name_of(hook: object) -> str:
+    """What people call a hook: ``module.function``."""
+    name = getattr(hook, "__qualname__", None)
+    return f"{getattr(hook, '__module__', '?')}.{name}" if isinstance(name, str) else repr(hook)

@@ -1,0 +1,92 @@
+"""The process that answers Prometheus for a worker: forked from the warm image, and again when it dies.
+
+A process of its own, because neither of the others may do this: the supervisor may have no thread and no connection,
+the dispatcher may not wait for a slow reader, runners run user code. The supervisor holds the socket, so that an
+address that is taken is told at the start and a death loses no request in its queue. In a rolling restart the address
+passes on when the old image retires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from headrace.errors import HeadraceError
+from headrace.stats import scrape
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# Seconds between two starts: one that dies at once must not keep the supervisor busy.
+PAUSE = 1.0
+
+
+class Metrics:
+    """A listening socket, and who answers at it.
+
+    Attributes:
+        sock: where it listens; None before and after. The child inherits it, all others of the supervisor close it.
+        pid: of the child; 0: there is none.
+        next: when one must be forked (monotonic seconds).
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.sock: socket.socket | None = None
+        self.pid = 0
+        self.next = 0.0
+        self._address = host, port
+        self._refused = False
+
+    def listen(self) -> str:
+        """Take the address; the URL to ask at.
+
+        Raises:
+            HeadraceError: it cannot be used.
+        """
+        self.sock = scrape.listen(*self._address)
+        return scrape.url_of(self.sock)
+
+    def listens(self) -> bool:
+        """Whether the address is ours; if not, it is tried again after a pause: the image before this may have it."""
+        if self.sock is None:
+            try:
+                log.info("Prometheus is answered at %s", self.listen())
+            except HeadraceError as error:
+                self.next = time.monotonic() + PAUSE
+                if not self._refused:
+                    log.warning("Prometheus is not answered yet: %s", error)
+                self._refused = True
+        return self.sock is not None
+
+    def forked(self, pid: int) -> None:
+        """The supervisor has forked it."""
+        self.pid, self.next = pid, float("inf")
+
+    def died(self, how: str) -> None:
+        """The child ended; another is due after a pause, unless it was stopped."""
+        self.pid = 0
+        if self.sock is not None:
+            log.warning("the process that answers Prometheus ended (%s): another one follows", how)
+            self.next = time.monotonic() + PAUSE
+
+    def stop(self) -> None:
+        """Nobody answers any more, and the address is free. Stopping twice is fine."""
+        self.next = float("inf")
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def answer(app: Headrace, sock: socket.socket) -> NoReturn:
+    """Be the child: answer until killed. It holds nothing that would be lost with it."""
+    scrape.serve(sock, [scrape.Engine(app.client), scrape.Scrape(app.stats, scrape.ENGINE)])

@@ -1,0 +1,143 @@
+"""Ten thousand random rounds over threads and processes, while connections die; in the end all equal the server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+
+from headrace.keys import Keys
+from tests.cache.player import NAMES
+from tests.servers import Server, connect
+
+PROCESSES, THREADS, ROUNDS = 2, 3, 1700
+pytestmark = [pytest.mark.slow, pytest.mark.system]
+
+
+def truth(client: redis.Redis) -> dict[str, Any]:
+    keys = Keys()
+    stored: list[Any] = client.mget([keys.cache(str(n)) for n in range(NAMES)])  # type: ignore[assignment]
+    return {str(n): None if v is None else msgspec.msgpack.decode(v.partition(b"\n")[2]) for n, v in enumerate(stored)}
+
+
+class Saboteur:
+    """Kills the players' connections, one at a time, until it is stopped."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.kills = {"link": 0, "store": 0}
+        self._client, self._dice, self._stop = connect(url), random.Random(seed), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._dice.uniform(0.01, 0.1)):
+            found = [one for one in self._client.client_list() if one["name"] == "headrace"]
+            if not found:
+                continue
+            # Links are few among the connections, and what breaks with them is the point: the oldest dies, so that each
+            # process loses its own.
+            links = [one for one in found if set(one["flags"]) & {"t", "P"}]
+            oldest = min(links, key=lambda one: int(one["id"]), default=None)
+            few = self.kills["link"] < 6
+            victim = oldest if oldest and (few or self._dice.random() < 0.3) else self._dice.choice(found)
+            with contextlib.suppress(redis.ResponseError):
+                self._client.execute_command("CLIENT", "KILL", "ID", victim["id"])
+                self.kills["link" if set(victim["flags"]) & {"t", "P"} else "store"] += 1
+
+
+def play(url: str, protocol: int, seed: int, root: Path) -> list[subprocess.Popen[str]]:
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.cache.player", url,
+             *map(str, (protocol, seed, place, PROCESSES, THREADS, ROUNDS))],
+            cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for place in range(PROCESSES)
+    ]  # fmt: skip
+
+
+def ask(player: subprocess.Popen[str]) -> dict[str, Any]:
+    assert player.stdin is not None
+    player.stdin.write("state\n")
+    player.stdin.flush()
+    return listen(player)
+
+
+def listen(player: subprocess.Popen[str]) -> dict[str, Any]:
+    assert player.stdout is not None
+    line = player.stdout.readline()
+    assert line, "a player ended early"
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize("sabotage", [False, True], ids=["calm", "sabotage"])
+def test_everybody_ends_equal_to_the_server(
+    url: str, client: redis.Redis, protocol: Any, root: Path, sabotage: bool, eventually: Callable[..., Any],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    seed = request.config.getoption("randomly_seed", 1) if request.config.pluginmanager.hasplugin("randomly") else 1
+    players, saboteur = play(url, protocol[0], int(seed), root), Saboteur(url, int(seed)) if sabotage else None
+    try:
+        for player in players:
+            listen(player)
+        if saboteur is not None:
+            saboteur.stop()
+            assert saboteur.kills["link"] > 3
+        for player in players:
+            eventually(lambda player=player: ask(player)["healthy"], 10)
+
+        def agree() -> bool:
+            # Values with short lives end meanwhile, so the truth is asked on both sides of the question.
+            before = truth(client)
+            states = [ask(player)["values"] for player in players]
+            return all(state == before == truth(client) for state in states)
+
+        eventually(agree, 5)
+        for player in players:
+            found = ask(player)
+            assert found["faults"] == []
+            assert found["pending"] == 0
+            assert found["hits"] > ROUNDS // 10
+            assert (found["epochs"] > 1) is sabotage
+    finally:
+        for player in players:
+            player.communicate(timeout=20)
+
+
+def test_a_restarted_server_is_believed(
+    new_server: Callable[..., Server], protocol: Any, root: Path, eventually: Callable[..., Any]
+) -> None:
+    """Killed twice while all play; what it forgot is forgotten by everybody."""
+    server = new_server(append_only=True)
+    players = play(server.url, protocol[0], 7, root)
+    try:
+        for _ in range(2):
+            eventually(lambda: server.client().dbsize() > 10, 20)
+            server.restart()
+        for player in players:
+            listen(player)
+        with connect(server.url) as client:
+            client.flushall()
+            for player in players:
+                eventually(lambda player=player: ask(player)["healthy"], 10)
+                eventually(lambda player=player: not any(ask(player)["values"].values()), 5)
+                assert ask(player)["faults"] == []
+    finally:
+        for player in players:
+            player.communicate(timeout=20)

@@ -1,0 +1,389 @@
+"""Nothing that the server has invalidated is served, whichever connection dies and however reads and writes overlap."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import Headrace
+from headrace.cache import Cache, link, listener
+from headrace.cache.link import Flight
+from headrace.errors import StoreUnavailable
+from tests import servers
+from tests.proxy import Proxy
+from tests.servers import Server, connect
+
+SOON = 2.0
+
+
+def links(client: redis.Redis, flag: str) -> list[str]:
+    """Ids of connections with a flag: ``t`` tracks, ``P`` is subscribed."""
+    return [one["id"] for one in client.client_list() if flag in one["flags"]]
+
+
+def kept(cache: Cache, name: str, value: Any) -> bool:
+    """Whether the process has its own copy, after a read."""
+    return cache.get(name) == value and cache._values.get(name) == value
+
+
+def fly(cache: Cache, name: str) -> Flight:
+    """A read whose reply has come, and which nobody has looked at yet."""
+    landed = threading.Event()
+    flight = cache._listener.depart(name, landed.set)
+    assert flight is not None
+    assert landed.wait(5)
+    return flight
+
+
+@pytest.mark.parametrize("which", ["data", "feed"])
+def test_a_killed_connection_empties_the_cache_before_it_can_be_wrong(
+    cache: Cache, other: Cache, client: redis.Redis, protocol: Any, which: str, eventually: Callable[..., Any]
+) -> None:
+    """CS1, CS2: what the dead connection had read would never be announced any more."""
+    flag = "P" if which == "feed" and protocol == (2,) else "t"
+    for n in range(20):
+        other.set("a", n)
+        eventually(lambda n=n: kept(cache, "a", n), SOON)
+        epochs = cache.statistics().epochs
+        (victim,) = links(client, flag)
+        client.execute_command("CLIENT", "KILL", "ID", victim)
+        other.set("a", n + 0.5)
+        eventually(lambda n=n: cache.get("a") == n + 0.5, SOON)
+        for _ in range(20):
+            assert cache.get("a") == n + 0.5
+        eventually(lambda: kept(cache, "a", cache.get("a")), SOON)
+        assert cache.statistics().epochs == epochs + 1
+        assert len(links(client, flag)) == 1
+
+
+def test_all_connections_of_the_process_may_die_at_once(
+    cache: Cache, other: Cache, client: redis.Redis, eventually: Callable[..., Any]
+) -> None:
+    for n in range(10):
+        other.set("a", n)
+        eventually(lambda n=n: kept(cache, "a", n), SOON)
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        other.set("a", n + 0.5)
+        eventually(lambda n=n: cache.get("a") == n + 0.5, SOON)
+
+
+def test_a_read_that_was_overtaken_by_a_write_is_not_kept(
+    cache: Cache, other: Cache, eventually: Callable[..., Any]
+) -> None:
+    """CS3: A reads the old value, it is invalidated, B reads and keeps the new one, then A wants to keep the old."""
+    other.set("a", "old")
+    cache.get("warm")
+    slow = fly(cache, "a")
+    announced = cache.statistics().announced
+    other.set("a", "new")
+    eventually(lambda: cache.statistics().announced > announced, SOON)
+    assert cache.get("a") == "new"
+    assert cache._values["a"] == "new"
+    assert cache._arrive(slow) == "old", "the slow reader itself read before the write"
+    assert cache.get("a") == "new"
+    assert cache._values["a"] == "new"
+
+
+def test_a_read_that_was_overtaken_is_not_kept_though_nobody_else_reads(
+    cache: Cache, other: Cache, eventually: Callable[..., Any]
+) -> None:
+    for there in (True, False):
+        if there:
+            other.set("a", "old")
+        cache.get("warm")
+        slow = fly(cache, "a")
+        announced = cache.statistics().announced
+        other.set("a", "new")
+        eventually(lambda announced=announced: cache.statistics().announced > announced, SOON)
+        cache._arrive(slow)
+        assert "a" not in cache._values
+        assert "a" not in cache._listener.shelf.absent
+        other.delete("a")
+
+
+@pytest.mark.parametrize("how", ["set", "delete", "tag", "clear", "refresh"])
+def test_a_read_from_before_an_own_write_is_not_kept(cache: Cache, how: str) -> None:
+    """CS4: between our write and the server's announcement of it nothing old may come back."""
+    cache.set("a", "old", tags=["x"])
+    cache.get("warm")
+    slow = fly(cache, "a")
+    match how:
+        case "set":
+            cache.set("a", "new")
+        case "delete":
+            cache.delete("a")
+        case "tag":
+            cache.delete_tag("x")
+        case "clear":
+            cache.clear()
+        case _:
+            cache.refresh()
+    cache._arrive(slow)
+    assert "a" not in cache._values
+
+
+def test_a_foreign_write_right_after_an_own_one_is_heard(
+    cache: Cache, other: Cache, eventually: Callable[..., Any]
+) -> None:
+    """CS4: our write leaves nothing in the process, so nothing can go unannounced."""
+    for n in range(200):
+        cache.set("a", n)
+        other.set("a", n + 0.5)
+        assert cache.get("a") == n + 0.5
+
+
+def test_a_read_over_a_lost_link_is_not_kept(
+    cache: Cache, other: Cache, client: redis.Redis, eventually: Callable[..., Any]
+) -> None:
+    other.set("a", "old")
+    cache.get("warm")
+    slow = fly(cache, "a")
+    epochs = cache.statistics().epochs
+    for victim in links(client, "t"):
+        client.execute_command("CLIENT", "KILL", "ID", victim)
+    eventually(lambda: cache.statistics().epochs == epochs + 1, SOON)
+    other.set("a", "new")
+    cache._arrive(slow)
+    assert "a" not in cache._values
+    assert cache.get("a") == "new"
+
+
+def test_a_server_that_restarts_is_read_anew(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+) -> None:
+    """CS10: and the cache is whole again by itself, each time."""
+    server = new_server()
+    cache, other = new_app(server.url, protocol).cache, new_app(server.url).cache
+    for n in range(3):
+        other.set("a", n)
+        eventually(lambda n=n: kept(cache, "a", n), SOON)
+        server.restart()
+        eventually(lambda: cache.get("a") is None, SOON)
+        eventually(lambda: cache.statistics().healthy, SOON)
+
+
+def test_while_the_server_is_away_readers_go_without_at_once(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+) -> None:
+    """C08, CS10, CS16."""
+    server = new_server()
+    app = new_app(server.url, protocol, timeout=0.3)
+    cache = app.cache
+    cache.set("a", 1)
+    assert kept(cache, "a", 1)
+    server.kill()
+    eventually(lambda: cache.get("a", "gone") == "gone", SOON)
+    eventually(lambda: cache._listener.unreachable, SOON)
+    began = time.monotonic()
+    assert [cache.get("a", n) for n in range(100)] == [*range(100)]
+    assert cache.get("b", make=lambda: "computed") == "computed"
+    assert time.monotonic() - began < 0.3, "nobody pays a time-out for each read"
+    seen = cache.statistics()
+    assert (seen.healthy, seen.used) == (False, 0)
+    assert seen.faults >= 100
+    assert seen.fault
+    # A deletion that did not happen must not look as if it had.
+    for write in (lambda: cache.delete("a"), lambda: cache.set("a", 2), cache.clear):
+        with pytest.raises(StoreUnavailable):
+            write()
+    server.start()
+    eventually(lambda: cache.statistics().healthy, 5)
+    cache.set("a", 3)
+    assert kept(cache, "a", 3)
+    server.kill()
+    app.close()
+
+
+def test_a_server_that_comes_late_is_found(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
+) -> None:
+    """CS9."""
+    server = new_server()
+    server.kill()
+    cache = new_app(server.url, timeout=0.3).cache
+    began = time.monotonic()
+    assert cache.get("a", "default") == "default"
+    assert time.monotonic() - began < 1.0
+    assert not cache.statistics().healthy
+    server.start()
+    eventually(lambda: cache.statistics().healthy, 5)
+    cache.set("a", 1)
+    assert kept(cache, "a", 1)
+
+
+def test_a_network_that_fell_silent_is_noticed(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+) -> None:
+    """CS20: half-open connections bring no end of file; only silence tells."""
+    server = new_server(tcp=True)
+    other = new_app(server.url).cache
+    with Proxy(server) as proxy:
+        app = new_app(proxy.url, protocol, timeout=0.5, cache_silence=0.4)
+        cache = app.cache
+        other.set("a", "old")
+        assert kept(cache, "a", "old")
+        proxy.mode = "swallow"
+        other.set("a", "new")
+        began = time.monotonic()
+        eventually(lambda: not cache._values, SOON)
+        assert time.monotonic() - began < 1.0
+        assert cache.get("a", "default") == "default"
+        proxy.mode = "pass"
+        eventually(lambda: cache.statistics().healthy, 10)
+        eventually(lambda: kept(cache, "a", "new"), SOON)
+        app.close()
+
+
+def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+) -> None:
+    server = new_server(tcp=True)
+    cache = new_app(server.tcp_url, protocol, cache_silence=0.2).cache
+    client = server.client()
+
+    def pings() -> int:
+        return int(client.info("commandstats").get("cmdstat_ping", {}).get("calls", 0))  # type: ignore[union-attr]
+
+    cache.get("a")
+    eventually(lambda: pings() >= 4, SOON)
+    epochs = cache.statistics().epochs
+    cache.refresh()
+    last = [pings()]
+
+    def quiet() -> bool:
+        before, last[0] = last[0], pings()
+        return before == last[0]
+
+    eventually(quiet, SOON, every=0.05)
+    assert cache.statistics().epochs == epochs == 1, "a server that answers is not given up"
+
+
+def test_a_reply_that_never_comes_gives_the_link_up(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+) -> None:
+    server = new_server(tcp=True)
+    with Proxy(server) as proxy:
+        app = new_app(proxy.url, protocol, timeout=0.3, cache_silence=60)
+        assert app.cache.get("a") is None
+        proxy.mode = "swallow"
+        assert app.cache.get("b", "default") == "default"
+        assert app.cache._listener._pending == {}
+        proxy.mode = "pass"
+        eventually(lambda: app.cache.statistics().healthy, 10)
+        app.close()
+
+
+def test_a_deaf_link_never_serves(
+    new_app: Callable[..., Headrace], url: str, other: Cache, protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
+    monkeypatch.setattr(link, "PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(link.Link, "_track", lambda _: None)
+    cache = new_app(url, protocol).cache
+    for n in range(20):
+        other.set("a", n)
+        assert cache.get("a") == n
+    seen = cache.statistics()
+    assert (seen.healthy, seen.hits, seen.used) == (False, 0, 0)
+    assert "not announced" in seen.fault
+
+
+@pytest.mark.parametrize("denied", ["client|tracking", "subscribe"])
+def test_a_server_that_permits_less_is_used_for_what_it_permits(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], monkeypatch: pytest.MonkeyPatch, denied: str,
+    eventually: Callable[..., Any],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(listener, "RELUCTANT", 0.1)
+    server = new_server(tcp=True)
+    rules = ("ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", f"-{denied}")
+    client: Any = server.client()
+    client.execute_command(*rules)
+    app = new_app(f"redis://some:secret@127.0.0.1:{server.port}")
+    app.cache.set("a", 1)
+    assert [app.cache.get("a") for _ in range(3)] == [1, 1, 1]
+    if denied == "client|tracking":
+        assert not app.cache.statistics().healthy
+        assert "CLIENT TRACKING" in app.cache.statistics().fault
+        client.execute_command("ACL", "SETUSER", "some", "+client|tracking")
+    eventually(lambda: app.cache.statistics().healthy, 5)
+    assert kept(app.cache, "a", 1)
+
+
+def test_where_there_is_no_resp3_the_second_connection_serves(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    (tmp_path / "conf").write_text('rename-command HELLO ""\n')
+    server = new_server(config={"include": str(tmp_path / "conf")})
+    cache, other = new_app(server.url).cache, new_app(server.url).cache
+    other.set("a", 1)
+    assert kept(cache, "a", 1)
+    assert cache._listener._link is not None
+    assert cache._listener._link.protocol == 2
+    other.set("a", 2)
+    eventually(lambda: kept(cache, "a", 2), SOON)
+
+
+@pytest.mark.parametrize("name", servers.NAMES)
+def test_each_server_announces_what_the_cache_relies_on(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, name: str,
+    eventually: Callable[..., Any],
+) -> None:  # fmt: skip
+    """CF1, CF3, CF11, CS7: creation of what was absent, each way to change or end a value, a full tracking table."""
+    server = new_server(name, config={"tracking-table-max-keys": "20"})
+    app, other = new_app(server.url, protocol), new_app(server.url).cache
+    cache, key, client = app.cache, app.client.keys.cache("a"), server.client()
+    changes: list[Callable[[], Any]] = [
+        lambda: other.set("a", "old"),
+        lambda: other.set("a", "new"),
+        lambda: other.delete("a"),
+        lambda: other.delete_tag("x"),
+        lambda: client.pexpire(key, 5),
+        lambda: client.exists(key) and client.rename(key, "elsewhere"),
+        client.flushdb,
+        client.flushall,
+    ]
+    for change in changes:
+        for before in ("absent", "old"):
+            client.flushall()
+            if before == "old":
+                other.set("a", "old", tags=["x"])
+            eventually(lambda before=before: cache.get("a", "absent") == before, SOON)
+            announced = cache.statistics().announced
+            change()
+            after = other.get("a", "absent") if change in changes[:2] else "absent"
+            eventually(lambda after=after: cache.get("a", "absent") == after, SOON)
+            assert cache.statistics().announced >= announced
+    for n in range(200):
+        other.set(f"n{n}", n)
+        assert cache.get(f"n{n}") == n
+    for n in range(200):
+        other.set(f"n{n}", -n)
+    eventually(lambda: [cache.get(f"n{n}") for n in range(200)] == [-n for n in range(200)], SOON)
+
+
+def test_waiting_costs_nothing(cache: Cache, other: Cache, client: redis.Redis) -> None:
+    """CS20: the thread waits for its socket; it does not poll."""
+    other.set("a", 1)
+    assert kept(cache, "a", 1)
+    (thread,) = [t for t in threading.enumerate() if t.name == "headrace-cache"]
+    before = int(client.info("stats")["total_commands_processed"])  # type: ignore[index, arg-type]
+    cpu = time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) if thread.ident else 0.0
+    threading.Event().wait(0.5)
+    assert int(client.info("stats")["total_commands_processed"]) == before + 1  # type: ignore[index, arg-type]
+    assert time.clock_gettime(time.pthread_getcpuclockid(thread.ident)) - cpu < 0.01  # type: ignore[arg-type]
+
+
+def test_connections_of_others_are_left_alone(cache: Cache, url: str, client: redis.Redis) -> None:
+    cache.get("a")
+    with connect(url) as plain:
+        plain.ping()
+        cache.close()
+        assert plain.ping()
+    assert links(client, "t") == []

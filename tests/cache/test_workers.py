@@ -1,0 +1,83 @@
+"""A worker whose supervisor warms the cache up: it forks clean, and every kind of runner hears of changes itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.cache import Cache
+
+pytestmark = [pytest.mark.slow, pytest.mark.system]
+
+TASKS = """
+from headrace import Headrace
+
+app = Headrace()
+
+@app.on_preload
+def warm() -> None:
+    for _ in range(5):
+        assert app.cache.get("rate") == 1
+
+def _read() -> list:
+    for _ in range(20):
+        rate = app.cache.get("rate")
+    seen = app.cache.statistics()
+    return [rate, seen.hits > 0 and seen.healthy]
+
+@app.task
+def process() -> list:
+    return _read()
+
+@app.task(kind="thread")
+def thread() -> list:
+    return _read()
+
+@app.task(kind="fork")
+def fork() -> list:
+    return [app.cache.get("rate"), app.cache.statistics().healthy]
+
+@app.task
+async def coroutine() -> list:
+    for _ in range(20):
+        rate = await app.cache.aget("rate")
+    return [rate, app.cache.statistics().healthy]
+"""
+
+
+def test_runners_of_each_kind_read_the_truth(
+    url: str, other: Cache, new_app: Callable[..., Headrace], tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    other.set("rate", 1)
+    app, log = new_app(url), tmp_path / "log"
+    command = [sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1", "--threads", "2"]
+    with log.open("w") as out:
+        worker = subprocess.Popen(
+            [*command, "--concurrency", "2", "--forks", "1"],
+            cwd=tmp_path, env={**os.environ, "HEADRACE_URL": url, "PYTHONPATH": str(tmp_path)}, stderr=out,
+        )  # fmt: skip
+    try:
+
+        def read(kind: str) -> list[Any]:
+            found: list[Any] = app.by_name(f"tasks.{kind}").enqueue().result(timeout=20)
+            return found
+
+        kinds = ("process", "thread", "coroutine", "fork")
+        for kind in kinds:
+            # A child of one job is too young for a connection of its own.
+            assert read(kind) == [1, kind != "fork"], log.read_text()
+        other.set("rate", 2)
+        for kind in kinds:
+            eventually(lambda kind=kind: read(kind)[0] == 2, 5)
+        assert "started threads" not in log.read_text()
+    finally:
+        worker.terminate()
+        worker.wait(20)

@@ -1,0 +1,47 @@
+"""The included script ``again_node``: what a failed node is when it runs again."""
+
+from __future__ import annotations
+
+from headrace.protocol import produce
+from tests.scripts.graphs import Flow
+from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
+
+
+def test_arguments_edges_and_options_are_as_they_were_and_budgets_are_fresh(stage: Stage) -> None:
+    facts = {"priority": 1, "once": True, "options": b"\x81", "key": "k", "crashes": 2, "args": b"\x92\x91\x01\x80"}
+    flow = Flow(stage, "a>b", nodes={"a": facts}).started()
+    before = stage.record(flow["a"])
+    stage.end(flow.claims()["a"], "snoozed", b"", 0)
+    stage.end(flow.claims()["a"], "failed", b"{}")
+    flow.retry()
+    after = stage.record(flow["a"])
+    assert after.keys() - before.keys() == {"token", "released"}
+    assert all(after[name] == value for name, value in before.items())
+    assert stage.members("ready:default") == {flow["a"]: stage.now - LEVEL}
+
+
+def test_a_delay_is_not_waited_for_again(stage: Stage) -> None:
+    flow = Flow(stage, "a>b", nodes={"b": {"delay": SECOND}}).started()
+    flow.end("a")
+    stage.run(produce.cancel(stage.keys, flow["b"], KEEP, stage.now))
+    assert flow.state == "failed"
+    flow.retry()
+    assert flow.play() == ["b"]
+
+
+def test_before_the_start_it_waits_for_it(stage: Stage) -> None:
+    flow = Flow(stage, "a").made()
+    stage.run(produce.cancel(stage.keys, flow["a"], KEEP, stage.now))
+    assert flow.retry() == "pending"
+    assert (flow.claims(), flow.states["a"]) == ({}, "stopped")
+    flow.start()
+    assert flow.play() == ["a"]
+    assert flow.state == "succeeded"
+
+
+def test_a_node_is_not_rerun_apart_from_its_workflow(stage: Stage) -> None:
+    flow = Flow(stage, "a").started()
+    flow.play(a="failed")
+    before = stage.everything()
+    assert stage.run(produce.rerun(stage.keys, flow["a"], stage.now)) == "node"
+    assert stage.everything() == before

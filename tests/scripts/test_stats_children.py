@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from headrace.protocol import stats
+from headrace.protocol.stats import Counts
+from tests.scripts.stage import SECOND, Stage
+from tests.scripts.stats_stage import add, fresh
+
+
+def test_children_are_those_that_hold_something(stage: Stage) -> None:
+    """R32, RS10."""
+    fresh(stage)
+    now = stage.now // SECOND
+    add(stage, 1, Counts({}, {"": {"a": now + 90}, "a": {"x": now + 20, "y:z": now + 40, "w": now + 90}}))
+
+    def children(label: str, offset: int = 0, limit: int = 10) -> list[str]:
+        return stage.run(stats.children(stage.keys, label, offset, limit, now=stage.now))
+
+    assert (children(""), children("a"), children("b")) == (["a"], ["x", "y:z", "w"], [])
+    assert (children("a", 1), children("a", 0, 1)) == (["y:z", "w"], ["x"])
+    stage.now += 30 * SECOND
+    assert children("a") == ["y:z", "w"]

@@ -1,0 +1,20 @@
+"""The included script ``wake``: one token a queue, and the queue is named."""
+
+from __future__ import annotations
+
+from headrace.protocol import admin
+from tests.scripts.stage import Stage
+
+
+def test_a_batch_over_many_queues_wakes_each(stage: Stage) -> None:
+    stage.enqueue(*(stage.job(queue=f"q{n % 20}") for n in range(200)))
+    assert [stage.tokens(f"q{n}") for n in range(20)] == [1] * 20
+    assert stage.names("queues") == {f"q{n}" for n in range(20)}
+
+
+def test_a_queue_is_named_again_after_it_was_purged(stage: Stage) -> None:
+    stage.put()
+    stage.run(admin.purge(stage.keys, "default", now=stage.now))
+    assert stage.names("queues") == set()
+    stage.put()
+    assert stage.names("queues") == {"default"}

@@ -1,0 +1,204 @@
+"""``headrace stats`` as a process: what it shows, serves and consumes; and counts from inside of jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from headrace.stats import Stats
+from tests.deadline import eventually
+from tests.program import Program
+
+pytestmark = pytest.mark.system
+
+Make = Callable[..., Stats]
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    program = Program(tmp_path, url)
+    program.environment["COLUMNS"] = "110"
+    return program
+
+
+@pytest.fixture
+def counted(make_stats: Make) -> None:
+    stats, now = make_stats(), time.time()
+    for minute in range(10):
+        stats.add("views/shop", {"count/chrome": 2 + minute}, now - 60 * minute)
+        stats.observe("views/blog", {"seconds": 0.5 * (1 + minute)}, now - 60 * minute)
+    stats.flush()
+
+
+@contextmanager
+def beside(headrace: Program, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = headrace.start(*arguments)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_label_is_shown_with_its_course(headrace: Program) -> None:
+    shown = headrace("stats", "views", "--since", "1h").out
+    assert shown == headrace("stats", "show", "views", "--since", "1h").out
+    for text in ("count/chrome", "65", "seconds", "p99", "by minute", "views/shop", "views/blog", "█"):
+        assert text in shown, shown
+    assert "views/shop" not in headrace("stats", "views/blog").out
+    assert headrace("stats").out.startswith("label")
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_label_for_programs(headrace: Program) -> None:
+    whole, blog, shop = headrace("stats", "views", "--json").lines
+    assert (whole["label"], blog["label"], shop["label"]) == ("views", "views/blog", "views/shop")
+    assert (whole["counts"], whole["every"], whole["exact"]) == ({"count": 65, "count/chrome": 65}, "minute", True)
+    assert blog["observed"]["seconds"]["count"] == 10
+    assert blog["observed"]["seconds"]["p99"] == pytest.approx(5, rel=0.02)
+    assert sum(bucket["counts"].get("count", 0) for bucket in shop["series"]) == 65
+    assert headrace("stats", "views", "--since", "300d", "--json").lines[0]["every"] == "month"
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_plot_is_drawn(headrace: Program) -> None:
+    assert "└──" in headrace("stats", "views", "--plot", "count").out
+    assert headrace("stats", "views", "--plot", "seconds").out.count("└──") == 2
+    assert "it has: count, count/chrome, seconds" in headrace("stats", "views", "--plot", "x", code=1).fault
+
+
+@pytest.fixture
+def worked(make_stats: Make) -> Stats:
+    """As workers count."""
+    jobs = make_stats().scope("jobs")
+    for name in ("shop.fetch", "shop.resize"):
+        jobs.add(f"task/{name}", {"started": 3, "succeeded": 2})
+        jobs.observe(f"task/{name}", {"run": 0.5})
+    jobs.add("queue/default", {"started": 6})
+    jobs.add("queue/eu/low", {"started": 1})
+    jobs.add("worker/host:4711", {"busy": 1000})
+    jobs.flush()
+    return jobs
+
+
+@pytest.mark.usefixtures("worked")
+def test_what_workers_counted_has_short_names(headrace: Program) -> None:
+    def shown(*words: str) -> str:
+        """What is printed, without the sparks: they move on with the minute."""
+        return re.sub(r" +[▁-█]+$", "", headrace("stats", *words).out, flags=re.MULTILINE)
+
+    assert shown("task", "shop.fetch") == shown("show", "jobs/task/shop.fetch")
+    for text in ("succeeded", "run", "p99"):
+        assert text in shown("task", "shop.fetch")
+    assert headrace("stats", "queue", "default", "--json").json["counts"] == {"started": 6}
+    assert headrace("stats", "queue", "eu/low", "--json").json["counts"] == {"started": 1}
+    assert headrace("stats", "worker", "host:4711", "--json").json["label"] == "jobs/worker/host:4711"
+    assert "└──" in headrace("stats", "task", "shop.fetch", "--plot", "started").out
+    below = [line["label"] for line in headrace("stats", "task", "--json").lines]
+    assert below == ["jobs/task", "jobs/task/shop.fetch", "jobs/task/shop.resize"]
+
+
+@pytest.mark.usefixtures("worked")
+def test_a_name_of_which_nothing_was_counted(headrace: Program) -> None:
+    assert headrace("stats", "task", "shop.fetsh", code=1).fault == (
+        "nothing was counted of a task 'shop.fetsh': did you mean shop.fetch or shop.resize?"
+    )
+    assert "did you mean host:4711?" in headrace("stats", "worker", "HOST", code=1).fault
+    assert "headrace stats queue shows all" in headrace("stats", "queue", "zzz", code=1).fault
+    assert "cannot be used" in headrace("stats", "task", "a\nb", code=2).fault
+    assert headrace("stats", "task", "shop.fetsh", "--json", code=1).out == ""
+
+
+def test_nothing_is_said_to_be_nothing(headrace: Program) -> None:
+    assert "nothing was counted under views in the last 30m" in headrace("stats", "views", "--since", "30m").err
+    assert "take one of minute" in headrace("stats", "views", "--every", "second", code=2).fault
+    assert "not a duration" in headrace("stats", "--since", "soon", code=2).fault
+
+
+@pytest.mark.usefixtures("counted")
+def test_watching_goes_on(headrace: Program, make_stats: Make) -> None:
+    stats = make_stats(stats_buffer=0)
+    with beside(headrace, "stats", "views/shop", "--watch", "--json") as process:
+        assert process.stdout is not None
+        assert '"count":65' in process.stdout.readline()
+        stats.add("views/shop", {"count": 1000})
+        assert '"count":1065' in process.stdout.readline()
+
+
+@pytest.mark.usefixtures("counted")
+def test_prometheus_is_served_on_this_machine_only(headrace: Program) -> None:
+    pytest.importorskip("prometheus_client")
+    with beside(headrace, "stats", "serve", "views", "--port", "0") as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            text = answer.read().decode()
+        assert 'headrace_stats_total{field="count/chrome",label="views/shop"} 65.0' in text
+        assert 'headrace_stats_observed_total{field="seconds",label="views"} 10.0' in text
+        assert 'headrace_stats_quantile{field="seconds",label="views/blog",quantile="0.99"}' in text
+        assert "headrace_stats_waiting 0.0" in text
+        taken = url.rsplit(":", 1)[1].partition("/")[0]
+        assert "cannot listen" in headrace("stats", "serve", "--port", taken, code=1).fault
+
+
+def test_a_line_is_consumed(headrace: Program, make_stats: Make) -> None:
+    """RS15: with its lag shown."""
+    stats = make_stats(stats="stream")
+    for _ in range(3):
+        stats.add("a", {"n": 1})
+        stats.flush()
+    said = headrace("stats", "consume", "--burst", "--json").lines
+    assert [(line["batches"], line["waiting"], line["lost"]) for line in said] == [(3, 3, 0), (0, 0, 0)]
+    assert said[0]["lag"] >= 0
+    assert stats.find("a", time.time() - 60)["n"] == 3
+    with beside(headrace, "stats", "consume", "--every", "0.1"):
+        stats.add("a", {"n": 4})
+        stats.flush()
+        eventually(lambda: stats.find("a", time.time() - 60)["n"] == 7, timeout=20)
+
+
+@pytest.mark.parametrize("mode", ["direct", "stream"])
+def test_counts_of_jobs_arrive_whichever_kind_runs_them(headrace: Program, url: str, mode: str) -> None:
+    """RS3, RS14: a runner flushes when it leaves; a forked one leaves after its job."""
+    headrace.write(
+        "counts",
+        "from headrace import Headrace\n"
+        "app = Headrace()\n"
+        "def count(kind):\n"
+        "    app.stats.add(f'mine/{kind}', {'n': 1})\n"
+        "    app.stats.observe(f'mine/{kind}', {'s': 0.1})\n"
+        "@app.task\ndef process(): count('process')\n"
+        "@app.task(kind='fork')\ndef fork(): count('fork')\n"
+        "@app.task(kind='thread')\ndef thread(): count('thread')\n"
+        "@app.task\nasync def coroutine(): await app.stats.aadd('mine/async', {'n': 1})\n",
+    )
+    headrace.environment |= {"HEADRACE_STATS": mode, "HEADRACE_STATS_AGE": "60"}
+    for task in ("process", "fork", "thread", "coroutine"):
+        for _ in range(5):
+            headrace("enqueue", f"counts.{task}")
+    headrace.fresh("worker", "counts:app", "--burst", "--processes", "2")
+    if mode == "stream":
+        headrace("stats", "consume", "--burst")
+    with Headrace(url) as app:
+        found = app.stats.find("mine", time.time() - 600)
+        assert {child.label: child["n"] for child in found.children()} == {
+            "mine/async": 5, "mine/fork": 5, "mine/process": 5, "mine/thread": 5,
+        }  # fmt: skip
+        assert found.total().histogram("s").count == 15
+
+
+def test_the_environment_is_asked(headrace: Program) -> None:
+    assert "stats_keep" in headrace("stats", code=2, HEADRACE_STATS_KEEP="week=2d").fault
+    assert os.environ.get("HEADRACE_STATS_KEEP") is None

@@ -1,0 +1,106 @@
+"""Workflows without a definition or a worker: graphs by hand, and a dispatcher whose jobs end as a test says."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace import Headrace
+from headrace.job import Claim, Form, Outcome
+from headrace.keys import flow_id, number_of
+from headrace.protocol import consume, graph
+from headrace.run import Run
+from headrace.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
+
+OWNER = "host:1:flows"
+NOTHING = b"\x92\x90\x80"
+HOUR = 3_600_000_000
+
+
+def node(
+    name: str, *parents: int, task: str = "noop", role: Any = "", children: tuple[int, ...] = (), **form: Any
+) -> NewNode:
+    """A node; its children's policies are all ``stop``."""
+    edges = tuple((number, "s") for number in children)
+    return NewNode(Form(task, **form), NOTHING, parents, edges, pack_facts(NodeFacts(name)), role)
+
+
+def chain(*names: str, definition: str = "chain", key: str = "", ttl: int = FOR_EVER) -> Graph:
+    """One node after the other."""
+    last = len(names)
+    nodes = [
+        node(name, *([n - 1] if n > 1 else []), children=(n + 1,) if n < last else ())
+        for n, name in enumerate(names, 1)
+    ]
+    return Graph(definition, tuple(nodes), key=key, ttl=ttl)
+
+
+def wide(count: int, definition: str = "wide") -> Graph:
+    """One node, then ``count`` beside each other, then one."""
+    inner = range(2, count + 2)
+    nodes = [node("first", children=tuple(inner))]
+    nodes += [node(f"part-{n - 1}", 1, children=(count + 2,)) for n in inner]
+    return Graph(definition, (*nodes, node("last", *inner)))
+
+
+def create(app: Headrace, drawn: Graph) -> Run:
+    """Store a graph."""
+    id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(4)))
+    first = 1
+    while True:
+        made = app.client.run(graph.create(app.client.keys, id, drawn, first))
+        if made.word != "more":
+            return Run(app.client, made.id, drawn.definition, fresh=made.word == "ok", tasks=app.tasks)
+        first = made.next
+
+
+End = str | tuple[str, Any]
+NONE: Mapping[int, End] = {}
+
+
+class Dispatcher:
+    """Claims nodes and ends them at once, or when told.
+
+    Attributes:
+        held: claims that are not settled yet.
+    """
+
+    def __init__(self, app: Headrace) -> None:
+        self.app = app
+        self.held: list[Claim] = []
+        self._request = 0
+        app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", OWNER]))
+
+    def claim(self, limit: int = 100) -> list[int]:
+        """Claim what is ready; the numbers of the nodes."""
+        self._request += 1
+        found = self.app.client.run(consume.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])).jobs
+        self.held += found
+        return [number_of(claim.id) for claim in found]
+
+    def end(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[str]:
+        """End what is held, by numbers: as ``succeeded`` with None unless told otherwise. Returns the stale ids."""
+        outcomes: list[tuple[Outcome, int]] = []
+        for claim in self.held:
+            number = number_of(claim.id)
+            word = ends(number) if callable(ends) else ends.get(number, "succeeded")
+            kind, value = word if isinstance(word, tuple) else (word, None)
+            data = msgspec.msgpack.encode(value) if kind == "succeeded" else b'{"type":"Boom","message":"no"}'
+            outcomes.append((Outcome(claim.id, claim.token, kind, data, HOUR), claim.ready))
+        self._request += 1
+        self.held = []
+        return self.app.client.run(consume.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
+
+    def work(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[int]:
+        """Claim and end until nothing is ready; the numbers in the order of their claims."""
+        done: list[int] = []
+        while found := self.claim():
+            done += found
+            self.end(ends)
+            while self.app.client.run(graph.tend(self.app.client.keys)):
+                pass
+        return done

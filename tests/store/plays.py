@@ -1,0 +1,158 @@
+"""The plays: at least one of each script, named by it, and by what happens in it where it has several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.job import Form, Outcome
+from headrace.keys import Keys
+from headrace.protocol import admin, cache, consume, produce, stats
+from headrace.protocol.consume import Note
+from headrace.script import Call
+from tests.scripts.stage import KEEP, SECOND, START, Stage
+from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
+from tests.store.plays_flows import FLOWS
+
+# -- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def outcomes(stage: Stage) -> list[tuple[Outcome, int]]:
+    stage.put(9)
+    kinds = ("succeeded", "failed", "retry", "snoozed", "crashed", "released", "interrupted", "parked", "corrupt")
+    return [(stage.outcome(c, kind, b"{}", SECOND), c.ready) for c, kind in zip(stage.take(), kinds, strict=True)]
+
+
+def scheduled(stage: Stage) -> int:
+    stage.put(5, delay=1)
+    return stage.now + 1
+
+
+def parked(stage: Stage) -> None:
+    stage.put(5)
+    stage.settle(*(stage.outcome(c, "parked") for c in stage.take()))
+
+
+JOBS: dict[str, Play] = {
+    "enqueue": Play(
+        lambda s: [s.job(), s.job(delay=5)],
+        lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t),
+        says("repeated"),
+    ),
+    "enqueue_ordered": Play(
+        lambda s: [s.job(key="k", ordered=True), s.job(key="k", ordered=True)],
+        lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t),
+        says("repeated"),
+    ),
+    "broadcast": Play(
+        lambda s: s.register(),
+        lambda k, o, t: produce.broadcast(k, Form("add"), b"\x90", [(o, "0" * 22), ("gone", "1" * 22)], t),
+    ),
+    "command": Play(lambda s: s.register(), lambda k, o, t: admin.command(k, o, "scale:process:2", t)),
+    "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
+    "rerun": Play(Stage.finished, produce.rerun),
+    "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
+    "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
+    "register": Play(nothing, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], t)),
+    "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], t)),
+    "claim": Play(lambda s: (s.put(5), s.register())[1], claim, claims_alike),
+    "settle": Play(outcomes, settle, settled_before),
+    "note": Play(
+        lambda s: s.running(),
+        lambda k, c, _: consume.note(k, "w1", [Note(c.id, c.token, 0.5, "half", ("one", "two"))], request=99),
+        says(0),
+    ),
+    "promote": Play(scheduled, lambda k, at, _: consume.promote(k, 10, at), fewer),
+    "reclaim": Play(lambda s: (s.put(5), s.take())[0], reclaim, lambda *_: True),
+    "retire": Play(lambda s: s.register(), lambda k, o, _: consume.retire(k, o)),
+    "sweep": Play(
+        lambda s: [s.finished() for _ in range(3)], lambda k, _, t: consume.sweep(k, 10, 10**9, 10**9, t + KEEP), fewer
+    ),
+    "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, t), says(0)),
+    "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
+    "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
+    "pause": Play(nothing, lambda k, _, __: admin.pause(k, "q"), says(False)),
+    "resume": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.resume(k, "q"), says(False)),
+    "paused": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.paused(k)),
+    "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
+    "logs": Play(lambda s: s.put()[0], lambda k, id, _: admin.logs(k, id)),
+    "ask": Play(lambda s: s.register(), lambda k, o, _: admin.ask(k, o, "who")),
+    "tell": Play(lambda s: s.register(), lambda k, o, _: admin.tell(k, o, "{}")),
+    "greet": Play(nothing, lambda k, _, __: admin.greet(k, 1)),
+}
+
+
+# -- statistics and the cache ---------------------------------------------------------------------------------------
+
+ENDS = START // SECOND + 10**9
+"""Of buckets and events, seconds: beyond the server's own clock, by which they expire."""
+COUNTS = stats.Counts({("2099", ENDS): {"a": {"n": 1}, "b": {"n": 2, "m": 3}}}, {"": {"a": ENDS, "b": ENDS}})
+
+
+def counted(stage: Stage) -> None:
+    stage.run(stats.add(stage.keys, "s", 1, COUNTS, now=stage.now))
+
+
+def happened(keys: Keys, _: Any, now: int) -> Call[stats.Applied]:
+    return stats.event(keys, "e", now, 10**9, b"x", COUNTS, now=now)
+
+
+def lined_up(stage: Stage) -> list[str]:
+    """Batches in line; their ids."""
+    for number in range(4):
+        stage.run(stats.send(stage.keys, "s", number, b"x%d" % number, 100, hold=False))
+    return [id for id, _ in stage.run(stats.peek(stage.keys, 100)).batches]
+
+
+def line_alike(first: stats.Line, second: stats.Line) -> bool:
+    """Ids of a line are the server's time."""
+    return [batch for _, batch in first.batches] == [batch for _, batch in second.batches]
+
+
+def send(hold: bool, most: int = 4) -> Callable[[Keys, Any, int], Call[stats.Applied]]:
+    return lambda keys, _, __: stats.send(keys, "s", 99, b"new", most, hold=hold)
+
+
+def cached(stage: Stage) -> list[str]:
+    names = ["a", "b", "c"]
+    for name in names:
+        stage.run(cache.store(stage.keys, name, b"\xc0", 60, ("x", name), now=stage.now))
+    return names
+
+
+def store(keys: Keys, lease: str, now: int) -> Call[bool]:
+    return cache.store(keys, "a", b"\xc3", 60, ("x", "y"), lease, now=now)
+
+
+REST: dict[str, Play] = {
+    "stats_add": Play(nothing, lambda k, _, t: stats.add(k, "s", 1, COUNTS, now=t), says("repeated")),
+    "stats_send": Play(lined_up, send(hold=True, most=5), says("repeated")),
+    "stats_send, into a full line": Play(lined_up, send(hold=False), says("repeated")),
+    "stats_send, into one that holds": Play(lined_up, send(hold=True)),
+    "stats_consume": Play(lined_up, lambda k, ids, t: stats.consume(k, ids[0], ids[2], COUNTS, now=t), says("gone")),
+    "stats_take": Play(
+        nothing,
+        lambda k, _, t: stats.take(k, [stats.Span("s.0", 1, 3)], COUNTS, upto=t, now=t),
+        says(stats.Took({"s.0": 3})),
+    ),
+    "stats_event": Play(nothing, happened, says("known")),
+    "stats_read": Play(counted, lambda k, _, __: stats.read(k, ["2099:a", "2099:b"])),
+    "stats_children": Play(counted, lambda k, _, t: stats.children(k, "", now=t)),
+    "stats_peek": Play(lined_up, lambda k, _, t: stats.peek(k, 2, t), line_alike),
+    "stats_look": Play(lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats.look(k, ["e", "f"])),
+    "cache_get": Play(cached, lambda k, _, __: cache.read(k, "a")),
+    "cache_lease": Play(nothing, lambda k, _, __: cache.lease(k, "a")),
+    "cache_set": Play(lambda s: (cached(s), "")[1], store),
+    # The first one used the lease up; whoever computed then reads what is there.
+    "cache_set, under a lease": Play(lambda s: s.run(cache.lease(s.keys, "a")), store, says(False)),
+    "cache_delete": Play(cached, lambda k, names, _: cache.delete(k, names), says(0)),
+    # Its number ends leases that are older: one that is larger ends those of the moment in between too, as a later drop.
+    "cache_drop": Play(
+        cached,
+        lambda k, _, t: cache.drop(k, "x", True, now=t),
+        lambda _, second: (second.names, second.left) == ([], 0),
+        frozenset({"leases", "dropped"}),
+    ),
+}
+
+PLAYS = JOBS | FLOWS | REST

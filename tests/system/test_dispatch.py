@@ -1,0 +1,443 @@
+"""Strategies in real workers: who gets a job, in which order jobs of one key start, and what a stop makes of those that wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace.errors import JobFailed, JobStateError, OptionsError, WorkerNotFound
+from headrace.job import State
+from headrace.worker.lines import MOST
+from tests.servers import Server
+from tests.system.fleet import PATIENCE, Fleet, Worker
+
+
+def in_order(fleet: Fleet, ids: dict[str, list[str]], *, apart: bool = True) -> None:
+    """Jobs of each key started in their order, and, if ``apart``, none before the one before it had ended."""
+    key_of = {id: key for key, mine in ids.items() for id in mine}
+    seen: defaultdict[str, list[str]] = defaultdict(list)
+    running: defaultdict[str, set[str]] = defaultdict(set)
+    for line in fleet.ledger.lines():
+        key = key_of.get(line.id)
+        if key is None:
+            continue
+        if line.mark == "S":
+            assert not apart or not running[key], f"{line.id} began beside {running[key]}"
+            running[key].add(line.id)
+            seen[key].append(line.id)
+        elif line.mark == "E":
+            running[key].discard(line.id)
+    assert dict(seen) == ids
+
+
+def load(fleet: Fleet, task: str, keys: int, each: int, *args: object, **options: object) -> dict[str, list[str]]:
+    """Jobs of several keys, one of each in turn; their ids by key, in order."""
+    ids: dict[str, list[str]] = {f"customer-{n}": [] for n in range(keys)}
+    for _ in range(each):
+        for key, mine in ids.items():
+            mine.append(fleet.enqueue(task, *args, key=key, **options).id)
+    return ids
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
+def test_jobs_of_one_key_run_in_order_in_a_worker(fleet: Fleet, kind: str) -> None:
+    ids = load(fleet, f"{kind}.nap", 5, 8, 0.002)
+    fleet.worker(kinds=kind, processes=3, forks=3)
+    fleet.drained()
+    in_order(fleet, ids)
+    if kind == "process":
+        pids = {key: {line.pid for line in fleet.ledger.starts() if line.id in mine} for key, mine in ids.items()}
+        assert all(len(one) == 1 for one in pids.values())
+        assert len(set().union(*pids.values())) > 1
+
+
+def test_tiny_jobs_of_a_key_keep_their_order_while_they_are_sent_ahead_and_taken_back(fleet: Fleet) -> None:
+    """Every twentieth is slow, so that what was sent ahead behind it comes back."""
+    ids: dict[str, list[str]] = {f"customer-{n}": [] for n in range(4)}
+    for number in range(100):
+        for key, mine in ids.items():
+            task, args = ("process.nap", (0.05,)) if number % 20 == 19 else ("process.add", (1, 1))
+            mine.append(fleet.enqueue(task, *args, key=key).id)
+    fleet.worker(processes=2)
+    fleet.drained()
+    in_order(fleet, ids)
+
+
+@pytest.mark.parametrize("strategy", ["least_loaded", "round_robin", "random", "available"])
+def test_each_strategy_runs_each_job_once(fleet: Fleet, strategy: str) -> None:
+    jobs = fleet.enqueue_many("process.add", [(n, n) for n in range(200)])
+    naps = fleet.enqueue_many("process.nap", [(0.01,)] * 30)
+    fleet.worker(processes=3, strategy=strategy)
+    fleet.drained()
+    assert fleet.ledger.counts("S") == fleet.ledger.counts("E") == {job.id: 1 for job in [*jobs, *naps]}
+    assert len({line.pid for line in fleet.ledger.starts()}) == 3
+
+
+def test_a_job_may_choose_its_strategy(fleet: Fleet) -> None:
+    fleet.worker(processes=4)
+    jobs = fleet.enqueue_many("process.pid", [()] * 20, strategy="round_robin")
+    fleet.drained()
+    assert len({job.result(timeout=5) for job in jobs}) == 4
+
+
+def test_a_job_that_waits_for_its_runner_is_cancelled_before_it_starts(fleet: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    fleet.worker(processes=2)
+    first = fleet.enqueue("process.gate", str(go), key="k")
+    fleet.started(first)
+    second = fleet.enqueue("process.add", 1, 1, key="k")
+    third = fleet.enqueue("process.add", 2, 2, key="k")
+    fleet.until(lambda: third.state is State.RUNNING)
+    assert second.cancel()
+    fleet.until(lambda: second.state is State.CANCELLED)
+    go.touch()
+    assert third.result(timeout=PATIENCE) == 4
+    assert fleet.ledger.starts(second.id) == []
+
+
+def test_a_job_that_waits_for_its_runner_past_its_time_never_starts(fleet: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    fleet.worker(processes=2)
+    first = fleet.enqueue("process.gate", str(go), key="k")
+    fleet.started(first)
+    second = fleet.enqueue("process.add", 1, 1, key="k", expires=0.3)
+    fleet.until(lambda: second.state is State.RUNNING)
+    now = fleet.app.overview().now
+    fleet.until(lambda: fleet.app.overview().now > now + 400_000)
+    go.touch()
+    assert fleet.ended(second).state is State.CANCELLED
+    assert fleet.ledger.starts(second.id) == []
+
+
+@pytest.mark.parametrize("kind", ["process", "async"])
+def test_ordered_jobs_of_one_key_run_one_at_a_time_whichever_worker_runs_them(fleet: Fleet, kind: str) -> None:
+    for _ in range(2):
+        fleet.worker(kinds=kind, processes=2, concurrency=2)
+    ids = load(fleet, f"{kind}.nap", 6, 10, 0.02, ordered=True)
+    plain = fleet.enqueue_many(f"{kind}.add", [(n, n) for n in range(50)])
+    fleet.drained()
+    in_order(fleet, ids)
+    assert fleet.ledger.counts("S") == dict.fromkeys([*chain(*ids.values()), *(job.id for job in plain)], 1)
+    assert len({line.pid for line in fleet.ledger.starts()}) > 1
+    fleet.check()
+
+
+def test_an_ordered_job_that_fails_is_retried_before_the_next_of_its_key_starts(fleet: Fleet) -> None:
+    fleet.worker(processes=2)
+    first = fleet.enqueue("process.fail", 2, key="k", ordered=True, retries=2)
+    second = fleet.enqueue("process.add", 1, 1, key="k", ordered=True)
+    other = fleet.enqueue("process.add", 2, 2, key="other", ordered=True)
+    assert [job.result(timeout=PATIENCE) for job in (first, second, other)] == [3, 2, 4]
+    starts = [line.id for line in fleet.ledger.starts() if line.id != other.id]
+    assert starts == [first.id] * 3 + [second.id]
+
+
+def test_who_sleeps_is_woken_for_the_next_of_a_key(
+    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    """The one before ended elsewhere, and the next renewal, which would tell as well, is twenty seconds away."""
+    fleet = new_fleet(server.url, lease=60)
+    go = tmp_path / "go"
+    fleet.worker(queues="one")
+    fleet.worker(queues="two")
+    first = fleet.enqueue("process.gate", str(go), key="k", ordered=True, queue="one")
+    fleet.started(first)
+    second = fleet.enqueue("process.add", 1, 1, key="k", ordered=True, queue="two")
+    assert (second.state, fleet.app.jobs.count("blocked")) == (State.BLOCKED, 1)
+    assert [record.id for record in fleet.app.jobs.page("blocked", key="k")] == [second.id]
+    unkeyed = fleet.app.jobs.page("blocked")
+    assert (list(unkeyed), unkeyed.count, unkeyed.next) == ([], 1, None)
+    assert [record.id for record in fleet.app.jobs.page("running", key="k")] == [first.id]
+    assert list(fleet.app.jobs.page("running", key="other")) == []
+    go.touch()
+    assert second.result(timeout=10) == 2
+
+
+@pytest.mark.parametrize("role", ["runner", "dispatcher", "supervisor", "worker"])
+def test_a_kill_leaves_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet, role: str) -> None:
+    ids = load(fleet, "process.nap", 4, 15, 0.03, ordered=True, crashes=10)
+    workers = [fleet.worker(processes=2) for _ in range(2)]
+    for number, worker in enumerate(workers, 1):
+        fleet.until(lambda wanted=4 * number: len(fleet.ledger.ends()) >= wanted)
+        worker.kill(role)
+        if role in ("supervisor", "worker"):
+            fleet.worker(processes=2)
+    fleet.drained(60)
+    assert fleet.app.jobs.count("blocked") == 0
+    ends = [line.id for line in fleet.ledger.ends()]
+    for mine in ids.values():
+        # A job may have run again after its end was written here; of each the first end counts.
+        assert list(dict.fromkeys(id for id in ends if id in mine)) == mine
+    fleet.check()
+
+
+def waiting_behind(fleet: Fleet, go: Path) -> tuple[Worker, dict[str, list[str]]]:
+    """A worker with one job that runs until ``go`` is there, and others of its key that wait for the same runner."""
+    worker = fleet.worker(processes=2)
+    first = fleet.enqueue("process.gate", str(go), key="k")
+    fleet.started(first)
+    rest = [fleet.enqueue("process.add", n, n, key="k") for n in range(20)]
+    fleet.until(lambda: all(job.state is State.RUNNING for job in rest))
+    return worker, {"k": [first.id, *(job.id for job in rest)]}
+
+
+def test_a_stop_hands_back_what_waits_for_a_runner_uncharged(fleet: Fleet, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    worker, ids = waiting_behind(fleet, go)
+    worker.terminate()
+    fleet.until(lambda: fleet.app.overview().states["ready"] == 20)
+    go.touch()
+    assert worker.wait() == 0
+    fleet.worker()
+    fleet.drained()
+    in_order(fleet, ids)
+    assert {line.attempt for line in fleet.ledger.starts()} == {1}
+
+
+@pytest.mark.parametrize("role", ["dispatcher", "worker"])
+def test_a_kill_loses_nothing_that_waits_for_a_runner(fleet: Fleet, tmp_path: Path, role: str) -> None:
+    go = tmp_path / "go"
+    worker, ids = waiting_behind(fleet, go)
+    go.touch() if role == "dispatcher" else None
+    worker.kill(role)
+    go.touch()
+    if role == "worker":
+        fleet.worker()
+    fleet.drained()
+    assert set(fleet.ledger.counts("E")) == set(ids["k"])
+
+
+def test_what_waits_for_a_runner_that_dies_runs_in_order_on_the_next(fleet: Fleet, tmp_path: Path) -> None:
+    _, ids = waiting_behind(fleet, tmp_path / "never")
+    (running,) = {line.pid for line in fleet.ledger.starts()}
+    os.kill(running, signal.SIGKILL)
+    (tmp_path / "never").touch()
+    fleet.drained()
+    starts = [line.id for line in fleet.ledger.starts()]
+    # The one that was killed begins again; where it comes among the others is not promised.
+    assert [id for id in starts if id != ids["k"][0]] == ids["k"][1:]
+    assert starts.count(ids["k"][0]) == 2
+
+
+def at_once(fleet: Fleet, worker: Worker, kind: str = "process") -> int:
+    """How many jobs of a kind the worker says that it runs at once."""
+    return fleet.app.workers.get(worker.place).sizes[kind]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_resizing_under_keyed_load_loses_nothing_runs_nothing_twice_and_keeps_the_order(
+    fleet: Fleet, ordered: bool
+) -> None:
+    worker = fleet.worker(processes=4)
+    ids: dict[str, list[str]] = {f"customer-{n}": [] for n in range(12)}
+    plain: list[str] = []
+    for size in (8, 2, 5, 1, 4):
+        for _ in range(6):
+            for key, mine in ids.items():
+                mine.append(fleet.enqueue("process.nap", 0.01, key=key, ordered=ordered).id)
+            plain.append(fleet.enqueue("process.add", 1, 1).id)
+        fleet.app.workers.scale(worker.place, size)
+        fleet.until(lambda size=size: at_once(fleet, worker) == size)
+    fleet.drained(60)
+    in_order(fleet, ids)
+    everything = [*chain(*ids.values()), *plain]
+    assert fleet.ledger.counts("S") == fleet.ledger.counts("E") == dict.fromkeys(everything, 1)
+    assert {line.attempt for line in fleet.ledger.starts()} == {1}
+    fleet.until(lambda: len(worker.runners()) == 4)
+    fleet.check()
+
+
+def test_a_removed_runner_finishes_what_it_runs(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(processes=3)
+    jobs = [fleet.enqueue("process.gate", str(tmp_path / "go")) for _ in range(3)]
+    for job in jobs:
+        fleet.started(job)
+    fleet.app.workers.scale(worker.place, 1)
+    fleet.until(lambda: at_once(fleet, worker) == 1)
+    assert len(worker.runners()) == 3
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=PATIENCE) for job in jobs] == [1, 1, 1]
+    fleet.until(lambda: len(worker.runners()) == 1)
+    assert fleet.enqueue("process.add", 1, 2).result(timeout=PATIENCE) == 3
+
+
+def test_signals_add_and_remove_a_runner(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=2)
+    os.kill(worker.pid, signal.SIGTTIN)
+    fleet.until(lambda: len(worker.runners()) == 3)
+    for wanted in (2, 1):
+        os.kill(worker.pid, signal.SIGTTOU)
+        fleet.until(lambda wanted=wanted: len(worker.runners()) == wanted)
+    os.kill(worker.pid, signal.SIGTTOU)
+    fleet.until(lambda: "keeps one at least" in worker.log())
+    assert len(worker.runners()) == 1
+
+
+def test_the_size_outlives_the_dispatcher(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=1)
+    fleet.app.workers.scale(worker.place, 3)
+    fleet.until(lambda: len(worker.runners()) == 3)
+    worker.kill("dispatcher")
+    fleet.until(lambda: at_once(fleet, worker) == 3 and len(worker.runners()) == 3)
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Fleet, tmp_path: Path, kind: str) -> None:
+    worker = fleet.worker(kinds=kind, threads=1, concurrency=1)
+    first = fleet.enqueue(f"{kind}.gate", str(tmp_path / "go"))
+    fleet.started(first)
+    fleet.app.workers.scale(worker.place, 3, kind)
+    others = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for _ in range(3)]
+    for job in others:
+        fleet.started(job)
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=PATIENCE) for job in (first, *others)] == [1] * 4
+
+
+def test_whom_it_cannot_resize_it_names(fleet: Fleet) -> None:
+    workers = fleet.app.workers
+    with pytest.raises(WorkerNotFound, match="none lives now"):
+        workers.get("nobody")
+    first, second = fleet.worker(), fleet.worker()
+    assert {workers.get(name).facts["place"] for name in (first.place, str(first.pid), f"{first.place}:")} == {
+        first.place
+    }
+    with pytest.raises(WorkerNotFound, match=rf"did you mean .*:{second.pid}:"):
+        workers.get(f"x{second.place}")
+    with pytest.raises(WorkerNotFound, match=r"may be any of .*: give more of the name"):
+        workers.get(first.place.partition(":")[0])
+    with pytest.raises(WorkerNotFound, match="has no async runners: it has process"):
+        workers.scale(first.place, 2, "async")
+    for size in (0, -1, 2000, True):
+        with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):
+            workers.scale(first.place, size)
+    with pytest.raises(OptionsError, match="there is no kind 'rocket'"):
+        workers.scale(first.place, 2, "rocket")  # type: ignore[arg-type]
+
+
+def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
+    fleet = new_fleet(server.url, lease=0.5)
+    worker = fleet.worker(processes=2, recycle_jobs=3)
+    for _ in range(3):
+        fleet.enqueue("process.add", 1, 1, key="k").result(timeout=PATIENCE)
+    first = fleet.enqueue("process.gate", str(tmp_path / "go"), key="k")
+    fleet.started(first)
+    second = fleet.enqueue("process.add", 2, 2, key="k")
+    busy = fleet.until(lambda: [one for one in fleet.app.workers.get(worker.place).runners if one.waiting])
+    assert [(one.kind, one.job, one.task, one.holds, one.waiting) for one in busy] == [
+        ("process", first.id, "process.gate", 1, 1)
+    ]
+    (one,) = busy
+    assert one.pid in worker.runners()
+    assert (one.replaced, one.reason, one.done) == (1, "jobs", 0)
+    assert 0 < one.since <= fleet.app.overview().now
+    assert one.memory > 1 << 20 or not Path("/proc/self/statm").exists()
+    os.kill(one.pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    assert second.result(timeout=PATIENCE) == 4
+    told = fleet.until(lambda: [one for one in fleet.app.workers.get(worker.place).runners if "SIGKILL" in one.reason])
+    assert [one.replaced for one in told] == [2]
+
+
+def test_a_broadcast_runs_once_on_each_live_worker(fleet: Fleet, tmp_path: Path) -> None:
+    assert fleet.app.by_name("process.pid").broadcast() == []
+    workers = [fleet.worker(processes=2), fleet.worker(processes=2, queues="other")]
+    # One of them is busy, and has others before it in its queue.
+    fleet.enqueue_many("process.nap", [(0.05,)] * 20)
+    jobs = fleet.app.by_name("process.pid").broadcast()
+    pids = {job.result(timeout=PATIENCE) for job in jobs}
+    assert len(jobs) == len(pids) == 2
+    for worker in workers:
+        assert len(pids & set(worker.runners())) == 1
+    fleet.drained()
+    assert {fleet.ledger.counts("S")[job.id] for job in jobs} == {1}
+    again = fleet.app.by_name("process.pid").broadcast()
+    assert {job.result(timeout=PATIENCE) for job in again} <= {pid for worker in workers for pid in worker.runners()}
+    fleet.check()
+
+
+def test_a_broadcast_fails_where_its_code_does_and_is_not_retried(fleet: Fleet) -> None:
+    fleet.worker()
+    (job,) = fleet.app.by_name("process.fail").broadcast(5)
+    with pytest.raises(JobFailed, match="ValueError: not yet"):
+        job.result(timeout=PATIENCE)
+    (slow,) = fleet.app.by_name("process.snooze").broadcast(3)
+    assert fleet.ended(slow).state is State.CANCELLED
+    (unknown,) = fleet.app.by_name("nobody.knows").broadcast()
+    assert fleet.ended(unknown).state is State.CANCELLED
+    with pytest.raises(JobStateError, match="broadcast it anew"):
+        job.retry()
+    fleet.check()
+
+
+def test_a_broadcast_waits_for_a_runner_and_ends_with_its_worker(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    first = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(first)
+    (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
+    worker.terminate()
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert first.result(timeout=5) == 1
+    assert fleet.ended(job).state is State.CANCELLED
+    assert fleet.ledger.starts(job.id) == []
+    fleet.check()
+
+
+@pytest.mark.parametrize("role", ["dispatcher", "worker"])
+def test_a_broadcast_to_a_worker_that_is_killed_ends(fleet: Fleet, tmp_path: Path, role: str) -> None:
+    worker = fleet.worker()
+    first = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(first)
+    (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
+    worker.kill(role)
+    (tmp_path / "go").touch()
+    if role == "worker":
+        fleet.worker()
+    assert fleet.ended(job).state in (State.CANCELLED, State.FAILED)
+    assert first.result(timeout=PATIENCE) >= 1
+    fleet.check()
+
+
+@pytest.mark.parametrize("given", [{"delay": 3}, {"ordered": True, "key": "k"}, {"request_id": "r"}])
+def test_a_broadcast_takes_no_option_that_it_cannot_keep(fleet: Fleet, given: dict[str, object]) -> None:
+    with pytest.raises(OptionsError, match="a broadcast goes to each worker that lives now: it takes no "):
+        fleet.app.by_name("process.add", **given).broadcast(1, 1)
+
+
+def test_who_was_called_asks_until_nothing_is_left_and_then_sleeps(
+    server: Server, new_fleet: Callable[..., Fleet], client: redis.Redis
+) -> None:
+    """It once asked for ever, as fast as it could."""
+    fleet = new_fleet(server.url, lease=0.6)
+    fleet.worker()
+    (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
+    assert job.result(timeout=PATIENCE) == 2
+
+    def calls(name: str) -> int:
+        return int(client.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"])
+
+    fleet.until(lambda: fleet.app.overview().states["running"] == 0)
+    renewed, claimed = calls("evalsha"), calls("zpopmin")
+    # Only renewals are said by now, each a script that takes nothing from a line; and our own looks.
+    fleet.until(lambda: calls("evalsha") >= renewed + 5)
+    assert calls("zpopmin") <= claimed + 2
+
+
+def test_what_waits_for_a_runner_is_bounded_and_the_rest_stays_on_the_server(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.worker(processes=2)
+    first = fleet.enqueue("process.gate", str(tmp_path / "go"), key="k")
+    fleet.started(first)
+    rest = fleet.enqueue_many("process.add", [(n, n) for n in range(3 * MOST)], key="k")
+    fleet.until(lambda: fleet.app.overview().states["running"] >= MOST)
+    assert fleet.app.overview().states["running"] <= MOST + 3
+    (tmp_path / "go").touch()
+    fleet.drained()
+    in_order(fleet, {"k": [first.id, *(job.id for job in rest)]})

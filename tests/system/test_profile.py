@@ -1,0 +1,263 @@
+"""``headrace profile``: real py-spy looks into real workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from headrace import Headrace
+from tests.deadline import eventually
+from tests.program import Program, Worker
+from tests.servers import connect
+
+pytestmark = pytest.mark.system
+
+TASKS = """
+import time
+from pathlib import Path
+from headrace import Headrace
+
+app = Headrace()
+
+def chew(path: str) -> None:
+    Path(path + ".began").touch()
+    while not Path(path).exists():
+        sum(n * n for n in range(2000))
+
+@app.task
+def grind(path: str) -> None:
+    chew(path)
+
+@app.task
+def other(path: str) -> None:
+    chew(path)
+
+@app.task(kind="thread")
+def weave(path: str) -> None:
+    chew(path)
+
+@app.task
+async def spin(path: str) -> None:
+    chew(path)
+
+@app.task
+def rest(path: str) -> None:
+    Path(path + ".began").touch()
+    while not Path(path).exists():
+        time.sleep(0.05)
+"""
+
+
+class Busy:
+    """A worker whose runners do what the test says.
+
+    Attributes:
+        owner: its name.
+    """
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.program = Program(directory, url)
+        self.program.write("tasks", TASKS)
+        self.app = Headrace(url)
+        self.go = directory / "go"
+        self.worker = Worker(
+            self.program.start("worker", "tasks:app", "--processes", "2", "--threads", "2", "--grace", "0s")
+        )
+        (self.owner,) = re.findall(r"worker (\S+) serves default", self.worker.says("serves default"))
+
+    def run(self, *tasks: str) -> list[str]:
+        """Start jobs; their ids, when their code runs."""
+        ids = []
+        for number, task in enumerate(tasks):
+            path = self.go.with_name(f"{number}-{task}")
+            ids.append(self.app.by_name(f"tasks.{task}").enqueue(str(path)).id)
+            eventually(path.with_name(path.name + ".began").exists, 20)
+        return ids
+
+    def finish(self, number: int, task: str) -> None:
+        self.go.with_name(f"{number}-{task}").touch()
+
+    def end(self) -> None:
+        self.worker.close()
+        self.app.close()
+
+
+@pytest.fixture
+def busy(tmp_path: Path, url: str) -> Iterator[Busy]:
+    busy = Busy(tmp_path, url)
+    yield busy
+    busy.end()
+
+
+def test_the_graph_of_the_runners_holds_what_they_run(busy: Busy, tmp_path: Path) -> None:
+    busy.run("grind", "weave")
+    facts = busy.program("profile", "--for", "1s", "--json").json
+    assert facts["samples"] > 20
+    text = (tmp_path / "headrace-profile.svg").read_text()
+    for name in ("grind (tasks.py", "weave (tasks.py", "chew (tasks.py"):
+        assert name in text
+    assert "supervisor.py" not in text
+    assert "select (selectors.py" not in text, "what waits is left out"
+    assert busy.worker.process.poll() is None
+
+
+@pytest.mark.parametrize("task", ["grind", "weave", "spin"])
+def test_one_job_by_its_id_until_it_ends(busy: Busy, task: str, tmp_path: Path) -> None:
+    (id, _) = busy.run(task, "other")
+    shown = busy.program.start("profile", busy.owner, "--job", id, "--for", "10m", "-o", "job.svg", "--json")
+    worker = Worker(shown)
+    # A job that ends while py-spy still starts leaves no picture.
+    eventually(lambda: _looks(shown.pid), 20)
+    busy.finish(0, task)
+    assert worker.ended() == 0
+    worker.close()
+    text = (tmp_path / "job.svg").read_text()
+    assert f"{task} (tasks.py" in text
+    assert "other (tasks.py" not in text
+    assert id in text
+
+
+def _looks(profile: int) -> bool:
+    """Whether the py-spy of this command takes samples: it sleeps before each, and while it starts hardly ever."""
+    spies = [child for child in psutil.Process(profile).children() if "py-spy" in " ".join(child.cmdline())]
+    return any(spy.num_ctx_switches().voluntary > 60 for spy in spies)
+
+
+def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path) -> None:
+    busy.run("grind")
+    told = busy.program("profile", busy.owner, "--runner", "99", code=1).fault
+    numbers = re.findall(r"(\d+) \(process\)", told)
+    assert len(numbers) == 2
+    seen = []
+    for number in numbers:
+        ended = busy.program(
+            "profile", "--runner", number, "--for", "0.5s", "--format", "speedscope", "-o", f"{number}.json", code=None
+        )
+        seen += [ended.code == 0 and "grind (tasks.py" in (tmp_path / f"{number}.json").read_text()]
+    assert sorted(seen) == [False, True], "one runner runs it, the other waits"
+    facts = busy.program("profile", "--dispatcher", "--idle", "--for", "0.5s", "-o", "d.svg", "--json").json
+    assert len(facts["processes"]) == 1
+    assert "Dispatcher.run (headrace/worker/dispatcher.py" in (tmp_path / "d.svg").read_text()
+
+
+def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
+    busy.run("rest")
+    picture = tmp_path / "headrace-profile.svg"
+
+    def nothing_computed() -> bool:
+        """Runners compute for a moment after they were forked."""
+        picture.unlink(missing_ok=True)
+        ended = busy.program("profile", "--for", "0.3s", code=None)
+        return ended.code == 1 and "nothing computed; --idle counts what waits, too" in ended.err
+
+    eventually(nothing_computed, 30)
+    assert not picture.exists()
+    busy.program("profile", "--idle", "--for", "0.5s")
+    assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
+
+
+def test_a_name_may_be_a_part_and_a_wrong_one_is_answered_with_those_that_exist(busy: Busy) -> None:
+    busy.run("grind")
+    tail = busy.owner.rpartition(":")[2]
+    assert busy.program("profile", tail, "--for", "0.3s", "--json").json["of"].endswith(busy.owner)
+    assert busy.owner in _fault(busy, "profile", "nobody", code=1)
+    assert f"did you mean {busy.owner}?" in _fault(busy, "profile", f"{busy.owner}x", code=1)
+    with Second(busy) as second:
+        fault = _fault(busy, "profile", code=1)
+        assert busy.owner in fault
+        assert second.owner in fault
+    assert "exclude each other" in _fault(busy, "profile", "--runner", "1", "--dispatcher", code=2)
+    assert "--for takes" in _fault(busy, "profile", "--for", "0", code=2)
+    assert "cannot be written" in _fault(busy, "profile", "-o", "nowhere/x.svg", code=2)
+
+
+class Second:
+    """Another worker beside the first."""
+
+    def __init__(self, busy: Busy) -> None:
+        self.worker = Worker(busy.program.start("worker", "tasks:app", "--processes", "1"))
+        (self.owner,) = re.findall(r"worker (\S+) serves default", self.worker.says("serves default"))
+
+    def __enter__(self) -> Second:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.close()
+
+
+def _fault(busy: Busy, *arguments: str, code: int) -> str:
+    return busy.program(*arguments, code=code).fault
+
+
+def test_a_job_that_does_not_run_is_not_looked_at(busy: Busy) -> None:
+    (id,) = busy.run("grind")
+    busy.finish(0, "grind")
+    eventually(lambda: busy.app.jobs.get(id).refresh().state == "succeeded", 20)
+    assert f"the job {id} does not run: it is succeeded" in _fault(busy, "profile", "--job", id, code=1)
+    assert "0" * 22 in _fault(busy, "profile", "--job", "0" * 22, code=1)
+
+
+def test_a_worker_on_another_machine_is_named(busy: Busy, url: str) -> None:
+    client: redis.Redis
+    with connect(url) as client:
+        client.hset(busy.app.client.keys.owner(busy.owner), "place", "far-away:7")
+    fault = _fault(busy, "profile", code=1)
+    assert "runs on far-away" in fault
+    assert "profile it there" in fault
+
+
+def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
+    busy.run("grind")
+    os.kill(busy.worker.process.pid, signal.SIGSTOP)
+    dispatcher = int(busy.program("profile", "--dispatcher", "--idle", "--for", "0.2s", "--json").json["processes"][0])
+    os.kill(dispatcher, signal.SIGSTOP)
+    try:
+        assert "does not answer" in _fault(busy, "profile", code=1)
+    finally:
+        os.kill(dispatcher, signal.SIGCONT)
+        os.kill(busy.worker.process.pid, signal.SIGCONT)
+
+
+def test_without_py_spy_it_says_how_to_get_it(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.cli import profile
+
+    monkeypatch.setattr(profile.sys, "executable", "/nowhere/python")
+    fault = busy.program("profile", code=1, PATH="/nowhere").fault
+    assert "pip install 'headrace[profile]'" in fault
+
+
+LESSER = """
+import sys
+from headrace.cli import main, profile
+
+started, less = profile.subprocess.Popen, ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--"]
+profile.subprocess.Popen = lambda argv, **options: started([*less, *argv], **options)
+sys.argv = ["headrace", "profile", "--for", "0.5s"]
+main()
+"""
+
+
+def test_without_permission_it_says_what_to_do(busy: Busy) -> None:
+    """The kernel refuses: py-spy runs as another user, without the capability to look into everybody's processes."""
+    bare = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--", "true"]
+    if shutil.which("setpriv") is None or subprocess.run(bare, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let us become another user")
+    busy.run("grind")
+    run = subprocess.run(
+        [sys.executable, "-c", LESSER], cwd=busy.program.directory, env=busy.program.environment,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "does not let this user look into process" in run.stderr
+    assert "SYS_PTRACE" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,118 @@
+"""``headrace worker --reload``: what is saved runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.job import State
+from tests.deadline import eventually
+from tests.system.test_rolling import GOOD, Rolled, result
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
+    rolled = Rolled(tmp_path, url)
+    yield rolled
+    rolled.end()
+
+
+def now(rolled: Rolled, version: int) -> bool:
+    """Whether the code of a version runs jobs."""
+    return bool(result(rolled.enqueue("nap", 0)) == version)
+
+
+def test_what_is_saved_runs(rolled: Rolled) -> None:
+    worker = rolled.start("--reload")
+    assert now(rolled, 1)
+    rolled.code(2)
+    worker.says("tasks.py changed")
+    eventually(lambda: now(rolled, 2), 20)
+    assert "runners" in worker.says("runners")
+    assert len([line for line in worker.lines if line.startswith("  runners")]) == 1, "it is one worker"
+    assert worker.stop(signal.SIGINT) == 0
+    assert not rolled.app.overview().workers
+
+
+def test_a_mistake_is_shown_and_mended_by_the_next_save(rolled: Rolled) -> None:
+    worker = rolled.start("--reload")
+    rolled.program.write("tasks", "app = = 1\n")
+    worker.says("SyntaxError: invalid syntax")
+    worker.says("app = = 1")
+    assert now(rolled, 1), "the old code goes on"
+    rolled.code(3)
+    eventually(lambda: now(rolled, 3), 20)
+    assert worker.stop(signal.SIGINT) == 0
+
+
+def test_it_may_begin_with_a_mistake_and_even_without_the_module(rolled: Rolled, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").unlink()
+    worker = rolled.start("--reload", ready=False)
+    worker.says("there is no module 'tasks'")
+    rolled.program.write("tasks", "from shop import prices\n" + GOOD.format(version=1))
+    worker.says("No module named 'shop'")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "prices.py").touch()
+    eventually(lambda: now(rolled, 1), 20)
+    assert worker.stop(signal.SIGINT) == 0
+
+
+def test_what_is_imported_from_elsewhere_is_watched_too(rolled: Rolled, tmp_path: Path) -> None:
+    library = tmp_path / "elsewhere"
+    library.mkdir()
+    (library / "prices.py").write_text("VERSION = 5\n")
+    here = tmp_path / "here"
+    here.mkdir()
+    rolled.program.directory = here
+    rolled.program.environment["PYTHONPATH"] = str(library)
+    rolled.program.write("tasks", GOOD.format(version="__import__('prices').VERSION"))
+    worker = rolled.start("--reload")
+    assert now(rolled, 5)
+    (library / "prices.py").write_text("VERSION = 66\n")
+    worker.says("prices.py changed")
+    eventually(lambda: now(rolled, 66), 20)
+
+
+def test_a_job_that_runs_is_run_again_by_the_new_code(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start("--reload")
+    job = rolled.enqueue("gate", str(tmp_path / "never"))
+    eventually((tmp_path / "never.began").exists, 20)
+    (tmp_path / "never.began").unlink()
+    rolled.code(2)
+    eventually((tmp_path / "never.began").exists, 20)
+    assert (job.refresh().attempt, job.refresh().interruptions) == (2, 1)
+    assert worker.stop(signal.SIGINT) == 0, "Ctrl-C waits for no job"
+    assert job.state is State.READY
+    job.cancel()
+
+
+def test_code_that_is_saved_while_it_is_imported_is_imported_again(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start("--reload")
+    rolled.program.write("tasks", "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n")
+    eventually((tmp_path / "stuck").exists, 20)
+    rolled.code(3)
+    eventually(lambda: now(rolled, 3), 20)
+    assert worker.stop(signal.SIGINT) == 0
+
+
+def test_a_worker_with_an_end_ends(rolled: Rolled) -> None:
+    job = rolled.enqueue("nap", 0)
+    worker = rolled.start("--reload", "--burst", ready=False)
+    assert worker.ended() == 0
+    assert job.state is State.SUCCEEDED
+
+
+def test_what_no_change_of_the_code_would_help_ends_it(rolled: Rolled) -> None:
+    assert "no such option" in rolled.program("worker", "tasks:app", "--reload", "--nonsense", code=2).fault.lower()
+    assert "high:3" in rolled.program("worker", "tasks:app", "--reload", "--queues", "a:1,b", code=2).fault
+    fault = rolled.program("worker", "tasks:app", "--reload", "--url", "http://x", code=2).fault
+    assert "http" in fault
+    worker = rolled.start("--reload", "--url", "redis://no-such-host.invalid", ready=False)
+    assert worker.ended() == 3
+    worker.says("no such host")

@@ -1,0 +1,519 @@
+"""Other code takes a worker's place while it works: HUP, and all that may go wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headrace import Headrace
+from headrace.handle import Job
+from headrace.job import State
+from tests.deadline import eventually
+from tests.processes import below, lives
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+GOOD = """
+import os, time
+from pathlib import Path
+from headrace import Headrace
+
+app = Headrace()
+VERSION = {version}
+
+@app.task
+def nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return VERSION
+
+@app.task
+def gate(path: str) -> int:
+    Path(path + ".began").touch()
+    while not Path(path).exists():
+        time.sleep(0.005)
+    return VERSION
+"""
+# Imported for ever, once it has said so.
+STUCK = "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n"
+
+
+class Rolled:
+    """One worker that is rolled, its code, and a producer.
+
+    Attributes:
+        pid: the one that whoever started it watches.
+    """
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.program = Program(directory, url)
+        # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
+        self.program.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        self.app = Headrace(url)
+        self.workers: list[Worker] = []
+        self._seen: dict[int, psutil.Process] = {}
+        self.code(1)
+
+    def code(self, version: int) -> None:
+        self.program.write("tasks", GOOD.format(version=version))
+
+    def start(self, *arguments: str, ready: bool = True, **options: Any) -> Worker:
+        worker = Worker(self.program.start("worker", "tasks:app", "--processes", "2", *arguments, **options))
+        self.workers.append(worker)
+        if ready:
+            worker.says("serves default")
+        return worker
+
+    def hup(self, worker: Worker) -> None:
+        worker.process.send_signal(signal.SIGHUP)
+
+    def roll(self, worker: Worker, version: int) -> int:
+        """New code takes over; the pid of its image."""
+        taken = len(self.claims(worker))
+        self.code(version)
+        self.hup(worker)
+        eventually(lambda: len(self.claims(worker)) > taken, 30, what=f"another image, after {worker.lines}")
+        return self.claims(worker)[-1]
+
+    def claims(self, worker: Worker) -> list[int]:
+        """The images that took over, in their order."""
+        found = (re.search(r"process (\d+) claims; process", line) for line in list(worker.lines))
+        return [int(match[1]) for match in found if match]
+
+    def warming(self, worker: Worker) -> int:
+        """The image that was started last."""
+        (pid,) = re.findall(r"warms up: process (\d+)", worker.says("warms up: process"))
+        found = [re.search(r"warms up: process (\d+)", line) for line in list(worker.lines)]
+        return [int(match[1]) for match in found if match][-1] if found else int(pid)
+
+    def enqueue(self, task: str, *args: Any) -> Job[Any]:
+        return self.app.by_name(f"tasks.{task}").enqueue(*args)
+
+    def family(self, worker: Worker) -> list[int]:
+        """Everything below the watched process, which is remembered."""
+        self._seen |= {child.pid: child for child in below(worker.process.pid)}
+        return self.living()
+
+    def living(self) -> list[int]:
+        return [pid for pid, process in self._seen.items() if lives(process)]
+
+    def end(self) -> None:
+        for worker in self.workers:
+            self.family(worker)
+            worker.close()
+        for pid in self.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.app.close()
+
+
+@pytest.fixture
+def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
+    rolled = Rolled(tmp_path, url)
+    yield rolled
+    rolled.end()
+
+
+def result(job: Job[Any], timeout: float = 20) -> Any:
+    return job.result(timeout=timeout)
+
+
+def test_new_code_takes_over_under_load_and_nothing_is_lost_or_charged(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start("--grace", "60s")
+    long = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    jobs = [rolled.enqueue("nap", 0.01) for _ in range(20)]
+    for version in (2, 3, 4):
+        jobs += [rolled.enqueue("nap", 0.01) for _ in range(60)]
+        rolled.roll(worker, version)
+        assert result(rolled.enqueue("nap", 0)) == version
+    (tmp_path / "go").touch()
+    assert result(long) == 1, "it finished where it had begun"
+    assert {result(job) for job in jobs} <= {1, 2, 3, 4}
+    for record in (job.refresh() for job in (*jobs, long)):
+        assert (record.state, record.attempt, record.interruptions) == (State.SUCCEEDED, 1, 0)
+    assert worker.stop() == 0
+    assert not rolled.app.overview().workers
+
+
+def test_the_watched_process_stays_and_forgets_the_old_code(rolled: Rolled) -> None:
+    worker = rolled.start()
+    rolled.roll(worker, 2)
+    watched = psutil.Process(worker.process.pid)
+    eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+    eventually(lambda: len(watched.children()) == 1, 20)
+    heir = rolled.roll(worker, 3)
+    eventually(lambda: [child.pid for child in watched.children()] == [heir], 20)
+    assert result(rolled.enqueue("nap", 0)) == 3
+    assert worker.stop() == 0
+
+
+def test_jobs_longer_than_the_grace_go_to_the_new_code_uncharged(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start("--grace", "0.1s")
+    job = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    rolled.roll(worker, 2)
+    eventually(lambda: job.refresh().attempt == 2, 20)
+    (tmp_path / "go").touch()
+    assert result(job) == 2
+    record = job.refresh()
+    assert (record.interruptions, record.failures, record.crashes) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("times", [0, 1], ids=["the first image", "the anchor"])
+def test_code_that_cannot_be_imported_replaces_nothing_and_says_why(rolled: Rolled, times: int) -> None:
+    worker = rolled.start()
+    for version in range(times):
+        rolled.roll(worker, version)
+    rolled.program.write("tasks", "import math\nmath.sqrt(-1)\n")
+    rolled.hup(worker)
+    worker.says("nothing is replaced: the module 'tasks' raised while it was imported: ValueError")
+    worker.says("math.sqrt(-1)")
+    assert result(rolled.enqueue("nap", 0)) == (0 if times else 1)
+    rolled.roll(worker, 7)
+    assert result(rolled.enqueue("nap", 0)) == 7
+    assert worker.stop() == 0
+
+
+def test_a_failed_warm_up_replaces_nothing(rolled: Rolled) -> None:
+    worker = rolled.start("--log", "json")
+    text = GOOD.format(version=2) + "\n@app.on_preload\ndef fill() -> None:\n    raise RuntimeError('no model')\n"
+    rolled.program.write("tasks", text)
+    rolled.hup(worker)
+    line = worker.says("nothing is replaced")
+    assert "no model" in line
+    assert '"level":"error"' in line
+    assert result(rolled.enqueue("nap", 0)) == 1
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("way", ["raise RuntimeError('no database')", "os._exit(3)"])
+def test_runners_that_cannot_begin_replace_nothing(rolled: Rolled, way: str, kind: str) -> None:
+    worker = rolled.start()
+    text = GOOD.replace("@app.task", f"@app.task(kind={kind!r})").format(version=2)
+    rolled.program.write("tasks", f"{text}\n@app.after_fork_child\ndef connect() -> None:\n    {way}\n")
+    rolled.hup(worker)
+    worker.says("nothing is replaced: its runners cannot begin: ")
+    if "raise" in way:
+        worker.says("no database")
+    assert result(rolled.enqueue("nap", 0)) == 1
+    rolled.roll(worker, 3)
+    assert result(rolled.enqueue("nap", 0)) == 3
+    assert worker.stop() == 0
+
+
+def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start()
+    slow = f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)"
+    mark = f"open({str(tmp_path / 'began')!r}, 'w').close()"
+    text = GOOD.format(version=2)
+    rolled.program.write("tasks", f"{text}\n@app.after_fork_child\ndef connect() -> None:\n    {mark}\n    {slow}\n")
+    rolled.hup(worker)
+    eventually((tmp_path / "began").exists, 20)
+    eventually(lambda: len(rolled.app.overview().workers) == 2, 20)
+    assert not rolled.claims(worker)
+    (tmp_path / "go").touch()
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("nap", 0)) == 2
+
+
+def test_a_new_image_killed_while_it_warms_up_replaces_nothing(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start()
+    rolled.program.write("tasks", STUCK)
+    rolled.hup(worker)
+    eventually((tmp_path / "stuck").exists, 20)
+    os.kill(rolled.warming(worker), signal.SIGKILL)
+    worker.says("nothing is replaced: it was ended by signal 9")
+    assert result(rolled.enqueue("nap", 0)) == 1
+    rolled.roll(worker, 2)
+    assert result(rolled.enqueue("nap", 0)) == 2
+
+
+def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
+    rolled.program.environment["HEADRACE_WARM_LIMIT"] = "1.5"
+    worker = rolled.start()
+    rolled.program.write("tasks", STUCK)
+    rolled.hup(worker)
+    worker.says("nothing is replaced: it did not claim within 1.5 s")
+    assert result(rolled.enqueue("nap", 0)) == 1
+
+
+def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start()
+    held = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
+    rolled.program.write("tasks", held + GOOD.format(version=2))
+    rolled.hup(worker)
+    worker.says("warms up: process")
+    rolled.hup(worker)
+    worker.says("is warming up already")
+    rolled.hup(worker)
+    rolled.code(3)
+    (tmp_path / "go").touch()
+    eventually(lambda: len(rolled.claims(worker)) == 2, 30)
+    assert result(rolled.enqueue("nap", 0)) == 3
+    assert worker.stop() == 0
+    assert len(rolled.claims(worker)) == 2
+
+
+def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp_path: Path) -> None:
+    rolled.program.environment["HEADRACE_LEASE"] = "2"
+    worker = rolled.start("--grace", "60s")
+    old = rolled.roll(worker, 2)
+    job = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    rolled.roll(worker, 3)
+    os.kill(old, signal.SIGKILL)
+    eventually(lambda: job.refresh().attempt == 2, 30)
+    (tmp_path / "go").touch()
+    assert result(job) == 3
+    assert job.refresh().crashes == 1
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["the first image, which finishes", "the anchor"])
+def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, times: int, tmp_path: Path) -> None:
+    worker = rolled.start("--grace", "60s")
+    job = rolled.enqueue("gate", str(tmp_path / "first")) if times == 1 else None
+    if job is not None:
+        eventually((tmp_path / "first.began").exists, 20)
+    for version in range(times):
+        rolled.roll(worker, 2 + version)
+    if times == 2:
+        watched = psutil.Process(worker.process.pid)
+        eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+    late = rolled.enqueue("gate", str(tmp_path / "late"))
+    eventually((tmp_path / "late.began").exists, 20)
+    rolled.family(worker)
+    worker.process.kill()
+    # Its own runners die with it, before anybody can reap it.
+    worker.process.wait(20)
+    (tmp_path / "late").touch()
+    # The image before it may have claimed this in the same moment.
+    assert result(late) in (times, 1 + times)
+    assert late.refresh().attempt == 1
+    # The image that goes on may still have claimed what the death of the first one set free.
+    (tmp_path / "first").touch()
+    assert worker.ended() == -signal.SIGKILL
+    eventually(lambda: not rolled.living(), 20)
+    if job is not None:
+        rolled.start("--burst", ready=False).ended()
+        assert result(job) == 2
+        assert job.refresh().crashes == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("times", [0, 1], ids=["the first image", "the anchor"])
+def test_a_stop_while_one_warms_up_ends_them_all(rolled: Rolled, number: int, times: int, tmp_path: Path) -> None:
+    worker = rolled.start()
+    for version in range(times):
+        rolled.roll(worker, version)
+    rolled.program.write("tasks", STUCK)
+    rolled.hup(worker)
+    eventually((tmp_path / "stuck").exists, 20)
+    rolled.family(worker)
+    assert worker.stop(number) == 0
+    eventually(lambda: not rolled.living(), 20)
+
+
+def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: Path) -> None:
+    """The terminal signals every process of the foreground; each hears it once."""
+    worker = rolled.start("--grace", "60s", start_new_session=True)
+    first = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    (tmp_path / "go.began").unlink()
+    rolled.roll(worker, 2)
+    second = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    rolled.family(worker)
+    os.killpg(worker.process.pid, signal.SIGINT)
+    eventually(lambda: sum("stopping: 1 jobs run" in line for line in list(worker.lines)) == 2, 20)
+    (tmp_path / "go").touch()
+    assert [result(first), result(second)] == [1, 2]
+    assert {job.refresh().attempt for job in (first, second)} == {1}
+    assert worker.ended() == 0
+    eventually(lambda: not rolled.living(), 20)
+
+
+def test_a_hang_up_before_there_is_anything_to_replace_replaces_it_then(rolled: Rolled, tmp_path: Path) -> None:
+    held = (
+        f"import os, time\nopen('began', 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
+    )
+    rolled.program.write("tasks", held + GOOD.format(version=1))
+    worker = rolled.start(ready=False)
+    eventually((tmp_path / "began").exists, 20)
+    rolled.hup(worker)
+    rolled.code(2)
+    (tmp_path / "go").touch()
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("nap", 0)) == 2
+
+
+def test_an_image_taken_for_the_worker_passes_the_wish_on(rolled: Rolled) -> None:
+    worker = rolled.start()
+    image = rolled.roll(worker, 2)
+    rolled.code(3)
+    os.kill(image, signal.SIGHUP)
+    eventually(lambda: len(rolled.claims(worker)) == 2, 30)
+    assert result(rolled.enqueue("nap", 0)) == 3
+
+
+def test_the_new_image_sees_the_environment_as_it_was(rolled: Rolled) -> None:
+    """A file of settings that the application reads into its environment may have changed since."""
+    text = "import os\nos.environ.setdefault('SHOP', '{}')\n"
+    show = "\n@app.task\ndef show() -> str:\n    return os.environ['SHOP'] + os.environ.get('HEADRACE_LINEAGE', '')\n"
+    rolled.program.write("tasks", text.format("old") + GOOD.format(version=1) + show)
+    worker = rolled.start()
+    rolled.program.write("tasks", text.format("new") + GOOD.format(version=2) + show)
+    rolled.hup(worker)
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("show")) == "new"
+
+
+def test_a_link_to_the_release_is_followed(rolled: Rolled, tmp_path: Path) -> None:
+    for version in (1, 2):
+        (tmp_path / f"release-{version}").mkdir()
+        (tmp_path / f"release-{version}" / "tasks.py").write_text(GOOD.format(version=version))
+    current = tmp_path / "current"
+    current.symlink_to("release-1")
+    rolled.program.directory = current
+    rolled.program.environment["PWD"] = str(current)
+    worker = rolled.start()
+    assert result(rolled.enqueue("nap", 0)) == 1
+    current.unlink()
+    current.symlink_to("release-2")
+    rolled.hup(worker)
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("nap", 0)) == 2
+
+
+def test_a_release_brings_its_own_interpreter(rolled: Rolled, tmp_path: Path) -> None:
+    """The program lies behind the link, and its first line names the interpreter that was installed with it."""
+    show = "\n@app.task\ndef show() -> str:\n    import sys\n    return sys.executable\n"
+    pythons = [tmp_path / "release-1" / "python", tmp_path / "release-2" / "python"]
+    for python in pythons:
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        (python.parent / "tasks.py").write_text(GOOD.format(version=1) + show)
+        program = python.parent / "headrace-here"
+        program.write_text(f"#!{python}\nfrom headrace.cli import main\nmain()\n")
+        program.chmod(0o755)
+    current = tmp_path / "current"
+    current.symlink_to("release-1")
+    paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
+    rolled.program.environment |= {"PYTHONPATH": os.pathsep.join(paths), "PWD": str(current)}
+    process = subprocess.Popen(
+        [str(current / "headrace-here"), "worker", "tasks:app", "--processes", "1"],
+        cwd=current, env=rolled.program.environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    worker = Worker(process)
+    rolled.workers.append(worker)
+    worker.says("serves default")
+    assert result(rolled.enqueue("show")) == str(pythons[0])
+    current.unlink()
+    current.symlink_to("release-2")
+    rolled.hup(worker)
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("show")) == str(pythons[1])
+    assert worker.stop() == 0
+
+
+def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: Path) -> None:
+    """A deploy that removed the old release's interpreter: nothing can be started, nothing stops."""
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
+    rolled.program.environment["PYTHONPATH"] = os.pathsep.join(paths)
+    process = subprocess.Popen(
+        [str(python), "-m", "headrace", "worker", "tasks:app", "--processes", "1", "--grace", "60s"],
+        cwd=tmp_path, env=rolled.program.environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    worker = Worker(process)
+    rolled.workers.append(worker)
+    worker.says("serves default")
+    job = rolled.enqueue("gate", str(tmp_path / "go"))
+    eventually((tmp_path / "go.began").exists, 20)
+    rolled.roll(worker, 2)
+    python.unlink()
+    (tmp_path / "go").touch()
+    worker.says("cannot be started again")
+    assert result(job) == 1
+    rolled.hup(worker)
+    worker.says("nothing is replaced: it could not be started: [Errno 2]")
+    assert result(rolled.enqueue("nap", 0)) == 2
+    assert worker.stop() == 0
+
+
+def _in_terminal(rolled: Rolled, *before: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A worker in the foreground of a terminal of its own, and our end of that."""
+    ours, theirs = pty.openpty()
+    # Named after the fork, as it was, the terminal becomes that of the new session.
+    take = "import os, sys, fcntl, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", take, *before, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"],
+        cwd=rolled.program.directory, env=rolled.program.environment, stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    return process, ours
+
+
+@pytest.mark.parametrize("before", [(), ("nohup",)], ids=["plain", "nohup"])
+def test_a_terminal_that_goes_away_is_no_wish_for_new_code(rolled: Rolled, before: tuple[str, ...]) -> None:
+    process, ours = _in_terminal(rolled, *before)
+    try:
+        eventually(lambda: rolled.app.overview().workers, 20)
+        os.close(ours)
+        if before:
+            # It is told, and goes on.
+            os.kill(process.pid, signal.SIGHUP)
+            assert result(rolled.enqueue("nap", 0)) == 1
+            process.terminate()
+        assert process.wait(20) == 0
+        assert not rolled.app.overview().workers
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_as_the_first_process_of_a_container_it_reaps(rolled: Rolled, tmp_path: Path) -> None:
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no process namespace")
+    # A child of a child, left to the first process of the namespace, and ended.
+    body = "    if not (pid := os.fork()):\n        os.fork()\n        os._exit(0)\n    os.waitpid(pid, 0)\n"
+    orphan = f"\n@app.task\ndef orphan() -> None:\n{body}"
+    rolled.program.write("tasks", GOOD.format(version=1) + orphan)
+    process = subprocess.Popen(
+        [*apart, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"],
+        cwd=tmp_path, env=rolled.program.environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    worker = Worker(process)
+    rolled.workers.append(worker)
+    worker.says("serves default")
+    (first,) = psutil.Process(process.pid).children()
+    first.send_signal(signal.SIGHUP)
+    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: len(first.children()) == 1, 20)
+    jobs = [rolled.enqueue("orphan") for _ in range(3)]
+    for job in jobs:
+        job.result(timeout=20)
+
+    def clean() -> bool:
+        return not [child for child in first.children(recursive=True) if child.status() == psutil.STATUS_ZOMBIE]
+
+    eventually(clean, 20)
+    first.terminate()
+    assert worker.ended() == 0

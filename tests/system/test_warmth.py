@@ -1,0 +1,345 @@
+"""A worker's warm-up as its user sees it: which hook runs where, what each runner has for itself, what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headrace import Headrace
+from headrace.cli.exits import Exit
+from tests.deadline import eventually
+from tests.processes import below
+from tests.program import Program
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+HOOKS = """
+import os, pathlib
+from headrace import Headrace
+
+app = Headrace()
+here = pathlib.Path("said")
+
+def say(word):
+    with here.open("a") as out:
+        out.write(f"{word} {os.getpid()}\\n")
+
+def hook(register, word):
+    register(lambda: say(word))
+
+hook(app.on_preload, "preload")
+hook(app.before_fork, "before-1")
+hook(app.before_fork, "before-2")
+hook(app.after_fork_parent, "parent")
+hook(app.after_fork_child, "child")
+hook(app.on_exit, "exit")
+
+@app.before_fork
+def broken():
+    raise ValueError("a hook's fault")
+
+@app.task
+def work():
+    say("job")
+"""
+
+FORKS = """
+import logging, logging.handlers, random, time
+import numpy
+from headrace import Headrace
+
+app = Headrace()
+random.seed(1)
+numpy.random.seed(1)
+log = logging.getLogger("shop")
+
+@app.on_preload
+def warm():
+    app.stats.add("preloaded", {"count": 1})
+    handler = logging.handlers.MemoryHandler(1000, target=logging.FileHandler("lines"))
+    log.addHandler(handler)
+    log.warning("warm")
+
+@app.task(kind="fork")
+def draw() -> list:
+    app.stats.add("drawn", {"count": 1})
+    log.warning("drawn")
+    return [random.random(), float(numpy.random.random())]
+
+@app.on_exit
+def hang():
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as made:
+        yield made
+
+
+def counted(app: Headrace, label: str) -> dict[str, int]:
+    return dict(app.stats.find(label, time.time() - 600).total().counts)
+
+
+def test_each_hook_runs_in_its_order_and_process(headrace: Program, tmp_path: Path) -> None:
+    headrace.write("hooked", HOOKS)
+    headrace.enqueue("hooked.work")
+    ended = headrace.fresh("worker", "hooked:app", "--burst", "--processes", "1")
+    lines = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
+    by_process = {"supervisor": list[str](), "runner": list[str]()}
+    supervisor = lines[0][1]
+    for word, pid in lines:
+        by_process["supervisor" if pid == supervisor else "runner"].append(word)
+    assert by_process["supervisor"] == ["preload", "before-2", "before-1", "parent"]
+    assert by_process["runner"] == ["child", "job", "exit"]
+    assert "the hook hooked.broken failed around a fork" in ended.err
+    assert "a hook's fault" in ended.err
+
+
+def test_forked_children_share_nothing_that_they_must_not(headrace: Program, app: Headrace, tmp_path: Path) -> None:
+    """Random numbers differ, buffers are written once, and a hook that hangs takes no flush with it."""
+    headrace.write("forking", FORKS)
+    count = 3
+    ids = [headrace.enqueue("forking.draw") for _ in range(count)]
+    ended = headrace.fresh("worker", "forking:app", "--burst", "--forks", str(count))
+    drawn = [app.jobs.get(id).result(timeout=0) for id in ids]
+    assert len({first for first, _ in drawn}) == count
+    assert len({second for _, second in drawn}) == count
+    assert counted(app, "drawn") == {"count": count}, ended.err
+    assert counted(app, "preloaded") == {"count": 1}
+    assert sorted((tmp_path / "lines").read_text().split()) == [*["drawn"] * count, "warm"], ended.err
+    assert "the exit hook forking.hang took more than" in ended.err
+
+
+def test_no_runner_that_left_is_waited_for(headrace: Program, app: Headrace) -> None:
+    """Its socket's end and its death come in any order, often in the same turn of the dispatcher's loop."""
+    app.enqueue_many(app.by_name("tasks.add").job(n) for n in range(100))
+    said = headrace.fresh("worker", "tasks:app", "--burst", "--processes", "16").err
+    assert "do not leave" not in said
+
+
+def test_a_preload_that_starts_a_thread_keeps_the_worker_from_starting(headrace: Program) -> None:
+    headrace.write(
+        "threaded", "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()"
+    )
+    ended = headrace.fresh("worker", "tasks:app", "--preload", "threaded", code=Exit.APPLICATION)
+    assert "the preload of threaded started the thread 'Thread-1 (sleep)' (runs time.sleep)" in ended.fault
+    assert "start it in @app.after_fork_child" in ended.fault
+
+
+def test_an_application_that_starts_a_thread_is_warned(headrace: Program) -> None:
+    headrace.write(
+        "threaded",
+        "import threading, time\nfrom tasks import app\n"
+        "threading.Thread(target=time.sleep, args=[60], name='poll', daemon=True).start()",
+    )
+    ended = headrace.fresh("worker", "threaded:app", "--burst", "--processes", "1")
+    assert "the import of threaded:app started the thread 'poll' (runs time.sleep)" in ended.err
+
+
+def test_a_name_that_cannot_be_preloaded_is_a_wrong_option(headrace: Program) -> None:
+    said = headrace("worker", "tasks:app", "--preload", "./shop.py", code=Exit.USAGE).fault
+    assert "'./shop.py' names neither a module" in said
+
+
+def test_a_module_is_imported_before_the_fork(headrace: Program) -> None:
+    headrace.write("late", "import os\npid = os.getpid()")
+    headrace.write(
+        "early", "import os\nfrom tasks import app\n@app.task\ndef where() -> bool:\n"
+        "    import late\n    return late.pid == os.getppid()"
+    )  # fmt: skip
+    for preload, found in (("", "false"), ("late", "true")):
+        id = headrace.enqueue("early.where")
+        headrace.fresh("worker", "early:app", "--burst", "--processes", "1", HEADRACE_PRELOAD=preload)
+        assert f'"result":{found}' in headrace("jobs", "show", id, "--json").out
+
+
+def test_runners_are_flushed_when_the_worker_is_told_to_stop(headrace: Program, app: Headrace, tmp_path: Path) -> None:
+    headrace.write(
+        "counting", "from tasks import app\n@app.task\ndef count():\n    app.stats.add('counted', {'n': 1})\n"
+        "@app.on_exit\ndef say():\n    open('left', 'w').close()"
+    )  # fmt: skip
+    worker = headrace.start("worker", "counting:app", "--processes", "1")
+    try:
+        app.by_name("counting.count").enqueue().result(timeout=20)
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=20)
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert counted(app, "counted") == {"n": 1}
+    assert (tmp_path / "left").exists()
+
+
+LATE = """
+import time
+from headrace import Headrace
+from models import MODELS
+from sqlalchemy import select
+
+app = Headrace()
+
+@app.task(kind="fork")
+def report() -> list:
+    import sys
+    warm = ["late_report" in sys.modules, not MODELS[0].registry._new_mappers]
+    import late_report
+    str(select(MODELS[3]))
+    return warm
+"""
+
+MODELS = """
+from sqlalchemy import ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+class Model(DeclarativeBase): ...
+
+def model(number):
+    body = {"__tablename__": f"t{number}", "id": mapped_column(primary_key=True), "__annotations__": {"id": Mapped[int]}}
+    if number:
+        body["up_id"] = mapped_column(ForeignKey(f"t{number - 1}.id"))
+        body["up"] = relationship(f"M{number - 1}", back_populates="down")
+    if number < 59:
+        body["down"] = relationship(f"M{number + 1}", back_populates="up")
+    return type(f"M{number}", (Model,), body)
+
+MODELS = [model(number) for number in range(60)]
+"""
+
+
+class Beside:
+    """A worker beside the test, with its stderr in a file."""
+
+    def __init__(self, headrace: Program, *arguments: str) -> None:
+        self.log = headrace.directory / "worker.log"
+        with self.log.open("w") as err:
+            self.process = headrace.start("worker", *arguments, stderr=err)
+
+    def says(self, text: str) -> str:
+        return eventually(lambda: text in self.log.read_text() and self.log.read_text(), 30, what=text)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def late(headrace: Program) -> Iterator[Callable[..., Beside]]:
+    """Start a worker whose jobs import a module and configure SQLAlchemy's mappers, each in a fork of its own."""
+    for name, text in (("late", LATE), ("models", MODELS), ("late_report", "import time\ntime.sleep(0.05)")):
+        headrace.write(name, text)
+    headrace.environment["HEADRACE_LEASE"] = "1"
+    started: list[Beside] = []
+
+    def start(*arguments: str) -> Beside:
+        started.append(Beside(headrace, "late:app", "--forks", "2", *arguments))
+        started[-1].says("serves default")
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def reports(app: Headrace, count: int) -> list[list[bool]]:
+    """What so many jobs found done when they began: the import, and the mappers."""
+    drafts = [app.by_name("late.report").job() for _ in range(count)]
+    app.enqueue_many(drafts)
+    return [draft.handle.result(timeout=30) for draft in drafts]
+
+
+def test_the_audit_names_import_and_set_up_and_what_to_write(
+    headrace: Program, app: Headrace, late: Callable[..., Beside]
+) -> None:
+    worker = late()
+    assert reports(app, 8) == [[False, False]] * 8
+    said = worker.says("loses")
+    assert "each first start of late.report in a runner loses" in said
+    wanted = 'preload=["late_report","sqlalchemy.orm:configure_mappers"]'
+    assert wanted in said
+
+    def audit() -> Any:
+        (found,) = headrace("workers", "audit", "--json").lines
+        # A renewal may have come before the rehearsal had said what the set-up is.
+        return found if len(found["preload"]) == 2 else None
+
+    found = eventually(audit, 20)
+    (row,) = found["tasks"]
+    assert (row["task"], row["kind"]) == ("late.report", "fork")
+    assert row["to"]["late_report"] > 0.05
+    assert row["to"]["sqlalchemy.orm:configure_mappers"] > 0.01
+    assert row["lost_each"] == pytest.approx(sum(row["to"].values()), abs=1e-4)
+    assert found["preload"] == ["late_report", "sqlalchemy.orm:configure_mappers"]
+    assert (found["done"], found["auto"]) == ({}, False)
+    shown = headrace("workers", "audit", found["worker"][:8]).out
+    assert "late.report" in shown
+    assert wanted in shown
+    assert "no worker is called" in headrace("workers", "audit", "nobody", code=Exit.FAILED).fault
+    worker.stop()
+    pasted = late("--preload", ",".join(found["preload"]))
+    assert reports(app, 3) == [[True, True]] * 3
+    assert "loses" not in pasted.log.read_text()
+
+
+def test_auto_does_it_before_the_next_forks(headrace: Program, app: Headrace, late: Callable[..., Beside]) -> None:
+    worker = late("--preload", "auto")
+    reports(app, 8)
+    worker.says("runners that are forked from now on find this done")
+
+    # Children that were forked ahead may be left.
+    eventually(lambda: reports(app, 2) == [[True, True]] * 2, 20)
+    assert reports(app, 8) == [[True, True]] * 8
+
+    def done() -> Any:
+        (found,) = headrace("workers", "audit", "--json").lines
+        return found["done"]
+
+    assert set(eventually(done, 20)) == {"late_report", "sqlalchemy.orm:configure_mappers"}
+    assert "done before the fork by" in headrace("workers", "audit").out
+
+
+def test_without_the_audit_nothing_is_said(headrace: Program, app: Headrace, late: Callable[..., Beside]) -> None:
+    headrace.environment["HEADRACE_AUDIT"] = "0"
+    worker = late()
+    reports(app, 8)
+    worker.stop()
+    assert "loses" not in worker.log.read_text()
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def test_the_audit_is_there_for_the_successor_of_a_dispatcher(
+    headrace: Program, app: Headrace, late: Callable[..., Beside]
+) -> None:
+    worker = late()
+    reports(app, 6)
+    worker.says("loses")
+
+    def dispatcher() -> psutil.Process | None:
+        # What was forked this very moment is not in a group of its own yet.
+        group, children = os.getpgid(worker.process.pid), below(worker.process.pid, recursive=False)
+        found = [child for child in children if _group(child.pid) == group]
+        return found[0] if len(found) == 1 else None
+
+    eventually(dispatcher).kill()
+    eventually(lambda: worker.log.read_text().count("serves default") == 2, 20)
+    reports(app, 6)
+    eventually(lambda: worker.log.read_text().count("loses") >= 2, 20)

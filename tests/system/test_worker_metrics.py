@@ -1,0 +1,191 @@
+"""``headrace worker --metrics``: who answers Prometheus, for how long, and what stands in the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.deadline import eventually
+from tests.processes import below, lives
+from tests.program import Program
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+
+
+class Worker:
+    """A worker with a chosen stderr, ended with the test."""
+
+    def __init__(self, process: subprocess.Popen[str], said: Path) -> None:
+        self.process = process
+        self.said = said
+
+    def url(self) -> str:
+        """Where it says that Prometheus is answered."""
+
+        def told() -> str:
+            lines = [line.split() for line in self.said.read_text().splitlines()]
+            return next((words[1] for words in lines if words[:1] == ["metrics"]), "")
+
+        return eventually(told, 20, what=f"an address in {self.said}")
+
+    def answering(self) -> int:
+        """The process that answers: it holds the port."""
+        port = int(self.url().rpartition(":")[2].partition("/")[0])
+
+        def holds(process: psutil.Process) -> bool:
+            # A supervisor holds it too; a runner or dispatcher may, for a moment, until it has closed what is not its own.
+            try:
+                return not process.children() and any(
+                    one.laddr.port == port for one in process.net_connections("tcp") if one.status == "LISTEN"
+                )
+            except psutil.NoSuchProcess:
+                return False
+
+        def found() -> int:
+            holders = [child.pid for child in below(self.process.pid) if holds(child)]
+            return holders[0] if len(holders) == 1 else 0
+
+        return eventually(found, 20, what="one process that holds the socket, and no other")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(20)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+@pytest.fixture
+def worker(headrace: Program, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
+
+    def start(*arguments: str) -> Worker:
+        said = tmp_path / f"said-{len(started)}"
+        with said.open("w") as err:
+            process = headrace.start("worker", "tasks:app", "--processes", "1", *arguments, stderr=err)
+        started.append(Worker(process, said))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def ask(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_it_tells_what_became_of_jobs(headrace: Program, worker: Callable[..., Worker]) -> None:
+    url = worker("--metrics", "0").url()
+    assert url.startswith("http://127.0.0.1:")
+    assert "headrace_workers" in ask(url)
+    headrace("enqueue", "tasks.add", "1", "--wait")
+    eventually(lambda: 'headrace_stats_total{field="succeeded",label="jobs/task/tasks.add"} 1.0' in ask(url), 20)
+    headrace("enqueue", "tasks.add", "1", "--queue", "other")
+    headrace("queues", "pause", "other")
+    text = ask(url)
+    for line in (
+        "headrace_workers 1.0",
+        'headrace_jobs{state="succeeded"} 1.0',
+        'headrace_queue_ready{queue="other"} 1.0',
+        'headrace_queue_paused{queue="other"} 1.0',
+        'headrace_stats_quantile{field="run",label="jobs/queue/default",quantile="0.5"}',
+    ):
+        assert line in text, line
+
+
+def test_without_it_nothing_listens(headrace: Program, worker: Callable[..., Worker]) -> None:
+    one = worker()
+    headrace("enqueue", "tasks.add", "1", "--wait")
+    everyone = [psutil.Process(one.process.pid), *below(one.process.pid)]
+    assert [c for process in everyone for c in process.net_connections("tcp") if c.status == "LISTEN"] == []
+
+
+def test_who_answers_is_replaced_when_it_dies_and_jobs_do_not_notice(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    one = worker("--metrics", "127.0.0.1:0")
+    first = one.answering()
+    os.kill(first, signal.SIGKILL)
+    headrace("enqueue", "tasks.add", "1", "--wait")
+    # The socket is still there: a request waits for whoever comes.
+    assert "headrace_workers 1.0" in ask(one.url())
+    assert one.answering() != first
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Signals) -> None:
+    one = worker("--metrics", "0")
+    answering, url = psutil.Process(one.answering()), one.url()
+    everyone = below(one.process.pid)
+    assert answering in everyone
+    one.process.send_signal(how)
+    one.process.wait(20)
+    # The others, too: a dispatcher that outlives its supervisor for a moment is no worker of the next test.
+    eventually(lambda: not any(lives(process) for process in everyone), 20)
+    with pytest.raises(urllib.error.URLError):
+        ask(url)
+
+
+def test_the_next_image_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    one = worker("--metrics", str(port))
+    first = one.answering()
+    one.process.send_signal(signal.SIGHUP)
+    eventually(lambda: not lives(first), 20)
+    second = one.answering()
+    assert second != first
+    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 20)
+    headrace("enqueue", "tasks.add", "1", "--wait")
+
+
+def test_a_store_that_is_away_is_a_failed_scrape(
+    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
+) -> None:
+    server = new_server(append_only=True)
+    headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.3"}
+    one = worker("--metrics", "0")
+    assert "headrace_workers" in ask(one.url())
+    server.kill()
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(one.url())
+    with caught.value as answer:
+        assert answer.code == 503
+        assert b"did not answer" in answer.read()
+    server.start()
+    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 20)
+    assert "Traceback" not in one.said.read_text()
+
+
+def test_an_address_that_cannot_be_used_is_told_at_the_start(headrace: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        fault = headrace.fresh("worker", "tasks:app", "--metrics", str(port), code=1).fault
+        assert f"cannot listen on 127.0.0.1:{port}: " in fault
+        assert "take another port or address" in fault
+    for wrong in ("localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"):
+        fault = headrace("worker", "tasks:app", "--metrics", wrong, code=2).fault
+        assert f"metrics={wrong!r} is no address: write 127.0.0.1:9464" in fault
+    assert (
+        "no.such.host.invalid"
+        in headrace.fresh("worker", "tasks:app", "--metrics", "no.such.host.invalid:1", code=1).fault
+    )
+    assert "is no address" in headrace("worker", "tasks:app", code=2, HEADRACE_METRICS="x").fault

@@ -1,0 +1,81 @@
+"""The demo's workflow without a server: what its jobs find, and its pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.demo import drawing, tasks
+from headrace.demo.tasks import Measured, Package, Source
+from headrace.errors import OptionsError, PictureError
+
+FOUND = [
+    Measured("json/decoder.py", lines=30, functions=2, longest="decode", length=9, seconds=0.5),
+    Measured("abc.py", lines=5, classes=1),
+    None,
+    Measured("json/__init__.py", lines=20, functions=1, longest="dump", length=12, seconds=0.25),
+    Measured("bad.py", lines=1, refused="invalid syntax"),
+]
+
+
+def test_files_are_grouped_summed_up_and_reported() -> None:
+    packages = tasks.report([tasks.add_up(one) for one in tasks.group(FOUND)])
+    assert packages == [
+        Package("json", 2, 50, 3, 0, 0, "__init__.dump", 12, {}, 0.75),
+        Package("single files", 2, 6, 0, 1, 0, "", 0, {"bad.py": "invalid syntax"}, 0.0),
+    ]
+    whole = tasks.together("all", packages)
+    assert (whole.files, whole.lines, whole.refused) == (4, 56, {"bad.py": "invalid syntax"})
+
+
+def test_nothing_is_the_sum_of_nothing() -> None:
+    assert tasks.group([None]) == tasks.report([]) == []
+    assert tasks.together("all", []) == Package("all")
+
+
+def test_a_scan_is_spread_over_the_library_and_two_files_go_wrong() -> None:
+    files = tasks.scan(9)
+    assert len({one.path for one in files}) == 9
+    assert files[0].path == tasks.sources()[0]
+    assert {number: one.fault for number, one in enumerate(files) if one.fault} == {3: "killed", 6: "failed"}
+    assert len(tasks.scan(None)) == len(tasks.scan(10**6)) == len(tasks.sources())
+
+
+def test_a_file_is_measured() -> None:
+    found = tasks.measure(Source("abc.py"))
+    assert found.path == "abc.py"
+    assert found.lines > 100
+    assert found.classes >= 1
+    assert not found.refused
+
+
+def test_the_definition_fits_a_narrow_terminal() -> None:
+    graph = tasks.survey.graph(None)
+    lines = drawing.sketch(graph, 72).splitlines()
+    assert max(map(len, lines)) <= 72
+    boxes = [line.strip(" │") for line in lines if line.count("│") == 2]
+    assert boxes == ["scan", "measure each file", "group by package", "sum up each package", "report"]
+
+
+def test_without_the_library_the_picture_is_mermaid_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    path, why = drawing.draw(tmp_path / "run.svg", "survey", [])
+    assert path == tmp_path / "run.mmd"
+    assert "headrace[viz]" in why
+    assert "flowchart" in path.read_text()
+
+
+def test_a_picture_has_a_place_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert drawing.place(None) == drawing.DEFAULT
+    assert drawing.place(tmp_path / "other.dot") == tmp_path / "other.dot"
+    drawing.DEFAULT.mkdir()
+    assert drawing.place(None) is None
+    with pytest.raises(OptionsError, match="--picture"):
+        drawing.place(drawing.DEFAULT)
+    with pytest.raises(PictureError):
+        drawing.place(Path("run.pdf"))

@@ -1,0 +1,147 @@
+"""DOT and Mermaid as their readers take them, which form a file gets, and views of definitions and of stored nodes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from headrace import picture
+from headrace.errors import PictureError
+from headrace.job import Form, Record, State
+from headrace.picture import View, ViewNode
+from headrace.workflow import Graph, NewNode, NodeFacts, NodeRecord, pack_facts
+from tests.unit.picture_views import DIAMOND, EVIL, Drawing, chain, evil, fan, views
+
+
+def _parse_dot(text: str) -> tuple[dict[str, str], set[tuple[str, str]]]:
+    """Graphviz's own reader; it has no say in what is written."""
+    graph = pytest.importorskip("pygraphviz").AGraph(string=text)
+    labels = {str(node): str(node.attr["label"]) for node in graph.nodes()}
+    return labels, {(str(a), str(b)) for a, b in graph.edges()}
+
+
+def test_dot_is_read_by_graphviz_as_it_was_meant() -> None:
+    labels, edges = _parse_dot(picture.render(DIAMOND, "dot"))
+    assert labels["n2"] == "resize-1"
+    assert {("start", "n1"), ("n1", "n2"), ("n4", "end"), ("end", "n6"), ("n1", "n5")} <= edges
+    assert ("n5", "end") not in edges
+
+
+def test_dot_keeps_names_text() -> None:
+    labels, edges = _parse_dot(picture.render(evil(), "dot"))
+    assert set(labels) == {"start", "end", *(f"n{i}" for i in range(1, len(EVIL) + 1))}
+    assert len(edges) == len(EVIL) + 1
+    # As written in the source: Graphviz unescapes it when it draws.
+    assert labels["n1"].replace('\\"', '"') == EVIL[0]
+    assert labels["n4"] == "back\\\\slash\\\\n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(views())
+def test_dot_of_any_graph_is_dot(view: View) -> None:
+    labels, _ = _parse_dot(picture.render(view, "dot"))
+    assert len(labels) == len(view.nodes) + 2
+
+
+MERMAID = re.compile(
+    r'(?:(?:start_|end_)\{"(?:start|end)"\}'
+    r'|n\d+(?:\["(?:[^"\n<>;#]|<br>|#\d+;)*"\]|\(\["(?:[^"\n<>;#]|<br>|#\d+;)*"\]\))(?::::state_\w+)?'
+    r"|(?:n\d+|start_|end_) (?:-->|-\.->|-\. \w+ \.->) (?:n\d+|end_)"
+    r"|classDef state_\w+ fill:#\w{6},stroke:#\w{6},color:#\w{6}(?:,stroke-dasharray:4 3)?)"
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(views())
+def test_mermaid_of_any_graph_has_only_lines_of_its_grammar(view: View) -> None:
+    first, title, last, kind, *lines = picture.render(view, "mermaid").splitlines()
+    assert (first, last, kind) == ("---", "---", "flowchart TD")
+    assert re.fullmatch(r'title: "(?:[^"\\]|\\.)*"', title)
+    assert [line for line in lines if not MERMAID.fullmatch(line.strip())] == []
+
+
+def test_mermaid_has_labels_states_and_policies() -> None:
+    text = picture.render(DIAMOND, "mermaid")
+    assert 'n2["resize-1"]:::state_failed' in text
+    assert "n2 -. continue .-> n4" in text
+    assert "n1 -. undo .-> n5" in text
+    assert "end_ -.-> n6" in text
+    assert "#60;script#62;" in picture.render(evil(), "mermaid")
+    assert 'n22(["join-1"])' in picture.render(fan(20), "mermaid")
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("a.svg", "svg"),
+        ("b.SVG", "svg"),
+        (Path("c.gv"), "dot"),
+        ("d.dot", "dot"),
+        ("e.mmd", "mermaid"),
+        ("f.txt", "text"),
+    ],
+)
+def test_a_files_ending_tells_the_form(path: str | Path, form: str) -> None:
+    assert picture.form_of(path) == form
+
+
+def test_unknown_forms_are_named() -> None:
+    with pytest.raises(PictureError, match=r"\.svg"):
+        picture.form_of("picture.png")
+    with pytest.raises(PictureError, match=r"'png'.*svg"):
+        picture.render(chain(1), "png")
+
+
+def test_edges_to_nodes_that_are_not_there_are_left_out() -> None:
+    view = View("half", [ViewNode(1, "a"), ViewNode(2, "b")], [(1, 2, "s"), (2, 9, "s"), (2, 2, "s"), (1, 2, "s")])
+    for form in ("dot", "mermaid"):
+        assert "n9" not in picture.render(view, form)
+    edges = [(a, b) for a, b, _ in Drawing(picture.render(view, "svg")).edges]
+    assert sorted(edges) == [(-1, 1), (1, 2), (2, -2)]
+
+
+def test_a_cycle_is_drawn_rather_than_waited_for() -> None:
+    view = View(
+        "cycle", [ViewNode(1, "a"), ViewNode(2, "b"), ViewNode(3, "c")], [(1, 2, "s"), (2, 3, "s"), (3, 2, "s")]
+    )
+    for form in picture.FORMS:
+        assert "b" in picture.render(view, form)
+
+
+def test_a_definition_becomes_a_view() -> None:
+    def node(name: str, children: tuple[tuple[int, str], ...] = (), **more: object) -> NewNode:
+        return NewNode(Form("tasks.work"), b"", children=children, facts=pack_facts(NodeFacts(name)), **more)  # type: ignore[arg-type]
+
+    graph = Graph("nightly", (node("a", ((2, "s"), (3, "c")), undo=4), node("b"), node("c"), node("d", role="undo")))
+    view = picture.of_graph(graph)
+    assert view.title == "nightly"
+    assert [(n.number, n.label, n.state, n.role) for n in view.nodes] == [
+        (1, "a", "", ""), (2, "b", "", ""), (3, "c", "", ""), (4, "work", "", "undo"),
+    ]  # fmt: skip
+    assert view.edges == [(1, 2, "s"), (1, 3, "c"), (1, 4, "undo")]
+
+
+def _stored(number: int, name: str, state: State, role: str = "", parents: tuple[int, ...] = ()) -> NodeRecord:
+    fields = dict.fromkeys(inspect.signature(Record).parameters, 0)
+    job = Record(**{**fields, "id": f"id{number}", "state": state, "task": "shop.tasks.work"})  # type: ignore[arg-type]
+    # One child that is stored, and one that was not read.
+    children = ((2, "s"), (99, "s")) if number == 1 else ()
+    return NodeRecord(number, job, NodeFacts(name), role, 0, parents, children)
+
+
+def test_stored_nodes_become_a_view() -> None:
+    nodes = [
+        _stored(1, "a", State.SUCCEEDED),
+        _stored(2, "", State.BLOCKED),
+        _stored(3, "a (undo)", State.BLOCKED, "undo", (1,)),
+    ]
+    view = picture.of_nodes("run", [*nodes, _stored(4, "(on_failure)", State.BLOCKED, "callback")])
+    assert [(n.label, n.state, n.role) for n in view.nodes] == [
+        ("a", "succeeded", ""), ("work", "blocked", ""), ("work", "blocked", "undo"), ("work (on_failure)", "blocked", "callback"),
+    ]  # fmt: skip
+    drawn = {(a, b) for a, b, _ in Drawing(picture.render(view, "svg")).edges}
+    assert drawn == {(-1, 1), (1, 2), (1, 3), (2, -2), (-2, 4)}

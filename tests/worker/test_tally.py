@@ -1,0 +1,98 @@
+"""What a worker counts of its jobs, before it is sent. No server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from headrace.job import Claim
+from headrace.stats.histogram import bucket_of, middle_of
+from headrace.worker.tally import EVERY, Tally, meant, rough
+
+SECOND = 1_000_000
+CLAIM = Claim("j", 100 * SECOND + 250_000, "low", 100 * SECOND, "pay", b"")
+
+
+class Counts:
+    """Adds up what is passed on."""
+
+    def __init__(self) -> None:
+        self.all: dict[tuple[str, float | None], dict[str, int]] = {}
+
+    def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
+        self.all.setdefault((label, at), {}).update(counts)
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+@pytest.fixture
+def tally(counts: Counts) -> Tally:
+    return Tally(counts, "host:1")
+
+
+def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts: Counts) -> None:
+    assert tally.next == float("inf")
+    tally.ended(CLAIM, "succeeded", 7.0, 5_000)
+    assert tally.next == 7.0 + EVERY
+    tally.pass_on()
+    expected = {"started": 1, "succeeded": 1, f"run~{bucket_of(0.005)}": 1, f"wait~{bucket_of(0.25)}": 1}
+    assert counts.all == {
+        ("task/pay", None): expected,
+        ("queue/low", None): expected,
+        ("task/pay", 100): {"enqueued": 1},
+        ("queue/low", 100): {"enqueued": 1},
+        ("worker/host:1", None): {"busy": 5_000},
+    }
+    assert tally.next == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("retry", "retried"), ("crashed", "crashed"), ("failed", "failed"), ("cancelled", "cancelled"),
+     ("grown", "succeeded"), ("corrupt", "quarantined"), ("skipped", "skipped"), ("snoozed", "snoozed")],
+)  # fmt: skip
+def test_each_end_has_its_word(tally: Tally, counts: Counts, kind: str, word: str) -> None:
+    tally.ended(CLAIM, kind, 0.0)
+    tally.pass_on()
+    assert counts.all["task/pay", None][word] == 1
+
+
+def test_what_was_taken_back_was_no_start(tally: Tally, counts: Counts) -> None:
+    tally.ended(CLAIM, "released", 0.0)
+    tally.pass_on()
+    assert counts.all == {}
+
+
+def test_a_job_came_once_however_often_it_starts(tally: Tally, counts: Counts) -> None:
+    tally.ended(CLAIM, "retry", 0.0)
+    tally.ended(msgspec.structs.replace(CLAIM, failures=1), "succeeded", 0.0)
+    tally.pass_on()
+    assert counts.all["task/pay", 100] == {"enqueued": 1}
+    assert counts.all["task/pay", None]["started"] == 2
+
+
+def test_sums_start_anew_after_they_were_passed_on(tally: Tally, counts: Counts) -> None:
+    for _ in range(3):
+        tally.ended(CLAIM, "succeeded", 0.0)
+    tally.pass_on()
+    counts.all.clear()
+    tally.pass_on()
+    assert counts.all == {}
+
+
+@pytest.mark.parametrize("microseconds", [0, 1, 31, 32, 63, 64, 65, 127, 128, 999, 1000, 1234, 99_999, 10**9 + 7])
+def test_rounding_stays_within_what_a_histogram_tells(microseconds: int) -> None:
+    assert abs(meant(rough(microseconds)) - microseconds) <= microseconds / 64
+    if microseconds:
+        told = middle_of(bucket_of(meant(rough(microseconds)) / 1e6))
+        assert told == pytest.approx(microseconds / 1e6, rel=0.04)
+
+
+def test_rounding_keeps_the_order() -> None:
+    told = [meant(rough(n)) for n in range(20_000)]
+    assert told == sorted(told)
