@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from headrace.script import load
 from tests import deadline, servers
@@ -25,6 +26,10 @@ EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
 
 RUN_MARK = "HR_TEST_RUN"
 """Every process that the suite starts, however detached, inherits this from our environment."""
+
+# What an example costs is decided by who else uses the machine.
+settings.register_profile("suite", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [n for n in os.environ if n.startswith("HEADRACE_")]:
         del os.environ[name]
     _end_in_order_on_term()
+    # A shell without job control has what it starts in the background ignore this, and all that we start would do so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = config.getoption("--servers")
     try:
         binaries = [servers.find(n) for n in asked.split(",")] if asked else servers.available()
@@ -167,7 +174,7 @@ def new_server(nothing_left_running: None, pytestconfig: pytest.Config) -> Itera
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """``eventually(condition, timeout=5)``: wait until it is true and return its value. Tests never sleep."""
+    """``eventually(condition, timeout=20)``: wait until it is true and return its value. Tests never sleep."""
     return deadline.eventually
 
 
