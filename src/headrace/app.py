@@ -77,7 +77,8 @@ class Headrace:
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks: run in the supervisor around the fork of each runner.
         after_fork_child_hooks: run in each new runner process.
-        exit_hooks: run in each runner process before it leaves, within five seconds together.
+        exit_hooks: run in each runner process before it leaves, within five seconds together; ``closers``, which are
+            the library's own, come after them.
     """
 
     def __init__(self, url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:
@@ -109,6 +110,7 @@ class Headrace:
         self.after_fork_child_hooks: list[Hook] = []
         self.after_fork_parent_hooks: list[Hook] = []
         self.exit_hooks: list[Hook] = []
+        self.closers: list[Hook] = []
         self._stats: Stats | None = None
 
     @property
@@ -134,7 +136,7 @@ class Headrace:
         if self._stats is None:
             self._stats = made
             # A runner leaves without its interpreter's own end.
-            self.exit_hooks.append(made.close)
+            self.closers.append(made.close)
         return made
 
     @property

@@ -36,6 +36,7 @@ from headrace.worker.wire import (
     Died,
     Done,
     Exit,
+    Fell,
     FromRunner,
     FromSupervisor,
     Recall,
@@ -218,6 +219,10 @@ class Crew:
                 self._done(seat, message, now)
             elif isinstance(message, Say):
                 self._said(seat, message)
+            elif isinstance(message, Fell):
+                seat.fell = message
+            elif isinstance(message, Exit):
+                seat.leaving = True
             elif (start := seat.starts.get(message.token)) is not None:
                 self.waste.heard(seat.number, start.claim.task, seat.kind, message)
         self.handout.weigh(seat)
@@ -274,6 +279,15 @@ class Crew:
                 self.dismiss(seat)
                 self._replace(seat, 0.0, "resized")
 
+    def refork(self, last: int) -> None:
+        """Replace the forkers up to this number: their successors are forked from a warmer image."""
+        for seat in [seat for seat in self.handout.seats.values() if seat.forker and seat.number <= last and seat.open]:
+            self.dismiss(seat)
+            self._take_back(seat)
+            # As in _recycle: what runs is waited for.
+            if self.working and not seat.starts:
+                self._replace(seat, 0.0, "")
+
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
         with contextlib.suppress(Closed):
@@ -310,7 +324,8 @@ class Crew:
         channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
         slots = self.options.slots(message.kind)
         seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
-        seat.born, seat.quota = time.monotonic(), self.options.recycle_jobs
+        seat.born, seat.forker = time.monotonic(), message.forker
+        seat.quota = 0 if seat.forker else self.options.recycle_jobs
         if self.handout.coming[seat.kind]:
             self.handout.coming[seat.kind] -= 1
             seat.single, seat.slots = True, 1
@@ -343,7 +358,7 @@ class Crew:
         options = self.options
         worn = options.recycle_jobs and seat.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
+        if seat.open and not seat.forker and (seat.kind == "fork" or seat.single or worn or fat):
             self.dismiss(seat)
             self._take_back(seat)
             # What runs one job at a time is replaced when that has ended: two of a key must not run beside each other.
@@ -373,6 +388,8 @@ class Crew:
                 self._heard(seat, messages)
         seat.gone = True
         seat.drain_stderr()
+        if seat.fell is not None:
+            died = Died(seat.number, seat.fell.signal, seat.fell.code, seat.fell.memory)
         back, running = seat.recall(), list(seat.starts.values())
         seat.starts.clear()
         self._watched.unwatch(seat.channel)

@@ -609,6 +609,7 @@ class Dispatcher:
                     self._drain(now=message.now)
                 case Rehearsed():
                     self.crew.waste.judged(message)
+                    self.crew.refork(message.done)
                     self._log_waste()
 
     def _log_waste(self) -> None:

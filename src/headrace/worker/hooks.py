@@ -6,12 +6,18 @@ SIGALRM and its timer while hooks run.
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+log = logging.getLogger("headrace.worker")
+
 Hook = Callable[[], object]
+
+# What the application's hooks before one fork, or after it, may take (seconds): meanwhile nobody is reaped or forked.
+AROUND_FORK = 5.0
 
 
 class Cut(BaseException):
@@ -40,6 +46,19 @@ def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, Base
                 failed(hook, error, share)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def run_around_fork(hooks: Sequence[Hook]) -> None:
+    """Run hooks before or after a fork; what goes wrong with one is logged."""
+    if hooks:
+        run_each(hooks, AROUND_FORK, _failed_around_fork)
+
+
+def _failed_around_fork(hook: Hook, error: BaseException, seconds: float) -> None:
+    if isinstance(error, Cut):
+        log.error("the hook %s took more than %.2g s around a fork and was cut", name_of(hook), seconds)
+    else:
+        log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler

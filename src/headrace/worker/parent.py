@@ -1,4 +1,4 @@
-"""A child's tie to the process that forked it: it does not outlive it. Linux only; elsewhere others see to it."""
+"""Ties between a process and those that it comes from or brings forth. Linux only; elsewhere others see to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from collections.abc import Callable
 from functools import cache
 
 
-def die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent, whose process id this is."""
+def die_with(parent: int, by: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when its parent ends, whose process id this is."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
-        death_signal()(set_parent_death_signal, signal.SIGKILL)
+        prctl()(set_parent_death_signal, by)
         if os.getppid() != parent:
             os._exit(0)
 
 
+def adopt_orphans() -> None:
+    """Ask the kernel that descendants whose parent ends become children of this process, not of init."""
+    if sys.platform == "linux":
+        set_child_subreaper = 36
+        prctl()(set_child_subreaper, 1)
+
+
 @cache
-def death_signal() -> Callable[[int, int], int]:
-    """Linux's ``prctl``; looked up once, since the look-up takes longer than the call."""
+def prctl() -> Callable[[int, int], int]:
+    """Linux's; looked up once, since the look-up takes longer than the call."""
     return ctypes.CDLL(None).prctl if sys.platform == "linux" else max

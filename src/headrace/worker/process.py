@@ -22,11 +22,24 @@ AWAKE = 0.001
 
 
 class Process:
-    """One process that runs jobs; ``once``: a single one, then it leaves."""
+    """One process that runs jobs.
+
+    Attributes:
+        recalls: how many were heard on this channel.
+        leaving: it was told to leave, or nobody is left to tell.
+    """
 
     def __init__(
-        self, bench: Bench, channel: Channel[ToRunner], tickets: int, *, once: bool, measure_memory: bool
+        self,
+        bench: Bench,
+        channel: Channel[ToRunner],
+        tickets: int,
+        *,
+        once: bool,
+        recalls: int = 0,
+        measure_memory: bool,
     ) -> None:
+        """Make one. ``once``: it runs a single job; ``recalls``: how many others heard on this channel before it."""
         self.gate = MainGate(self._look)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self._bench = bench
@@ -35,15 +48,15 @@ class Process:
         self._once = once
         self._inbox: deque[Claim] = deque()
         self._cancelled: set[int] = set()
-        self._recalls = 0
-        self._leaving = False
+        self.recalls = recalls
+        self.leaving = False
         self._awake_until = 0.0
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell."""
         inbox = self._inbox
         try:
-            while inbox or not self._leaving:
+            while inbox or not self.leaving:
                 if not inbox:
                     self._file(self._next(), 0)
                 elif self._admitted():
@@ -51,7 +64,12 @@ class Process:
                     if self._once:
                         return
         except Closed:
-            return
+            self.leaving = True
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether this channel cannot be read on by another process: a part of what it said is in here only."""
+        return bool(self._inbox) or self._channel.torn
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
@@ -71,7 +89,7 @@ class Process:
             self._file(self._channel.receive(wait=True), 0)
             return False
         # The ticket may have overtaken recalls: then the head may be one of the recalled.
-        while 0 < (recalls - self._recalls) & 0xFF < 128 or not self._inbox:
+        while 0 < (recalls - self.recalls) & 0xFF < 128 or not self._inbox:
             self._file(self._channel.receive(wait=True), 0)
         return True
 
@@ -93,7 +111,7 @@ class Process:
             if isinstance(message, Run):
                 self._inbox.extend(message.claims)
             elif isinstance(message, Recall):
-                self._recalls += 1
+                self.recalls += 1
                 for _ in range(message.count):
                     self._cancelled.discard(self._inbox.pop().token)
             elif isinstance(message, Stop):
@@ -104,7 +122,7 @@ class Process:
             elif isinstance(message, Soon):
                 self._awake_until = time.monotonic() + AWAKE
             else:
-                self._leaving = True
+                self.leaving = True
         return signal
 
     def _look(self, token: int) -> type[Interrupt] | None:

@@ -21,11 +21,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.app import Headrace
 from headrace.worker.audit import Audit, clock_imports
+from headrace.worker.forks import Forker, Life
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
 from headrace.worker.loops import Loop
@@ -47,6 +48,7 @@ class RunnerOptions:
         place: ``host:pid`` of the worker, for errors.
         forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
             is done again in it; else 0.
+        forker: be one that forks a child for each job; the fork kind only.
         exit_deadline: seconds that exit hooks and the flushing of logs and streams may take.
         settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
     """
@@ -55,6 +57,7 @@ class RunnerOptions:
     measure_memory: bool
     place: str
     forked: int = 0
+    forker: bool = False
     exit_deadline: float = 5.0
     settled: Callable[[str], None] | None = None
 
@@ -81,16 +84,31 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     Returns:
         the exit code for the process, which should end now, without the parent's ``atexit``.
     """
+    life: Life | None = None
+    if options.forker:
+        life = Forker(app, channel, audited=options.forked > 0).run()
+        if life is None:
+            return 0
+        options = replace(options, forked=life.forked, settled=options.settled if life.first else None)
+    work = _begin(app, kind, channel, tickets, options, life)
+    work.serve()
+    if life is not None and isinstance(work, Process):
+        life.leave(work.recalls, work.leaving or work.spoilt)
+    _leave(work, app, options.exit_deadline)
+    return 0
+
+
+def _begin(
+    app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, life: Life | None
+) -> Work:
     # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
     os.register_at_fork(after_in_child=channel.close)
     with _reporting(options.settled):
         audit = _settle_in(app, options.forked)
-    work = _work(kind, bench(app, options.place, random.random), channel, tickets, options)
+    work = _work(kind, bench(app, options.place, random.random), channel, tickets, options, life.recalls if life else 0)
     work.reporter.audit = audit
     _admit_signals(work)
-    work.serve()
-    _leave([work.finish, *app.exit_hooks], options.exit_deadline)
-    return 0
+    return work
 
 
 @contextlib.contextmanager
@@ -122,13 +140,15 @@ def _settle_in(app: Headrace, forked: int) -> Audit | None:
     return audit
 
 
-def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
+def _work(
+    kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, recalls: int
+) -> Work:
     slots, measure_memory = options.slots, options.measure_memory
     if kind == "thread":
         return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
     if kind == "async":
         return Loop(bench, channel, measure_memory=measure_memory)
-    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
+    return Process(bench, channel, tickets, once=kind == "fork", recalls=recalls, measure_memory=measure_memory)
 
 
 def _admit_signals(work: Work) -> None:
@@ -147,10 +167,10 @@ def _admit_signals(work: Work) -> None:
     os.register_at_fork(after_in_child=stray)
 
 
-def _leave(hooks: list[Hook], deadline: float) -> None:
+def _leave(work: Work, app: Headrace, deadline: float) -> None:
     """Run exit hooks and write out what is buffered; when the deadline passes, the process ends at once."""
     # Logging and streams come last, and have a turn as well.
-    hooks = [*hooks, _write_out]
+    hooks = [work.finish, *app.exit_hooks, *app.closers, _write_out]
     # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
     left = _thread.allocate_lock()
     left.acquire()

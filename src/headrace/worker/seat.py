@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.job import Claim
 from headrace.task import Plan
-from headrace.worker.wire import Channel, FromRunner, Run, give_tickets, take_back
+from headrace.worker.wire import Channel, Fell, FromRunner, Run, give_tickets, take_back
 
 if TYPE_CHECKING:
     from headrace.worker.places import Place
@@ -65,6 +65,8 @@ class Seat:
         blocked: its socket had no room for all that it was sent.
         leaving: gets no more work; ``gone``: its socket is closed.
         place: which it fills; None for a single.
+        forker: it runs no job itself, but forks a child for each.
+        fell: how its last child ended, where it is a forker that said so.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class Seat:
         self.tail = b""
         self.recalls = 0
         self.place: Place | None = None
+        self.forker = False
+        self.fell: Fell | None = None
         os.set_blocking(self.stderr, False)
 
     @property

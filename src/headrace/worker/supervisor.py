@@ -31,13 +31,13 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.worker import runner, warmup
+from headrace.worker import forks, runner, warmup
 from headrace.worker.dispatcher import Dispatcher
-from headrace.worker.hooks import Cut, Hook, name_of, run_each
+from headrace.worker.hooks import run_around_fork
 from headrace.worker.lineage import Lineage
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
-from headrace.worker.parent import death_signal, die_with
+from headrace.worker.parent import die_with, prctl
 from headrace.worker.settling import Settling, tell
 from headrace.worker.stage import Stage
 from headrace.worker.wire import (
@@ -69,8 +69,6 @@ log = logging.getLogger("headrace.worker")
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
-# What the application's hooks around one fork may take (seconds): meanwhile nobody is reaped, killed or forked.
-HOOKS_PATIENCE = 5.0
 _FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
 # One runner more, one less, as other forking servers understand these.
 _RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
@@ -121,7 +119,7 @@ class Supervisor:
         # What each child would make for itself otherwise.
         for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
             decoder(reads)
-        death_signal()
+        prctl()
         for task in self.app.tasks.values():
             if task.kind == "fork":
                 task.prepare()
@@ -322,7 +320,10 @@ class Supervisor:
         self._number += 1
         control = [self._control.sock] if self._control else []
         settled = None if self._settling is None else self._settling.expect()
-        self._run_hooks(list(reversed(self.app.before_fork_hooks)))
+        forker = kind == "fork" and forks.lasts(self.app)
+        # A forker surrounds its own children with them.
+        before, after = ([], []) if forker else (self.app.before_fork_hooks, self.app.after_fork_parent_hooks)
+        run_around_fork(list(reversed(before)))
         warmup.write_out()
         pid = os.fork()
         if not pid:
@@ -333,7 +334,7 @@ class Supervisor:
             os.close(err_write)
             strangers = [mine, self._wake, self._alarm, *control, *self._links()]
             _child(
-                lambda sock: self._run_runner(sock, kind, ticket_read, began, settled),
+                lambda sock: self._run_runner(sock, kind, ticket_read, began, settled, forker=forker),
                 theirs,
                 strangers,
                 parent,
@@ -343,19 +344,22 @@ class Supervisor:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self.children[pid] = Child(self._number, kind, pid)
-        self._tell(Spawned(self._number, kind, pid), [mine.fileno(), ticket_read, ticket_write, err_read])
+        self._tell(Spawned(self._number, kind, pid, forker), [mine.fileno(), ticket_read, ticket_write, err_read])
         for sock in (mine, theirs, *([] if settled is None else [settled])):
             sock.close()
         for descriptor in (ticket_read, ticket_write, err_read, err_write):
             os.close(descriptor)
-        self._run_hooks(self.app.after_fork_parent_hooks)
-
-    def _run_hooks(self, hooks: list[Hook]) -> None:
-        if hooks:
-            run_each(hooks, HOOKS_PATIENCE, _hook_failed)
+        run_around_fork(after)
 
     def _run_runner(
-        self, theirs: socket.socket, kind: str, tickets: int, forked: int, settled: socket.socket | None
+        self,
+        theirs: socket.socket,
+        kind: str,
+        tickets: int,
+        forked: int,
+        settled: socket.socket | None,
+        *,
+        forker: bool,
     ) -> int:
         self._selector.close()
         channel: Channel[ToRunner] = Channel(theirs, ToRunner)
@@ -364,6 +368,7 @@ class Supervisor:
             measure_memory=self.options.recycle_memory > 0,
             place=self.place,
             forked=forked,
+            forker=forker,
             settled=None if settled is None else partial(tell, settled),
         )
         return runner.serve(self.app, kind, channel, tickets, options)
@@ -428,13 +433,6 @@ class Supervisor:
 
 def _nothing(number: int, frame: FrameType | None) -> None:
     """A signal is a byte in the wake-up socket; the handler has nothing to add."""
-
-
-def _hook_failed(hook: Hook, error: BaseException, seconds: float) -> None:
-    if isinstance(error, Cut):
-        log.error("the hook %s took more than %.2g s around a fork and was cut", name_of(hook), seconds)
-    else:
-        log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
 
 
 def _how(status: int) -> str:

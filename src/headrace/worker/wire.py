@@ -54,7 +54,7 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 
 
 class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
-    """Dispatcher to runner: leave when what you hold is done."""
+    """Dispatcher to runner: leave when what you hold is done. Forker to dispatcher: I leave."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
@@ -70,6 +70,14 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     data: bytes
     amount: int
     cost: int
+    memory: int
+
+
+class Fell(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
+    """Forker to dispatcher: its child ended without saying how its job did; fields as in :class:`Died`."""
+
+    signal: int
+    code: int
     memory: int
 
 
@@ -177,11 +185,16 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, tag="owner"):
 
 
 class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
-    """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr."""
+    """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr.
+
+    Attributes:
+        forker: it runs no job itself, but forks a child for each.
+    """
 
     runner: int
     kind: Kind
     pid: int
+    forker: bool = False
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag="died"):
@@ -200,7 +213,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 
 ToRunner = Run | Soon | Recall | Stop | Exit
-FromRunner = Done | Say | Found
+FromRunner = Done | Say | Found | Fell | Exit
 ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
 FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize
 
@@ -270,6 +283,11 @@ class Channel(Generic[T]):
                 self.sock.send(data, socket.MSG_DONTWAIT)
             except OSError:
                 pass
+
+    @property
+    def torn(self) -> bool:
+        """Whether a part of a message has arrived."""
+        return bool(self._buffer)
 
     @property
     def full(self) -> bool:
