@@ -125,7 +125,7 @@ class Program:
             pid = os.fork()
             if not pid:
                 self._be(list(arguments), out.fileno(), err.fileno(), self.environment | environment)
-            ended = eventually(lambda: _reaped(pid), timeout=30, what=f"the end of {arguments}", every=0.001)
+            ended = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
             texts = [os.pread(stream.fileno(), 1 << 20, 0).decode() for stream in (out, err)]
             return _checked(Ended(os.waitstatus_to_exitcode(ended[0]), *texts), code)
 
@@ -189,7 +189,7 @@ class Worker:
         assert self.process.stderr is not None
         self.lines.extend(iter(self.process.stderr.readline, ""))
 
-    def says(self, text: str, timeout: float = 20) -> str:
+    def says(self, text: str, timeout: float = 40) -> str:
         def found() -> str:
             return next((line for line in list(self.lines) if text in line), "")
 
@@ -204,7 +204,7 @@ class Worker:
         return self.ended()
 
     def ended(self) -> int:
-        code = self.process.wait(20)
+        code = self.process.wait(40)
         self._reader.join(10)
         return code
 

@@ -7,7 +7,9 @@ Must not: use the project's own embedded server, which is itself under test.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import socket
@@ -219,8 +221,8 @@ class Server:
                 argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        with connect(self.url, socket_timeout=5) as probe:
-            eventually(lambda: self._answers(probe), timeout=10, what=f"{self.binary.name} answers")
+        with connect(self.url) as probe:
+            eventually(lambda: self._answers(probe), timeout=30, what=f"{self.binary.name} answers")
 
     def kill(self) -> None:
         """SIGKILL, as a crash or the kernel would; what was not yet on disk is lost."""
@@ -271,6 +273,9 @@ class Server:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no outgoing connection takes before the server has it, or while it restarts: the system picks higher ones."""
+    dice = random.SystemRandom()
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", dice.randrange(12_000, 32_000)))
+            return int(probe.getsockname()[1])

@@ -131,6 +131,7 @@ def stubborn(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
+            ledger.write("armed")
             while time.monotonic() < end:
                 time.sleep(0.01)
         except BaseException:  # noqa: BLE001
@@ -286,6 +287,7 @@ async def a_stubborn(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
+            ledger.write("armed")
             while time.monotonic() < end:
                 await asyncio.sleep(0.01)
         except BaseException:  # noqa: BLE001

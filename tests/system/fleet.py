@@ -30,7 +30,9 @@ from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE = 20.0
+PATIENCE = 30.0
+LEASE = 5.0
+"""A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
 
 
 class Worker:
@@ -149,7 +151,7 @@ class Fleet:
     def __init__(self, url: str, directory: Path, **settings: Any) -> None:
         self.url = url
         self.directory = directory
-        self.settings = {"lease": 2.0, "grace": 10.0, "hard_grace": 0.5, **settings}
+        self.settings = {"lease": LEASE, "grace": 10.0, "hard_grace": 1.5, **settings}
         self.ledger = Ledger(directory / "ledger")
         self.workers: list[Worker] = []
         self.app = Headrace(url, **self.settings)
@@ -178,8 +180,12 @@ class Fleet:
         return worker
 
     def registered(self, worker: Worker) -> bool:
+        """Whether it is known, and hears what it is told, which comes a moment later."""
         assert worker.alive, f"it ended: {worker!r}"
-        return worker.place in {seen.facts.get("place") for seen in self.app.overview().workers}
+        owners = [seen.owner for seen in self.app.overview().workers if seen.facts.get("place") == worker.place]
+        client: redis.Redis
+        with connect(self.url) as client:
+            return any(client.pubsub_numsub(self.app.client.keys.mail(owner))[0][1] for owner in owners)
 
     def enqueue(self, task: str, *args: Any, **options: Any) -> Job[Any]:
         return self.app.by_name(task, **options).enqueue(*args)

@@ -49,7 +49,8 @@ class Ledger:
         if not self.path.exists():
             return []
         found: list[Line] = []
-        for text in self.path.read_text().splitlines():
+        # A line across the border of a page may be seen when half of it is there: what has no end yet comes later.
+        for text in self.path.read_text().rpartition("\n")[0].splitlines():
             written, whose, token, attempt, pid = text.split()
             if (not mark or written == mark) and (not id or whose == id):
                 found.append(Line(written, whose, int(token), int(attempt), int(pid)))

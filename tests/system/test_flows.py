@@ -140,6 +140,7 @@ def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fl
     fleet.app.workflow(name="test.saga", on_failure="process.told")(saga)
     run = create(fleet, saga)
     assert run.wait(30) is FlowState.FAILED
+    fleet.drained()
     found = nodes(run)
     undone = sorted((n for n in found.values() if n.role == "undo"), key=lambda n: n.job.started)
     assert [fleet.app.jobs.get(node_id(run.id, n.number)).result(timeout=1) for n in undone] == [-2, -1]
@@ -218,10 +219,11 @@ def _graph(flow: Flow) -> None:
 def test_a_kill_at_each_step_of_a_nodes_end_strands_no_child(
     fleet: Fleet, tap: Tap, role: str, script: str, side: str
 ) -> None:
+    fleet.settings["lease"] = 2.0
     trap = tap.trap(script, side)
     worker = fleet.worker(url=tap.url, ready=False)
     run = create(fleet, _graph)
-    assert trap.sprung.wait(8), repr(worker)
+    assert trap.sprung.wait(20), repr(worker)
     fleet.until(worker.runners)
     worker.kill(role)
     # What the dead had in flight is lost with them, or reaches the server all the same.

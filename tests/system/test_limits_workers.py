@@ -37,7 +37,7 @@ def fails(job: Job[Any], match: str) -> Record:
 
 def test_a_soft_limit_passes_careless_handlers(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=0.3, hard_timeout=25) for kind in KINDS]
+    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25) for kind in KINDS]
     for job in jobs:
         assert fails(job, "SoftTimeLimit").attempt == 1
         assert len(fleet.ledger.starts(job.id)) == 1
@@ -46,7 +46,7 @@ def test_a_soft_limit_passes_careless_handlers(fleet: Fleet) -> None:
 
 def test_a_limit_is_an_error_like_others_and_may_be_retried(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=0.2, hard_timeout=25, retries=1) for kind in KINDS]
+    jobs = [fleet.enqueue(f"{kind}.swallow", 30, timeout=1, hard_timeout=25, retries=1) for kind in KINDS]
     for job in jobs:
         record = fails(job, "SoftTimeLimit")
         assert (record.failures, record.crashes) == (2, 0)
@@ -55,7 +55,7 @@ def test_a_limit_is_an_error_like_others_and_may_be_retried(fleet: Fleet) -> Non
 
 def test_a_job_that_ignores_its_soft_limit_is_killed(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.stubborn", 60, timeout=0.3) for kind in KINDS]
+    jobs = [fleet.enqueue(f"{kind}.stubborn", 60, timeout=1) for kind in KINDS]
     for job in jobs:
         record = fails(job, "HardTimeLimit")
         assert (record.failures, record.crashes) == (1, 0)
@@ -69,7 +69,7 @@ def test_mates_of_a_killed_job_are_handed_back(fleet: Fleet, tmp_path: Path) -> 
     for mate in mates:
         fleet.started(mate)
     for kind in ("thread", "async"):
-        fails(fleet.enqueue(f"{kind}.stubborn", 60, timeout=0.3), "HardTimeLimit")
+        fails(fleet.enqueue(f"{kind}.stubborn", 60, timeout=1), "HardTimeLimit")
     for mate in mates:
         fleet.started(mate, times=2)
     (tmp_path / "go").touch()
@@ -82,19 +82,19 @@ def test_mates_of_a_killed_job_are_handed_back(fleet: Fleet, tmp_path: Path) -> 
 
 def test_a_job_that_lets_nothing_else_run_for_two_leases_runs_once(server: Server, new_fleet: NewFleet) -> None:
     """Code that holds the interpreter, or the event loop: the lease is kept by another process."""
-    fleet = new_fleet(server.url, lease=1.0)
+    fleet = new_fleet(server.url, lease=2.0)
     fleet.worker(kinds=ALL)
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(task, 2.2) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    jobs = [fleet.enqueue(task, 4.4) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
     for job in jobs:
-        assert job.result(timeout=20) == 2.2
+        assert job.result(timeout=20) == 4.4
         assert len(fleet.ledger.starts(job.id)) == 1
         assert job.refresh().attempt == 1
 
 
 def test_code_that_no_exception_reaches_is_killed(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(task, 60, timeout=0.2) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    jobs = [fleet.enqueue(task, 60, timeout=1) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
     for job in jobs:
         fails(job, "TimeLimit")
         assert len(fleet.ledger.starts(job.id)) == 1
@@ -115,6 +115,8 @@ def test_a_running_job_is_cancelled(fleet: Fleet, manner: str) -> None:
     jobs = [fleet.enqueue(f"{kind}.{manner}", 60, retries=3) for kind in KINDS]
     for job in jobs:
         fleet.started(job)
+        # Begun is not yet within its handler.
+        fleet.until(lambda job=job: manner == "swallow" or fleet.ledger.lines("armed", job.id))
     assert {job.cancel() for job in jobs} == {State.RUNNING}
     for job in jobs:
         with pytest.raises(JobCancelled):

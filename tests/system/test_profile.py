@@ -101,7 +101,7 @@ def busy(tmp_path: Path, url: str) -> Iterator[Busy]:
 
 def test_the_graph_of_the_runners_holds_what_they_run(busy: Busy, tmp_path: Path) -> None:
     busy.run("grind", "weave")
-    facts = busy.program("profile", "--for", "1s", "--json").json
+    facts = busy.program("profile", "--for", "3s", "--json").json
     assert facts["samples"] > 20
     text = (tmp_path / "headrace-profile.svg").read_text()
     for name in ("grind (tasks.py", "weave (tasks.py", "chew (tasks.py"):
@@ -141,11 +141,11 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
     seen = []
     for number in numbers:
         ended = busy.program(
-            "profile", "--runner", number, "--for", "0.5s", "--format", "speedscope", "-o", f"{number}.json", code=None
+            "profile", "--runner", number, "--for", "2s", "--format", "speedscope", "-o", f"{number}.json", code=None
         )
         seen += [ended.code == 0 and "grind (tasks.py" in (tmp_path / f"{number}.json").read_text()]
     assert sorted(seen) == [False, True], "one runner runs it, the other waits"
-    facts = busy.program("profile", "--dispatcher", "--idle", "--for", "0.5s", "-o", "d.svg", "--json").json
+    facts = busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "-o", "d.svg", "--json").json
     assert len(facts["processes"]) == 1
     assert "Dispatcher.run (headrace/worker/dispatcher.py" in (tmp_path / "d.svg").read_text()
 
@@ -162,14 +162,14 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
 
     eventually(nothing_computed, 30)
     assert not picture.exists()
-    busy.program("profile", "--idle", "--for", "0.5s")
+    busy.program("profile", "--idle", "--for", "2s")
     assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
 
 
 def test_a_name_may_be_a_part_and_a_wrong_one_is_answered_with_those_that_exist(busy: Busy) -> None:
     busy.run("grind")
     tail = busy.owner.rpartition(":")[2]
-    assert busy.program("profile", tail, "--for", "0.3s", "--json").json["of"].endswith(busy.owner)
+    assert busy.program("profile", tail, "--for", "2s", "--json").json["of"].endswith(busy.owner)
     assert busy.owner in _fault(busy, "profile", "nobody", code=1)
     assert f"did you mean {busy.owner}?" in _fault(busy, "profile", f"{busy.owner}x", code=1)
     with Second(busy) as second:
@@ -219,7 +219,7 @@ def test_a_worker_on_another_machine_is_named(busy: Busy, url: str) -> None:
 def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
     busy.run("grind")
     os.kill(busy.worker.process.pid, signal.SIGSTOP)
-    dispatcher = int(busy.program("profile", "--dispatcher", "--idle", "--for", "0.2s", "--json").json["processes"][0])
+    dispatcher = int(busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "--json").json["processes"][0])
     os.kill(dispatcher, signal.SIGSTOP)
     try:
         assert "does not answer" in _fault(busy, "profile", code=1)

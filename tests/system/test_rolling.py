@@ -267,7 +267,7 @@ def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rol
 
 
 def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp_path: Path) -> None:
-    rolled.program.environment["HEADRACE_LEASE"] = "2"
+    rolled.program.environment["HEADRACE_LEASE"] = "5"
     worker = rolled.start("--grace", "60s")
     old = rolled.roll(worker, 2)
     job = rolled.enqueue("gate", str(tmp_path / "go"))
