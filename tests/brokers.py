@@ -142,12 +142,13 @@ class Rabbit:
         try:
             # Erlang would start this by itself, as a daemon that nobody ends.
             self._run(self._bin / "epmd")
+            eventually(self._names_are_served, timeout=60, what="epmd, without which no node starts")
             self._run(
                 self._bin / "erlexec", "-noinput", "-start_epmd", "false", "-s", "rabbit", "boot", "-boot", "start_sasl",
                 "+W", "w", "-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false",
                 "-kernel", "inet_dist_use_interface", "{127,0,0,1}",
             )  # fmt: skip
-            eventually(self._greets, timeout=60, what=f"RabbitMQ greets; its log ends {self.log()}")
+            eventually(self._greets, timeout=120, what=f"RabbitMQ greets; its log ends {self.log()}")
         except BaseException:
             self.kill()
             raise
@@ -195,6 +196,13 @@ class Rabbit:
                     cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 )
             )  # fmt: skip
+
+    def _names_are_served(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._names), 5):
+                return True
+        except OSError:
+            return False
 
     def _greets(self) -> bool:
         assert self._processes[-1].poll() is None, f"RabbitMQ ended while starting: {self.log()}"

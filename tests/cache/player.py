@@ -2,19 +2,22 @@
 
 Each name has one writer, a thread, which writes increasing numbers. So no thread may ever read a smaller number than it
 has read before, nor one smaller than its own process had already written when the read began.
+
+It says when it could begin, and is told by lines: ``go``; ``state``, which it answers; ``enough``, which it answers when
+its threads have ended. They play so many rounds at least, and go on until then.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
 import threading
-import time
 from typing import Any
 
 from headrace import Headrace
-from headrace.cache import Cache
+from headrace.cache import Cache, drive, link
 
 NAMES = 24
 
@@ -26,6 +29,7 @@ class Player:
         self.written = [0] * NAMES
         self.numbers = [0] * NAMES
         self.faults: list[str] = []
+        self.enough = threading.Event()
         self._seed, self._place, self._places = seed, place, places
 
     def play(self, thread: int, threads: int, rounds: int) -> None:
@@ -39,7 +43,9 @@ class Player:
         dice, seen = random.Random(f"{self._seed} {self._place} {thread}"), [0] * NAMES
         seat, seats = self._place * threads + thread, self._places * threads
         mine = [n for n in range(NAMES) if n % seats == seat]
-        for _ in range(rounds):
+        for turn in itertools.count():
+            if turn >= rounds and self.enough.is_set():
+                return
             name, own, roll = dice.randrange(NAMES), dice.choice(mine), dice.random()
             if roll < 0.7:
                 floor = max(seen[name], self.written[name])
@@ -75,16 +81,25 @@ class Player:
 
 def main() -> None:
     url, protocol, seed, place, places, threads, rounds = sys.argv[1], *map(int, sys.argv[2:])
+    drive.FIRST = link.PROBE_TIMEOUT = 20.0
     player = Player(url, protocol, seed, place, places)
     crowd = [threading.Thread(target=player.play, args=(n, threads, rounds)) for n in range(threads)]
-    began = time.monotonic()
-    for thread in crowd:
-        thread.start()
-    for thread in crowd:
-        thread.join()
-    print(json.dumps({"seconds": time.monotonic() - began}), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(player.state()), flush=True)
+    # Its link is there before the first round.
+    player.cache.get("0")
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        if line == "go\n":
+            for thread in crowd:
+                thread.start()
+        elif line == "enough\n":
+            player.enough.set()
+            for thread in crowd:
+                thread.join()
+            print(json.dumps("ended"), flush=True)
+        else:
+            print(json.dumps(player.state()), flush=True)
+    # Whoever told it has failed, and did not say so.
+    player.enough.set()
     player.app.close()
 
 

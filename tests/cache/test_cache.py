@@ -199,7 +199,7 @@ def test_other_processes_hear_of_every_kind_of_change(
         other.set("a", "old", tags=["x"])
         eventually(lambda: cache.get("a") == "old")
         change()
-        eventually(lambda: cache.get("a") != "old", 2)
+        eventually(lambda: cache.get("a") != "old")
         other.clear()
         client.delete(KEYS.cache("b"))
 
@@ -218,10 +218,11 @@ def test_another_database_causes_no_more_than_misses(
 
 
 def test_a_value_ends_when_it_was_told_to(cache: Cache, other: Cache, eventually: Callable[..., Any]) -> None:
-    other.set("a", 1, ttl=timedelta(milliseconds=200))
     other.set("b", 2)
-    assert (cache.get("a"), cache.get("b")) == (1, 2)
-    eventually(lambda: "a" not in cache._values, 2)
+    assert cache.get("b") == 2
+    other.set("a", 1, ttl=timedelta(seconds=1.5))
+    assert cache.get("a") == 1
+    eventually(lambda: "a" not in cache._values)
     assert cache.get("a") is None
     assert "b" in cache._values
 
@@ -232,7 +233,7 @@ def test_nothing_is_kept_for_longer_than_the_age_allows(
     cache = new_app(url, cache_age=0.1).cache
     other.set("a", 1)
     assert cache.get("a") == 1
-    eventually(lambda: cache.statistics().used == 0, 2)
+    eventually(lambda: cache.statistics().used == 0)
     assert cache.get("a") == 1
 
 
@@ -402,7 +403,7 @@ async def test_coroutines_have_the_same_verbs(app: Headrace, other: Cache) -> No
     other.set("d", 1)
     assert await cache.aget("d") == 1
     other.set("d", 2)
-    for _ in range(500):
+    for _ in range(4000):
         if await cache.aget("d") == 2:
             break
         await asyncio.sleep(0.005)

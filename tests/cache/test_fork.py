@@ -13,11 +13,12 @@ import redis
 CHILD = """
 import os, sys, threading, time
 from headrace import Headrace
-from headrace.cache import Cache
+from headrace.cache import Cache, drive, link
 from headrace.cache.listener import CHILDHOOD
 
 url, protocol = sys.argv[1], int(sys.argv[2])
 app, writer = Headrace(url), Headrace(url)
+drive.FIRST = link.PROBE_TIMEOUT = 20.0
 cache = app.__dict__["cache"] = Cache(app.client, protocols=(protocol,))
 
 def threads():
@@ -37,7 +38,7 @@ def forked(body):
     assert os.waitpid(pid, 0)[1] == 0, body
 
 def sees(value):
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while cache.get("a") != value:
         assert time.monotonic() < end
         time.sleep(0.002)
@@ -84,7 +85,7 @@ if pid == 0:
     os._exit(0)
 assert tracked() == 1
 cache.close()
-end = time.monotonic() + 5
+end = time.monotonic() + 20
 while tracked():
     assert time.monotonic() < end, "the child holds it"
     time.sleep(0.01)

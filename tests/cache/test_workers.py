@@ -67,7 +67,7 @@ def test_runners_of_each_kind_read_the_truth(
     try:
 
         def read(kind: str) -> list[Any]:
-            found: list[Any] = app.by_name(f"tasks.{kind}").enqueue().result(timeout=20)
+            found: list[Any] = app.by_name(f"tasks.{kind}").enqueue().result(timeout=60)
             return found
 
         kinds = ("process", "thread", "coroutine", "fork")
@@ -76,8 +76,8 @@ def test_runners_of_each_kind_read_the_truth(
             assert read(kind) == [1, kind != "fork"], log.read_text()
         other.set("rate", 2)
         for kind in kinds:
-            eventually(lambda kind=kind: read(kind)[0] == 2, 5)
+            eventually(lambda kind=kind: read(kind)[0] == 2, 60)
         assert "started threads" not in log.read_text()
     finally:
         worker.terminate()
-        worker.wait(20)
+        worker.wait(60)

@@ -137,7 +137,7 @@ def test_the_time_of_a_call_covers_its_running(make: Make, kind: str, blocks: Bl
     pool.call(chores.double, 1)
     release = tmp_path / "free"
     with pytest.raises(CallTimeout, match="runs on"):
-        pool.call(chores.block, tmp_path / "on", release, timeout=0.3)
+        pool.call(chores.block, tmp_path / "on", release, timeout=2)
     release.touch()
     assert pool.call(chores.double, 1, timeout=20) == 2
 
@@ -166,11 +166,13 @@ def test_a_submitted_call_that_nobody_began_in_time_fails_and_never_runs(
     assert not (tmp_path / "notes").exists()
 
 
-def test_the_time_of_a_submitted_call_ends_with_its_beginning(make: Make, blocks: Blocks) -> None:
-    pool = make(1)
-    first, release = blocks.hold(pool, timeout=0.02)
+def test_the_time_of_a_submitted_call_ends_with_its_beginning(
+    make: Make, blocks: Blocks, up: Callable[[Pool], Pool]
+) -> None:
+    pool = up(make(1))
+    first, release = blocks.hold(pool, timeout=1)
     with pytest.raises(CallTimeout):
-        pool.submit(chores.double, 1, timeout=0.05).result(20)
+        pool.submit(chores.double, 1, timeout=1.1).result(20)
     release.touch()
     assert first.result(20) == "released"
 
@@ -188,7 +190,7 @@ def test_a_cancelled_call_never_runs_and_frees_its_place(make: Make, kind: str, 
     call = pool.submit(chores.note, tmp_path / "notes", "x")
     assert call.cancel()
     assert call.cancel(), "again is fine"
-    assert concurrent.futures.wait([call], 1).done == {call}
+    assert concurrent.futures.wait([call], 20).done == {call}
     again = pool.submit(chores.double, 3)
     release.touch()
     assert again.result(20) == 6
@@ -401,7 +403,7 @@ def test_one_late_answer_fails_the_whole_broadcall_and_what_waits_never_runs(
     pool = up(make(2, kind=kind))
     _, release = blocks.hold(pool)
     with pytest.raises(CallTimeout):
-        pool.broadcall(chores.note, tmp_path / "notes", "x", timeout=0.2)
+        pool.broadcall(chores.note, tmp_path / "notes", "x", timeout=2)
     release.touch()
     pool.shutdown()
     assert (tmp_path / "notes").read_text() == "x\n"
@@ -502,7 +504,8 @@ def test_statistics_say_what_runs_where_and_for_how_long(
     assert busy.call == "tests.pool.chores.block"
     assert busy.seconds > 0
     if kind == "thread":
-        assert "chores.py" in busy.where
+        # It is at times in what its loop calls.
+        eventually(lambda: any("chores.py" in member.where for member in pool.stats().members))
         assert busy.pid == os.getpid()
     else:
         assert busy.pid != os.getpid()

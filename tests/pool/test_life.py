@@ -190,13 +190,13 @@ def test_the_default_handler_logs(make: Make, blocks: Blocks, caplog: pytest.Log
 def test_the_last_alert_kills_and_nothing_that_waits_is_lost(make: Make, kind: str, blocks: Blocks) -> None:
     """P37, PS9: the others wait in the pool's hands, not in the killed member's."""
     alerts: list[Alert] = []
-    pool = make(1, kind=kind, overrun=Overrun(0.1, limit=2), overrun_handlers=[alerts.append])
+    pool = make(1, kind=kind, overrun=Overrun(0.5, limit=2), overrun_handlers=[alerts.append])
     call, release = blocks.hold(pool)
     waiting = [pool.submit(chores.double, n, strategy=strategy) for n, strategy in enumerate(["available", "random"])]
-    with pytest.raises(MemberDied, match=r"killed: tests.pool.chores.block ran for 0\.\d+ s"):
+    with pytest.raises(MemberDied, match=r"killed: tests.pool.chores.block ran for [\d.]+ s"):
         call.result(20)
     assert [other.result(20) for other in waiting] == [0, 2]
-    eventually(lambda: len(alerts) == 2, 5)
+    eventually(lambda: len(alerts) == 2)
     assert [(alert.kind, alert.number) for alert in alerts] == [("overrun", 1), ("limit", 2)]
     release.touch()
     assert pool.call(chores.double, 5, timeout=20) == 10
@@ -204,7 +204,7 @@ def test_the_last_alert_kills_and_nothing_that_waits_is_lost(make: Make, kind: s
 
 
 def test_a_kill_takes_the_whole_group_and_not_us(make: Make, tmp_path: Path) -> None:
-    pool = make(1, kind="process", overrun=Overrun(0.5, limit=1), overrun_handlers=[])
+    pool = make(1, kind="process", overrun=Overrun(3, limit=1), overrun_handlers=[])
     with pytest.raises(MemberDied, match="killed"):
         pool.call(chores.with_grandchild, tmp_path / "pids")
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -214,7 +214,7 @@ def test_a_kill_takes_the_whole_group_and_not_us(make: Make, tmp_path: Path) -> 
 
 
 def test_a_frozen_member_is_killed_like_any_other(make: Make, up: Up, blocks: Blocks) -> None:
-    pool = up(make(1, kind="process", overrun=Overrun(0.2, limit=1), overrun_handlers=[]))
+    pool = up(make(1, kind="process", overrun=Overrun(1, limit=1), overrun_handlers=[]))
     os.kill(pool.stats().members[0].pid, signal.SIGSTOP)
     with pytest.raises(MemberDied):
         pool.submit(chores.echo, b"x" * (4 << 20)).result(20)
@@ -258,7 +258,7 @@ def test_callbacks_are_told_of_the_life_of_a_pool(make: Make, up: Up) -> None:
     pool.shutdown()
     death = ("death", 0, "signal 9, SIGKILL")
     expected = [("start", "kitchen"), ("member", 0), death, ("member", 0), ("death", 0, "left")]
-    eventually(lambda: diary.lines == expected, 5, what=str(expected))
+    eventually(lambda: diary.lines == expected, what=str(expected))
     assert broken.reasons == ["signal 9, SIGKILL", "left"]
     assert late.lines == [death, ("member", 0)]
 
@@ -445,8 +445,8 @@ def test_a_stop_gives_grace_and_then_kills(make: Make, kind: str, blocks: Blocks
     waiting = pool.submit(chores.double, 1)
     threading.Timer(0.1, release.touch).start()
     began = time.monotonic()
-    pool.stop(grace=1)
-    assert time.monotonic() - began < 15
+    pool.stop(grace=3)
+    assert time.monotonic() - began < 30
     assert quick.result(0) == "released"
     assert waiting.cancelled()
     with pytest.raises(MemberDied, match="the pool was stopped"):
@@ -619,9 +619,12 @@ def test_interrupted_submits_cost_no_member(make: Make, up: Up) -> None:
         pass
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        # Only within a submit's own steps: what a collection of garbage calls amid them cannot pass it on.
+        # Only within a submit's own steps: what a collection of garbage calls amid them cannot pass it on. And only one:
+        # a second would cut what the first one is cleaned up with.
+        nonlocal armed
         while frame is not None and OURS.search(frame.f_code.co_filename) and frame.f_code.co_name != "__del__":
-            if frame.f_code.co_name == "submit":
+            if frame.f_code.co_name == "submit" and armed:
+                armed = False
                 raise Interrupted
             frame = frame.f_back
 
@@ -630,18 +633,20 @@ def test_interrupted_submits_cost_no_member(make: Make, up: Up) -> None:
             time.sleep(0.005)
             os.kill(os.getpid(), signal.SIGUSR1)
 
+    armed = False
     old, seen = signal.signal(signal.SIGUSR1, interrupt), 0
     thread = threading.Thread(target=fire)
     thread.start()
     try:
         while seen < 5 and thread.is_alive():
             try:
+                armed = True
                 while thread.is_alive():
                     pool.submit(chores.double, 1)
             except Interrupted:
                 seen += 1
     finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        armed = False
         thread.join()
         signal.signal(signal.SIGUSR1, old)
     assert pool.broadcall(chores.double, 1, timeout=20).values == {0: 2, 1: 2}

@@ -169,5 +169,5 @@ class Stage:
         """A subscription that is in force when this returns."""
         pubsub = self.client.pubsub(ignore_subscribe_messages=False)
         pubsub.subscribe(channel)
-        assert pubsub.get_message(timeout=5)["type"] == "subscribe"
+        assert pubsub.get_message(timeout=20)["type"] == "subscribe"
         return pubsub

@@ -8,7 +8,7 @@ def test_the_question_is_mailed(stage: Stage) -> None:
     owner = stage.register()
     mail = stage.subscribe(stage.keys.mail(owner))
     assert stage.run(admin.ask(stage.keys, owner, "who"))
-    assert mail.get_message(timeout=5)["data"] == b"roster who"
+    assert mail.get_message(timeout=20)["data"] == b"roster who"
     mail.close()
 
 

@@ -19,7 +19,7 @@ def test_each_live_incarnation_gets_one_in_a_line_of_its_own(stage: Stage) -> No
     rows = list(zip(("w1", "w2", "nobody"), ids(stage, 3), strict=True))
     call = produce.broadcast(stage.keys, Form("add", key="k", expires=5), b"\x90", rows, stage.now)
     assert [stage.run(call) for _ in range(2)] == [[rows[1][1]]] * 2
-    assert ear.get_message(timeout=5)["data"] == b"@"
+    assert ear.get_message(timeout=20)["data"] == b"@"
     ear.close()
     assert stage.claim("w2", queues=["default"], limit=0).jobs == []
     (claim,) = stage.claim("w2", queues=["@w2"]).jobs

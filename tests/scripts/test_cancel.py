@@ -44,7 +44,7 @@ def test_a_running_job_is_asked_to_stop(stage: Stage) -> None:
     before = stage.everything()
     for _ in range(2):
         assert ask(stage, claim.id) == "asked"
-        assert pubsub.get_message(timeout=5)["data"] == claim.id.encode()
+        assert pubsub.get_message(timeout=20)["data"] == claim.id.encode()
     assert stage.state(claim.id) == "running"
     assert stage.names("cancels:w1") == {claim.id}
     stage.end(claim, "cancelled")

@@ -10,7 +10,7 @@ def test_only_a_live_incarnation_that_listens_is_told(stage: Stage) -> None:
     assert stage.run(command(stage.keys, "w1", "scale:process:2", stage.now)) == "silent"
     ear = stage.subscribe(stage.keys.mail("w1"))
     assert stage.run(command(stage.keys, "w1", "scale:process:2", stage.now)) == "told"
-    assert ear.get_message(timeout=5)["data"] == b"scale:process:2"
+    assert ear.get_message(timeout=20)["data"] == b"scale:process:2"
     stage.now += 15 * SECOND
     assert stage.run(command(stage.keys, "w1", "scale:process:2", stage.now)) == "gone"
     assert ear.get_message(timeout=0) is None

@@ -13,7 +13,7 @@ def test_a_waiter_is_told_once_and_may_read_for_a_minute(stage: Stage) -> None:
     pubsub = stage.subscribe(stage.keys.done(claim.id))
     stage.run(produce.watch(stage.keys, claim.id, 5 * SECOND, stage.now))
     stage.end(claim, "succeeded", b"r", 0)
-    message = pubsub.get_message(timeout=5)
+    message = pubsub.get_message(timeout=20)
     assert (message["type"], message["data"]) == ("message", b"succeeded")
     assert stage.members("expires") == {claim.id: stage.now + MINUTE}
     assert stage.members("waited") == {}
@@ -58,7 +58,7 @@ def test_every_way_out_tells_the_waiter(stage: Stage) -> None:
     stage.end(claim, "cancelled")
     found: list[tuple[str, bytes]] = []
     while len(found) < 3:
-        message = pubsub.get_message(timeout=5)
+        message = pubsub.get_message(timeout=20)
         assert message is not None
         if message["type"] == "message":
             found.append((message["channel"].decode().rpartition(":")[2], message["data"]))

@@ -17,7 +17,7 @@ def test_what_waits_ends_and_what_runs_is_asked_to_stop(stage: Stage) -> None:
     assert flow.state == "running"
     flow.tend_all()
     assert flow.states == {name: "running" if name == "run" else "cancelled" for name in flow.names}
-    assert pubsub.get_message(timeout=5)["data"].decode() == flow["run"]
+    assert pubsub.get_message(timeout=20)["data"].decode() == flow["run"]
     pubsub.close()
     assert (stage.members("scheduled"), stage.ready("q"), stage.names("parking")) == ({}, [], set())
     assert (flow.state, flow.now.active) == ("running", 1)
@@ -188,7 +188,7 @@ def test_whoever_waits_is_told(stage: Stage) -> None:
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     flow.cancel()
     flow.tend_all()
-    assert pubsub.get_message(timeout=5)["data"] == b"cancelled"
+    assert pubsub.get_message(timeout=20)["data"] == b"cancelled"
     pubsub.close()
 
 

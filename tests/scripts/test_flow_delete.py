@@ -44,7 +44,7 @@ def test_what_runs_is_asked_to_stop(stage: Stage) -> None:
     flow.claims()
     pubsub = stage.subscribe(stage.keys.mail("w1"))
     flow.delete()
-    assert pubsub.get_message(timeout=5)["data"].decode() == flow["a"]
+    assert pubsub.get_message(timeout=20)["data"].decode() == flow["a"]
     assert stage.names("cancels:w1") == {flow["a"]}
     pubsub.close()
 
@@ -143,7 +143,7 @@ def test_whoever_waits_for_it_or_for_a_node_is_told(stage: Stage) -> None:
     flow.delete()
     told: set[str] = set()
     while len(told) < 2:
-        message = pubsub.get_message(timeout=5)
+        message = pubsub.get_message(timeout=20)
         assert message is not None
         if message["type"] == "message":
             told.add(message["channel"].decode().rpartition(":")[2])

@@ -15,7 +15,7 @@ def test_the_end_is_told_once(stage: Stage, kind: str, state: str) -> None:
     assert stage.members("waited") == {flow.id: stage.now + SECOND}
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     flow.play(b=kind)
-    assert pubsub.get_message(timeout=5)["data"].decode() == state
+    assert pubsub.get_message(timeout=20)["data"].decode() == state
     assert pubsub.get_message(timeout=0.05) is None
     assert stage.members("waited") == {}
     assert stage.run(watch_flow(stage.keys, flow.id, SECOND, stage.now)) == state

@@ -251,7 +251,7 @@ def test_whoever_waits_for_a_node_is_told(stage: Stage) -> None:
     stage.run(produce.watch(stage.keys, flow["a"], SECOND, stage.now))
     pubsub = stage.subscribe(stage.keys.done(flow["a"]))
     flow.end("a")
-    assert pubsub.get_message(timeout=5)["data"] == b"succeeded"
+    assert pubsub.get_message(timeout=20)["data"] == b"succeeded"
     pubsub.close()
 
 

@@ -263,12 +263,13 @@ def test_events_that_cannot_be(stats: Stats, given: dict[str, object], error: ty
 
 def test_scopes_have_their_own_labels_and_resolutions(make_stats: Make) -> None:
     """R20."""
-    stats = make_stats(stats_keep=KEEP)
+    now = datetime.now(UTC)
+    stats = make_stats(clock=Clock(now.timestamp()), stats_keep=KEEP)
     web = stats.scope("web", {"second": 600, "day": timedelta(days=36500)})
     stats.add("views", {"n": 1})
     web.add("views", {"n": 10})
     stats.flush()
-    start = datetime.now(UTC) - timedelta(minutes=5)
+    start = now - timedelta(minutes=5)
     assert web.find("views", start)["n"] == 10
     assert web.find("views", start).label == "web/views"
     assert stats.find("views", start)["n"] == 1

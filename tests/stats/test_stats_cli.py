@@ -47,13 +47,18 @@ def beside(headrace: Program, *arguments: str) -> Iterator[subprocess.Popen[str]
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
+
+
+def no_sparks(text: str) -> str:
+    """What is printed, without the sparks: they move on with the minute."""
+    return re.sub(r" +[▁-█]+$", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.usefixtures("counted")
 def test_a_label_is_shown_with_its_course(headrace: Program) -> None:
     shown = headrace("stats", "views", "--since", "1h").out
-    assert shown == headrace("stats", "show", "views", "--since", "1h").out
+    assert no_sparks(shown) == no_sparks(headrace("stats", "show", "views", "--since", "1h").out)
     for text in ("count/chrome", "65", "seconds", "p99", "by minute", "views/shop", "views/blog", "█"):
         assert text in shown, shown
     assert "views/shop" not in headrace("stats", "views/blog").out
@@ -95,8 +100,7 @@ def worked(make_stats: Make) -> Stats:
 @pytest.mark.usefixtures("worked")
 def test_what_workers_counted_has_short_names(headrace: Program) -> None:
     def shown(*words: str) -> str:
-        """What is printed, without the sparks: they move on with the minute."""
-        return re.sub(r" +[▁-█]+$", "", headrace("stats", *words).out, flags=re.MULTILINE)
+        return no_sparks(headrace("stats", *words).out)
 
     assert shown("task", "shop.fetch") == shown("show", "jobs/task/shop.fetch")
     for text in ("succeeded", "run", "p99"):
@@ -133,7 +137,8 @@ def test_watching_goes_on(headrace: Program, make_stats: Make) -> None:
         assert process.stdout is not None
         assert '"count":65' in process.stdout.readline()
         stats.add("views/shop", {"count": 1000})
-        assert '"count":1065' in process.stdout.readline()
+        # It may have looked once more before that.
+        assert any('"count":1065' in line for line in process.stdout)
 
 
 @pytest.mark.usefixtures("counted")
@@ -166,7 +171,7 @@ def test_a_line_is_consumed(headrace: Program, make_stats: Make) -> None:
     with beside(headrace, "stats", "consume", "--every", "0.1"):
         stats.add("a", {"n": 4})
         stats.flush()
-        eventually(lambda: stats.find("a", time.time() - 60)["n"] == 7, timeout=20)
+        eventually(lambda: stats.find("a", time.time() - 60)["n"] == 7, timeout=60)
 
 
 @pytest.mark.parametrize("mode", ["direct", "stream"])

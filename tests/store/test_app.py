@@ -63,7 +63,7 @@ class Worker:
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         app.task(name="resize")(resize)
         app.task(name="fetch")(fetch)
         yield app
@@ -113,7 +113,7 @@ def test_a_waiter_is_woken(app: Headrace, worker: Worker, client: redis.Redis, e
     thread.start()
     eventually(lambda: client.zcard(app.client.keys("waited")))
     worker.succeed(b"\xc4\x01x", keep=0)
-    thread.join(timeout=10)
+    thread.join(timeout=30)
     assert found == [b"x"]
 
 

@@ -20,7 +20,7 @@ from headrace.task import Bound
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         app.task(name="noop")(noop)
         app.task(name="other")(noop)
         yield app

@@ -17,7 +17,7 @@ from tests.store.flows import Dispatcher
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         app.task(name="noop")(noop)
         app.task(name="alarm")(alarm)
         yield app
@@ -123,7 +123,7 @@ def test_loading_runs_no_definition(app: Headrace, url: str) -> None:
             flow.run("noop", n)
 
     id = counted.create().id
-    with Headrace(url, timeout=5) as other:
+    with Headrace(url, timeout=20) as other:
         assert other.workflow_definitions == {}
         run = other.workflows.get(id)
         run.start()

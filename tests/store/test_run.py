@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace
+from headrace import Headrace, store
 from headrace.errors import (
     JobNotFound,
     NodeNotFound,
@@ -26,7 +26,7 @@ from tests.store.flows import Dispatcher, chain, create, node, wide
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         app.task(name="noop")(noop)
         yield app
 
@@ -180,17 +180,20 @@ def test_a_key_that_lives_elsewhere_is_not_taken_back(app: Headrace, dispatcher:
         first.retry_failed()
 
 
-def test_a_wait_hears_of_the_end(app: Headrace, dispatcher: Dispatcher, eventually: Callable[..., Any]) -> None:
+def test_a_wait_hears_of_the_end(
+    app: Headrace, dispatcher: Dispatcher, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "RECHECK", 60)
     run = create(app, chain("a", "b"))
     run.start()
     heard: list[str] = []
     before = app.store.round_trips
-    waiter = threading.Thread(target=lambda: heard.append(run.wait(20)))
+    waiter = threading.Thread(target=lambda: heard.append(run.wait(50)))
     waiter.start()
     eventually(lambda: app.store.round_trips >= before + 3)
     dispatcher.work()
-    waiter.join(3)
-    assert heard == ["succeeded"], "by an announcement: a look comes each five seconds only"
+    waiter.join(30)
+    assert heard == ["succeeded"], "by an announcement: a look comes each minute only"
 
 
 def test_a_wait_ends_with_its_time(app: Headrace) -> None:

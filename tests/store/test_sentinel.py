@@ -23,7 +23,7 @@ port {port}
 bind 127.0.0.1
 dir {directory}
 sentinel monitor jobs 127.0.0.1 {master} 1
-sentinel down-after-milliseconds jobs 500
+sentinel down-after-milliseconds jobs 1500
 sentinel failover-timeout jobs 2000
 """
 
@@ -38,7 +38,7 @@ def master(new_server: Make) -> Server:
 @pytest.fixture
 def replica(new_server: Make, master: Server) -> Server:
     copy = new_server(tcp=True, config={"replicaof": f"127.0.0.1 {master.port}", "repl-diskless-sync-delay": "0"})
-    eventually(lambda: copy.client().info("replication")["master_link_status"] == "up", 20, what="the replica's link")
+    eventually(lambda: copy.client().info("replication")["master_link_status"] == "up", 60, what="the replica's link")
     return copy
 
 
@@ -52,7 +52,7 @@ def sentinel(tmp_path: Path, master: Server, replica: Server) -> Iterator[int]:
         executable=find("valkey-9").path, stdout=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         with redis.Redis(port=port, protocol=2, decode_responses=True) as client:
-            eventually(lambda: _replicas(client) == 1, 20, what="a Sentinel that knows the replica")
+            eventually(lambda: _replicas(client) == 1, 60, what="a Sentinel that knows the replica")
         yield port
         process.terminate()
 
@@ -68,9 +68,9 @@ def _replicas(client: redis.Redis) -> int:
 
 def test_work_goes_on_with_the_promoted_replica(master: Server, replica: Server, sentinel: int) -> None:
     url = f"sentinel://127.0.0.1:{sentinel}/jobs/0"
-    with Headrace(url, timeout=30) as app:
+    with Headrace(url, timeout=60) as app:
         before = app.by_name("tasks.one").enqueue(1)
-        eventually(lambda: replica.client().dbsize() == master.client().dbsize(), 10, what="replication")
+        eventually(lambda: replica.client().dbsize() == master.client().dbsize(), what="replication")
         master.kill()
         after = app.by_name("tasks.two").enqueue(2)
         assert {before.state, after.state} == {"ready"}

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from headrace import errors, keys
+from headrace import store as store_module
 from headrace.job import Form, NewJob, State
 from headrace.keys import make_id
 from headrace.protocol import admin, consume, produce
@@ -197,40 +198,40 @@ def test_a_restarted_server_is_found_again(make: Make, server_name: str, new_ser
     server.kill()
     thread = started(server.start)
     assert twin.run(enqueue(stage)).word == "ok"
-    thread.join(10)
+    thread.join(30)
     assert len(stage.ready()) == 3
 
 
 def test_a_server_that_stays_away_ends_in_an_error_in_time(make: Make, new_server: Callable[..., Server]) -> None:
     server = new_server()
-    twin = make(server.url, timeout=0.5)
+    twin = make(server.url, timeout=2.0)
     twin.run(admin.overview(keys.Keys()))
     server.kill()
     begun = time.monotonic()
-    with pytest.raises(errors.StoreUnavailable, match=r"0\.5 s.*repeated"):
+    with pytest.raises(errors.StoreUnavailable, match=r"within 2 s.*repeated"):
         twin.run(admin.overview(keys.Keys()))
-    assert 0.4 < time.monotonic() - begun < 5
+    assert 1.9 < time.monotonic() - begun < 20
 
 
 def test_a_replica_is_asked_again_until_it_is_the_master(
     make: Make, server_name: str, new_server: Callable[..., Server]
 ) -> None:
     master, server = new_server(server_name, tcp=True), new_server(server_name, tcp=True)
-    stage, twin = Stage(server.client()), make(server.url, timeout=20.0)
+    stage, twin = Stage(server.client()), make(server.url, timeout=60.0)
     twin.run(enqueue(stage))
     admin_client = server.client()
     admin_client.execute_command("REPLICAOF", "127.0.0.1", master.port)
-    short = make(server.url, timeout=0.3)
+    short = make(server.url, timeout=2.0)
     with pytest.raises(errors.StoreUnavailable, match=r"(?i)read.?only"):
         short.run(enqueue(stage))
     attempts = twin.store.round_trips
     thread = started(lambda: promote_after(lambda: twin.store.round_trips > attempts + 1, admin_client))
     assert twin.run(enqueue(stage)).word == "ok"
-    thread.join(10)
+    thread.join(30)
 
 
 def promote_after(condition: Callable[[], bool], client: redis.Redis) -> None:
-    eventually(condition, timeout=10)
+    eventually(condition)
     client.execute_command("REPLICAOF", "NO", "ONE")
 
 
@@ -274,7 +275,7 @@ def test_a_server_that_is_not_ready_is_asked_again(make: Make, refusal: str) -> 
         begun = time.monotonic()
         with pytest.raises(errors.StoreUnavailable):
             make(url, timeout=0.05).run(admin.pause(keys.Keys(), "q"))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_a_wrong_password_is_said_without_showing_it(
         with pytest.raises(errors.UrlError, match="credentials") as caught:
             make(url).run(admin.pause(keys.Keys(), "q"))
         assert "wrong-one" not in str(caught.value)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
 
 
 def test_a_database_that_does_not_exist(make: Make, url: str) -> None:
@@ -409,7 +410,8 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
 # Waiting for a job's end.
 
 
-def test_a_waiter_wakes_at_once(make: Make, url: str, stage: Stage) -> None:
+def test_a_waiter_wakes_at_once(make: Make, url: str, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "RECHECK", 60)
     claim = stage.running()
     twin, other = make(url), stage.client
     ended = [0.0]
@@ -421,11 +423,11 @@ def test_a_waiter_wakes_at_once(make: Make, url: str, stage: Stage) -> None:
 
     thread = started(finish)
     before = twin.store.round_trips
-    seen = twin.wait_final(claim.id, 30)
+    seen = twin.wait_final(claim.id, 50)
     took = time.monotonic() - ended[0]
-    thread.join(10)
+    thread.join(30)
     assert (seen.state, seen.result) == (State.SUCCEEDED, b"told")
-    assert took < 1
+    assert took < 30, "by an announcement: a look comes each minute only"
     assert twin.store.round_trips - before <= 8
 
 
@@ -442,7 +444,7 @@ def test_a_wait_ends_in_time(make: Make, url: str, stage: Stage, timeout: float)
     begun = time.monotonic()
     seen = make(url).wait_final(id, timeout)
     assert seen.state is State.READY
-    assert timeout <= time.monotonic() - begun < timeout + 3
+    assert timeout <= time.monotonic() - begun < timeout + 15
 
 
 def test_a_wait_survives_the_loss_of_its_connection(make: Make, url: str, stage: Stage) -> None:
@@ -458,7 +460,7 @@ def test_a_wait_survives_the_loss_of_its_connection(make: Make, url: str, stage:
 
     thread = started(meddle)
     assert make(url).wait_final(claim.id, 60).result == b"told"
-    thread.join(10)
+    thread.join(30)
     assert sum(killed) >= 3
 
 
@@ -475,7 +477,7 @@ def test_a_wait_survives_a_restart(make: Make, server_name: str, new_server: Cal
 
     thread = started(meddle)
     assert make(server.url).wait_final(claim.id, 60).result == b"told"
-    thread.join(10)
+    thread.join(30)
 
 
 def test_many_wait_for_one_job(make: Make, url: str, stage: Stage) -> None:
@@ -491,7 +493,7 @@ def test_many_wait_for_one_job(make: Make, url: str, stage: Stage) -> None:
     eventually(lambda: stage.client.exists(stage.keys("waited")))
     stage.end(claim, "succeeded", b"told", 0)
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert results == [b"told"] * 5
 
 
@@ -547,7 +549,7 @@ async def test_a_child_forked_inside_a_loop_leaves_its_parent_hearing(url: str, 
 
     assert in_child(child) == 0
     for _ in range(5):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await store.run(enqueue(stage))).word == "ok"
     assert len(stage.ready()) == 11
     await store.close()

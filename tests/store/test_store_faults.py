@@ -106,7 +106,7 @@ def test_a_lost_reply_of_any_script_leaves_one_effect(make: Make, proxy: Proxy, 
 
 def test_a_delete_whose_reply_was_lost_has_found_its_workflow(proxy: Proxy, stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
-    with Headrace(proxy.url, timeout=5) as app:
+    with Headrace(proxy.url, timeout=20) as app:
         run = app.workflows.get(flow.id)
         proxy.lose_replies(1, lambda data: b"$2\r\nok\r\n" in data)
         run.delete()
@@ -170,20 +170,20 @@ def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) 
 
 
 def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Proxy, stage: Stage) -> None:
-    twin = make(proxy.url, timeout=0.5)
+    twin = make(proxy.url, timeout=2.0)
     twin.run(admin.overview(stage.keys))
     proxy.mode = "swallow"
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
         twin.run(admin.overview(stage.keys))
-    assert 0.4 < time.monotonic() - begun < 5
+    assert 1.9 < time.monotonic() - begun < 20
     proxy.mode = "pass"
     assert twin.run(admin.overview(stage.keys)).now
 
 
 def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, stage: Stage) -> None:
     """A read's deadline is the whole time-out, so that a slow server is not asked twice; the next call is fine."""
-    twin = make(proxy.url, timeout=0.5)
+    twin = make(proxy.url, timeout=2.0)
     twin.run(admin.overview(stage.keys))
     proxy.mode = "swallow"
     with pytest.raises(errors.StoreUnavailable):
@@ -196,7 +196,7 @@ def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, 
 
 def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(make: Make, proxy: Proxy, stage: Stage) -> None:
     claim = stage.running()
-    twin = make(proxy.url, timeout=0.3)
+    twin = make(proxy.url, timeout=1.0)
 
     def meddle() -> None:
         eventually(lambda: stage.client.exists(stage.keys("waited")))
@@ -205,9 +205,9 @@ def test_a_waiters_half_open_connection_does_not_make_it_wait_for_ever(make: Mak
     thread = started(meddle)
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
-        twin.wait_final(claim.id, 1.0)
-    assert time.monotonic() - begun < 10
-    thread.join(5)
+        twin.wait_final(claim.id, 2.0)
+    assert time.monotonic() - begun < 30
+    thread.join(20)
     proxy.mode = "pass"
 
 
@@ -222,7 +222,7 @@ def test_a_waiter_hears_of_the_end_although_its_connection_died(make: Make, prox
 
     thread = started(meddle)
     assert twin.wait_final(claim.id, 30).result == b"told"
-    thread.join(5)
+    thread.join(20)
     assert proxy.lost == 1
 
 
@@ -236,7 +236,7 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
 
     thread = started(relent)
     assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1, now=stage.now)).word == "ok"
-    thread.join(5)
+    thread.join(20)
     proxy.mode = "refuse"
     proxy.drop()
     with pytest.raises(errors.StoreUnavailable):

@@ -24,7 +24,7 @@ ORDERS = ("asc", "desc")
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         yield app
 
 

@@ -24,7 +24,7 @@ class Twin:
     """A Store, or an AsyncStore on an event loop of its own."""
 
     def __init__(self, kind: str, url: str, **settings: Any) -> None:
-        chosen = Settings(**{"timeout": 10.0} | settings)
+        chosen = Settings(**{"timeout": 30.0} | settings)
         self.store: Store | AsyncStore = (Store if kind == "Store" else AsyncStore)(url, chosen)
         self._runner = asyncio.Runner() if isinstance(self.store, AsyncStore) else None
 
@@ -88,12 +88,12 @@ def stub(answer: Answer) -> Iterator[str]:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        accepting.join(5)
+        accepting.join(20)
         for peer in open_now:
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
         for thread in threads:
-            thread.join(5)
+            thread.join(20)
 
 
 GREETING = b"*2\r\n:%d\r\n:0\r\n" % SCHEMA

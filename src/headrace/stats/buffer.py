@@ -195,7 +195,8 @@ class Lane:
         slot = row.at // self._slot
         counts = self._rows.setdefault((row.label, slot), {})
         for field, n in row.counts.items():
-            counts[field] = counts.get(field, 0) + n
+            counts.setdefault(field, 0)
+            counts[field] += n
         self._buffer.counters += len(row.counts)
 
     def _open(self, label: str, at: float) -> dict[str, int]:
@@ -204,11 +205,11 @@ class Lane:
         key = self.label(label), slot
         counts = self._rows.get(key)
         if counts is None:
-            counts = dict[str, int]()
             if self._buffer.counters >= MOST:
                 # Left to itself: what is counted in it is lost, and a row for each new label would grow for ever.
-                return counts
-            self._rows[key] = counts
+                return {}
+            # One that a signal's handler made meanwhile stays, here and below.
+            counts = self._rows.setdefault(key, {})
         if at >= self.until:
             # Late counts are the rare ones: they look their counts up each time.
             self.since, self.until, self.current = slot * self._slot, (slot + 1) * self._slot, {}
@@ -229,8 +230,9 @@ class Lane:
             if field in counts:
                 counts[field] += n
             elif buffer.counters < MOST:
-                counts[field] = n
                 buffer.counters += 1
+                counts.setdefault(field, 0)
+                counts[field] += n
             else:
                 buffer.lost += 1
         buffer.calls += 1
@@ -289,16 +291,16 @@ class Buffer:
         """
         with self.lock:
             if self._unanswered is None and self.calls:
+                # First: what a signal's handler counts from here on must not look as if it were taken.
+                calls, self.calls, self.counters = self.calls, 0, 0
                 rows = [row for lane in self._lanes.values() for row in lane.drain()]
                 if not rows:
                     # Calls without fields: there is nothing to send.
-                    self.calls = 0
                     return None
                 # The name is made here, since a fork and its parent must not share one.
                 self._sender = self._sender or os.urandom(9).hex()
                 self._number += 1
-                self._unanswered = Batch(self._sender, self._number, rows, self.calls)
-                self.calls = self.counters = 0
+                self._unanswered = Batch(self._sender, self._number, rows, calls)
             return self._unanswered
 
     def answered(self, batch: Batch, left: list[Row] | None = None) -> None:
