@@ -24,12 +24,13 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from headrace.worker.lineage import Image, Launch, Words
+from headrace.worker.lineage import RESIZE, Image, Launch, Words, Works
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -37,9 +38,7 @@ log = logging.getLogger("headrace.worker")
 # How a process that carries on learns what there is to carry on.
 STATE = "HEADRACE_ANCHOR"
 SAME_SIGNAL = 1.0
-_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-# Meant for the image that works, which says what they do.
-_PASSED_ON = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2)
+_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ class Founder:
     def tick(self, now: float) -> None:
         self.succession.tick(now)
 
-    def join(self, selector: selectors.BaseSelector, retire: Callable[[], None], stop: Callable[[], None]) -> None:
-        self._selector, self._stop, self.succession.retire = selector, stop, retire
+    def join(self, selector: selectors.BaseSelector, works: Works) -> None:
+        self._selector, self._stop, self.succession.retire = selector, works.asked_to_stop, works.retire
         if self._asked:
             self.hung_up()
 
@@ -95,6 +94,12 @@ class Founder:
     def failed(self, reason: str) -> None:
         """It is never asked for that."""
 
+    def resized(self, kind: str, size: int) -> None:
+        self.succession.resized(kind, size)
+
+    def grow(self, by: int) -> None:
+        self.succession.grow(by)
+
     def stop(self, *, again: bool) -> None:
         self.succession.stop(again=again)
 
@@ -108,7 +113,7 @@ class Founder:
         """The first image has ended: leave, or go on as the anchor of those that live. The exit code."""
         state = self.succession
         # Those that come from now on wait until the next program can hear them. What came before is heard here.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD + _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
         for key, _ in self._selector.select(0):
             key.data()
         if not state.images:
@@ -188,22 +193,22 @@ class Anchor:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        for number in _HEARD + _PASSED_ON:
+        for number in _HEARD:
             signal.signal(number, _nothing)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD + _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for number in set(self._wake.recv(4096)):
+            heard = Counter(self._wake.recv(4096))
+            for number in heard:
                 if number == signal.SIGCHLD:
                     self._reap()
                 elif number == signal.SIGHUP:
                     if self.succession.hung_up():
                         self._asked_to_stop()
-                elif number in _PASSED_ON:
-                    if self.succession.current is not None:
-                        self.succession.current.signal(number)
+                elif number in RESIZE:
+                    self.succession.grow(RESIZE[signal.Signals(number)] * heard[number])
                 else:
                     self._asked_to_stop()
 
@@ -234,7 +239,7 @@ def carried_on(facts: dict[str, Any], environ: dict[str, str]) -> tuple[Anchor, 
     state.current, state.warming = _found(facts["current"]), _found(facts["warming"])
     state.retiring = {pid: _image(pid, number) for pid, number in facts["retiring"]}
     state.again, state.stopping = facts["again"], facts["stopping"]
-    state.over, state.code = facts["over"], facts["code"]
+    state.over, state.code, state.sizes = facts["over"], facts["code"], facts["sizes"]
     if state.warming is not None:
         state.grant()
     anchor.take_over(state)
@@ -253,6 +258,7 @@ def _state(state: Succession, form: LogForm) -> dict[str, Any]:
         "stopping": state.stopping,
         "over": state.over,
         "code": state.code,
+        "sizes": state.sizes,
     }
 
 

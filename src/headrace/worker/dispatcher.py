@@ -274,7 +274,7 @@ class Dispatcher:
         elif verb != "scale":
             self.upkeep.cancels.append(text)
         elif kind in self.kinds and size.isdecimal():
-            self._resize(kind, int(size))
+            self._scale(kind, int(size))
         else:
             log.warning("cannot do what was asked of this worker: %.100r", text)
 
@@ -604,7 +604,9 @@ class Dispatcher:
                     self.crew.died(message)
                 case Resize():
                     main = next(kind for kind in KINDS if kind in self.kinds)
-                    self._resize(main, self.options.at_once(main) + message.by)
+                    self._scale(main, self.options.at_once(main) + message.by)
+                case Size():
+                    self._resize(message.kind, message.size)
                 case Drain():
                     self._drain(now=message.now)
                 case Rehearsed():
@@ -627,19 +629,25 @@ class Dispatcher:
         self.pauses.hear()
         self.exchange.disarm()
 
-    def _resize(self, kind: str, size: int) -> None:
-        """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
+    def _scale(self, kind: str, size: int) -> None:
+        """Somebody wishes so many jobs of a kind at once: those that come after us keep to it."""
         try:
-            options = self.options.resized(kind, size)
+            self.options.resized(kind, size)
         except OptionsError as error:
             log.warning("not resized: %s", error)
             return
+        with contextlib.suppress(Closed):
+            self.control.send(Size(kind, size))
+        self._resize(kind, size)
+
+    def _resize(self, kind: str, size: int) -> None:
+        """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
         if self.state != "working" or size == self.options.at_once(kind):
             return
         log.info("%s: %d at once, %d before", kind, size, self.options.at_once(kind))
-        self.options = self.crew.options = options
-        with contextlib.suppress(Closed):
-            self.control.send(Size(kind, size))
+        self.options = self.crew.options = self.options.resized(kind, size)
+        if kind not in self.kinds:
+            return
         if kind in SHARED:
             self.crew.renew(kind)
         else:

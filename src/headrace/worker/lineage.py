@@ -14,7 +14,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self
@@ -23,7 +23,29 @@ from typing import Any, NoReturn, Protocol, Self
 VARIABLE = "HEADRACE_LINEAGE"
 
 Word = list[Any]
-"""``["claims"]``, ``["failed", text]``, ``["modules", path, ...]`` or ``["roll"]``."""
+"""``["claims"]``, ``["failed", text]``, ``["modules", path, ...]`` or ``["roll"]``; both ways also
+``["size", kind, number]`` and ``["grow", number]``."""
+
+# One runner more, one less, as other forking servers understand these.
+RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+
+
+class Works(Protocol):
+    """The image that a lineage belongs to, seen from there."""
+
+    def retire(self) -> None:
+        """Another image claims: finish what runs here."""
+        ...
+
+    def asked_to_stop(self) -> None: ...
+
+    def resize(self, kind: str, size: int) -> None:
+        """Run so many of a kind at once, as the image before this one did."""
+        ...
+
+    def grow(self, by: int) -> None:
+        """Run so many more at once, or fewer."""
+        ...
 
 
 class Lineage(Protocol):
@@ -36,7 +58,7 @@ class Lineage(Protocol):
 
     def tick(self, now: float) -> None: ...
 
-    def join(self, selector: selectors.BaseSelector, retire: Callable[[], None], stop: Callable[[], None]) -> None:
+    def join(self, selector: selectors.BaseSelector, works: Works) -> None:
         """Put links into the supervisor's selector, whose data are called when they can be read."""
         ...
 
@@ -59,6 +81,14 @@ class Lineage(Protocol):
 
     def failed(self, reason: str) -> None:
         """It cannot work, and stops."""
+        ...
+
+    def resized(self, kind: str, size: int) -> None:
+        """Somebody wished that so many of a kind run at once: those that come after this image keep to it."""
+        ...
+
+    def grow(self, by: int) -> None:
+        """So many more were wished of this image, which claims no more."""
         ...
 
     def stop(self, *, again: bool) -> None:
@@ -89,13 +119,24 @@ class Heir:
     def tick(self, now: float) -> None:
         """Nothing here is due at a time."""
 
-    def join(self, selector: selectors.BaseSelector, retire: Callable[[], None], stop: Callable[[], None]) -> None:  # noqa: ARG002 - it never retires by itself
-        def gone() -> None:
-            if not self.link.hear()[1]:
+    def join(self, selector: selectors.BaseSelector, works: Works) -> None:
+        def heard() -> None:
+            words, open_ = self.link.hear()
+            for word in words:
+                match word:
+                    case ["size", str(kind), int(size)]:
+                        works.resize(kind, size)
+                    case ["grow", int(by)]:
+                        works.grow(by)
+                    case _:
+                        pass
+            if not open_:
                 selector.unregister(self.link)
-                stop()
+                works.asked_to_stop()
 
-        selector.register(self.link, selectors.EVENT_READ, gone)
+        selector.register(self.link, selectors.EVENT_READ, heard)
+        # Sizes were said at the start: nothing is forked yet, and so no runner in vain.
+        heard()
 
     def links(self) -> list[socket.socket]:
         return [self.link.sock]
@@ -109,6 +150,12 @@ class Heir:
 
     def failed(self, reason: str) -> None:
         self.link.say("failed", reason)
+
+    def resized(self, kind: str, size: int) -> None:
+        self.link.say("size", kind, size)
+
+    def grow(self, by: int) -> None:
+        self.link.say("grow", by)
 
     def stop(self, *, again: bool) -> None:
         """Whoever watches this image hears of its end, and of no more."""

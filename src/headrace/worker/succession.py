@@ -6,7 +6,7 @@ Its duties:
 2. when that one claims, let the old one finish what it runs, within the grace;
 3. when it cannot (it fails, is killed, takes too long), say why and leave the old one as it is;
 4. one start at a time: whoever asks meanwhile is served by one more start, since the code may have changed again;
-5. pass a stop on to every image.
+5. pass a stop on to every image, and a size to the one that works: a roll changes the code, not the size.
 
 Owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is the
 first image itself, or the anchor that it becomes when its own jobs have ended.
@@ -46,6 +46,7 @@ class Succession:
         current: the image that works; None: the process itself, or nobody.
         warming: the one that is to take over.
         retiring: those that finish their jobs, by pid.
+        sizes: how many jobs of a kind run at once, where somebody wished another number while it worked.
         code: how the last one that worked ended.
         over: the image that worked has ended by itself.
     """
@@ -58,6 +59,7 @@ class Succession:
     current: Image | None = None
     warming: Image | None = None
     retiring: dict[int, Image] = field(default_factory=dict[int, Image])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
     code: int = 0
     over: bool = False
     again: bool = False
@@ -89,6 +91,8 @@ class Succession:
         self.again, self._reason = False, ""
         self.warming = self.launch.start(first=self.current is None and self.retire is None)
         self.grant()
+        for kind, size in self.sizes.items():
+            self.warming.link.say("size", kind, size)
         log.info("a new image warms up: process %d", self.warming.pid)
         self.adopt(self.warming)
 
@@ -139,8 +143,27 @@ class Succession:
                 self.heard(files)
             case ["roll"]:
                 self.asked()
+            case ["size", str(kind), int(size)]:
+                self.resized(kind, size, image)
+            case ["grow", int(by)] if image.pid in self.retiring:
+                self.grow(by)
             case _:
                 pass
+
+    def resized(self, kind: str, size: int, by: Image | None = None) -> None:
+        """An image (None: the process itself) was told to run so many at once: those that came after it do the same."""
+        self.sizes[kind] = size
+        if by is not None and by is self.warming:
+            return
+        for image in (self.current, self.warming):
+            if image is not None and image is not by:
+                image.link.say("size", kind, size)
+
+    def grow(self, by: int) -> None:
+        """So many more were wished at once, or fewer: of the image that works, or of the only one there is."""
+        image = self.current or self.warming
+        if image is not None:
+            image.link.say("grow", by)
 
     def _hand_over(self, image: Image) -> None:
         old, self.current, self.warming = self.current, image, None

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.worker import forks, runner, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
-from headrace.worker.lineage import Lineage
+from headrace.worker.lineage import RESIZE, Lineage
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
@@ -69,9 +69,7 @@ log = logging.getLogger("headrace.worker")
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
-_FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU)
-# One runner more, one less, as other forking servers understand these.
-_RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+_FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *RESIZE)
 _FOREVER = float("inf")
 
 
@@ -162,7 +160,7 @@ class Supervisor:
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
         if self.lineage is not None:
             signal.signal(signal.SIGHUP, _nothing)
-            self.lineage.join(self._selector, self.retire, self._asked_to_stop)
+            self.lineage.join(self._selector, self)
             if self.lineage.waits:
                 self._settling = Settling(self._selector, self._settled)
 
@@ -173,13 +171,14 @@ class Supervisor:
                 if number == signal.SIGCHLD:
                     self._reap()
                 elif number in (signal.SIGTERM, signal.SIGINT):
-                    self._asked_to_stop()
-                elif number in _RESIZE:
-                    self._tell(Resize(_RESIZE[signal.Signals(number)] * heard[number]))
+                    self.asked_to_stop()
+                elif number in RESIZE:
+                    self.grow(RESIZE[signal.Signals(number)] * heard[number])
                 elif number == signal.SIGHUP and self.lineage is not None:
                     self.lineage.hung_up()
 
-    def _asked_to_stop(self) -> None:
+    def asked_to_stop(self) -> None:
+        """Somebody wants this worker to end."""
         now = time.monotonic()
         if self.stopping and now - self._last_signal < SAME_SIGNAL:
             return
@@ -196,6 +195,18 @@ class Supervisor:
         if self.metrics is not None:
             # The address is the next image's.
             self.metrics.stop()
+
+    def resize(self, kind: str, size: int) -> None:
+        """Run so many of a kind at once, as the image before this one did."""
+        self.options = self.options.resized(kind, size)
+        self._tell(Size(kind, size))
+
+    def grow(self, by: int) -> None:
+        """Run so many more at once, or fewer; of an image that finishes, it is the next one that is meant."""
+        if not (self.stopping or self.retired):
+            self._tell(Resize(by))
+        elif self.lineage is not None:
+            self.lineage.grow(by)
 
     def _tell(self, message: FromSupervisor, descriptors: list[int] | None = None) -> None:
         if self._control is not None:
@@ -250,6 +261,8 @@ class Supervisor:
                     self._signal(message)
                 case Size():
                     self.options = self.options.resized(message.kind, message.size)
+                    if self.lineage is not None:
+                        self.lineage.resized(message.kind, message.size)
                 case Owner():
                     self.owner = message.owner
                     # Its runners were asked for before this, and are forked.
@@ -286,7 +299,7 @@ class Supervisor:
             self._settling = None
             if not self.stopping:
                 self.lineage.failed(f"its runners cannot begin: {trouble}")
-                self._asked_to_stop()
+                self.asked_to_stop()
         elif not trouble:
             self._claims()
 

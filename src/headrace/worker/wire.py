@@ -166,7 +166,11 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 
 
 class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
-    """Dispatcher to supervisor: from now on so many of a kind at once; the next dispatcher starts with that."""
+    """From now on so many of a kind at once.
+
+    Dispatcher to supervisor: somebody wished so; the next dispatcher starts with that. Supervisor to dispatcher: the
+    image before this one was told so.
+    """
 
     kind: Kind
     size: int
@@ -215,7 +219,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 ToRunner = Run | Soon | Recall | Stop | Exit
 FromRunner = Done | Say | Found | Fell | Exit
 ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
-FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize
+FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize | Size
 
 T = TypeVar("T")
 
