@@ -39,6 +39,9 @@ class Settling:
         said = bytearray()
 
         def heard() -> None:
+            if mine not in self.socks:
+                # Another one said in the same moment that it cannot begin, and nobody waits any more.
+                return
             data = mine.recv(1 << 16)
             said.extend(data)
             if said.endswith(_END):
