@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -130,3 +131,8 @@ def threads_at_start() -> int:
 def parent_name() -> str:
     parent = multiprocessing.parent_process()
     return parent.name if parent else ""
+
+
+def clean_up_at_exit(path: Path) -> None:
+    """An initializer whose work is to be undone at the end."""
+    atexit.register(note, path, str(os.getpid()))

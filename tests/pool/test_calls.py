@@ -457,6 +457,26 @@ def test_the_central_line_is_first_or_last_in_first_out(
     assert path.read_text().split() == list(order)
 
 
+def test_a_call_that_younger_ones_overtake_is_told_of_and_expires(
+    make: Make, kind: str, blocks: Blocks, tmp_path: Path
+) -> None:
+    """PS15: last in, first out starves the old ones."""
+    pool, path = make(1, kind=kind, queue="lifo"), tmp_path / "notes"
+    _, release = blocks.hold(pool)
+    old = pool.submit(chores.note, path, "old")
+    eventually(lambda: pool.stats().oldest > 0.05)
+    hasty = pool.submit(chores.note, path, "hasty", timeout=0.05)
+    young = pool.submit(chores.note, path, "young")
+    assert pool.stats().oldest > 0.05
+    with pytest.raises(CallTimeout, match="no member began"):
+        hasty.result(20)
+    assert pool.stats().central == 2
+    release.touch()
+    young.result(20)
+    old.result(20)
+    assert path.read_text().split() == ["young", "old"]
+
+
 def test_the_backlog_is_bounded_and_counted(make: Make, kind: str, blocks: Blocks, up: Callable[[Pool], Pool]) -> None:
     pool = up(make(1, kind=kind, backlog=2))
     _, release = blocks.hold(pool)

@@ -455,6 +455,19 @@ def test_a_stop_gives_grace_and_then_kills(make: Make, kind: str, blocks: Blocks
     pool.stop(0)
 
 
+@pytest.mark.parametrize("how", ["shutdown", "stop", "resize"])
+def test_a_member_that_leaves_runs_its_exit_handlers(make: Make, up: Up, how: str, tmp_path: Path) -> None:
+    """PS11: an orderly end is the default, and one that is given time."""
+    path = tmp_path / "notes"
+    pool = up(make(2, kind="process", initializer=chores.clean_up_at_exit, initargs=(path,)))
+    pids = {str(member.pid) for member in pool.stats().members}
+    if how == "resize":
+        pool.resize(1)
+        eventually(path.exists, 20)
+    pool.shutdown() if how != "stop" else pool.stop(grace=20)
+    eventually(lambda: path.exists() and set(path.read_text().split()) == pids, 20)
+
+
 def test_a_stop_while_members_start_ends_them(kind: str) -> None:
     pool = Pool(3, kind=kind)  # type: ignore[arg-type]
     pool.stop(0)

@@ -7,6 +7,7 @@ pair that nobody else can open.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import socket
@@ -85,6 +86,8 @@ def main(sock: socket.socket, start: bytes) -> None:
     os.setpgid(0, 0)
     # What a call forks must not hold the socket open: the pool would not see this process die.
     os.register_at_fork(after_in_child=sock.close)
+    # Those of the fork server are not ours to run.
+    atexit._clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as multiprocessing does from 3.13 on
     answers = Answers(sock)
     try:
         initializer, initargs = _loads(start)
@@ -99,6 +102,8 @@ def main(sock: socket.socket, start: bytes) -> None:
         _serve(sock, answers)
     except (BrokenPipeError, ConnectionResetError):
         return  # the pool's process is gone, and with it all who would want an answer
+    finally:
+        atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the same
 
 
 def _serve(sock: socket.socket, answers: Answers) -> None:
