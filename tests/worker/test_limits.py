@@ -58,6 +58,15 @@ def test_deadlines_come_in_the_order_of_time_whatever_the_order_of_starts() -> N
     assert limits.next is None
 
 
+def test_a_start_has_its_whole_time_whatever_the_one_before_took() -> None:
+    """WS7: an ended start's deadlines are of nobody, and the next one's count from its own beginning."""
+    limits = Limits(1)
+    limits.begin(start(1, timeout=10), 0)
+    limits.begin(start(2, timeout=10), 9)
+    assert [token for token, _ in due(limits, 18.9)] == [1, 1]
+    assert due(limits, 19) == [(2, "soft")]
+
+
 def test_a_cancellation_is_followed_by_the_kill() -> None:
     limits = Limits(2)
     limits.cancel(start(7), 50)
