@@ -151,6 +151,27 @@ def test_a_worker_leaves_after_its_last_job(fleet: Fleet) -> None:
     assert fleet.app.jobs.count("ready") == 43
 
 
+def test_a_worker_leaves_when_there_was_nothing_to_run_for_its_time(fleet: Fleet) -> None:
+    """A job that takes longer than that is no idleness."""
+    job = fleet.enqueue("process.nap", 1.5)
+    worker = fleet.worker(ready=False, max_idle=0.5)
+    assert worker.wait() == 0
+    assert (job.state, job.refresh().attempt, job.refresh().interruptions) == (State.SUCCEEDED, 1, 0)
+    assert "there was nothing to run for 0.5 s" in worker.log()
+    assert not fleet.app.overview().workers
+
+
+def test_burst_leaves_what_is_paused_and_takes_what_is_due(fleet: Fleet) -> None:
+    fleet.app.queues["held"].pause()
+    held = fleet.enqueue("process.add", 1, 1, queue="held")
+    due = fleet.enqueue("process.add", 2, 2, delay=0.001)
+    now = fleet.app.overview().now
+    fleet.until(lambda: fleet.app.overview().now > now + 10_000)
+    assert fleet.worker(ready=False, burst=True, queues="held,default").wait() == 0
+    assert (held.state, due.state) == (State.READY, State.SUCCEEDED)
+    fleet.app.queues["held"].resume()
+
+
 def test_a_runner_is_replaced_after_its_number_of_jobs(fleet: Fleet) -> None:
     jobs = fleet.enqueue_many("process.pid", [()] * 40)
     fleet.worker(recycle_jobs=10)

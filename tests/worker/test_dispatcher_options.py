@@ -42,7 +42,9 @@ def test_queues_that_cannot_be_served_are_refused(text: str, says: str) -> None:
 
 
 def test_a_worker_that_cannot_be_is_refused() -> None:
-    for name in ("processes", "forks", "threads", "concurrency", "max_jobs", "recycle_jobs", "recycle_memory"):
+    for name in (
+        "processes", "forks", "threads", "concurrency", "max_jobs", "max_idle", "recycle_jobs", "recycle_memory",
+    ):  # fmt: skip
         with pytest.raises(OptionsError, match=name.replace("_", " ")):
             WorkerOptions(**{name: -1})
     with pytest.raises(OptionsError, match="strategy must be one of available, "):

@@ -50,6 +50,12 @@ def worker(
     ] = "available",
     burst: Annotated[bool, typer.Option("--burst", help="Leave when the queues are empty.")] = False,
     max_jobs: Annotated[int, _count("--max-jobs", "Leave after so many jobs.")] = 0,
+    max_idle: Annotated[
+        float | None,
+        typer.Option(
+            "--max-idle", parser=parse_duration, metavar="TIME", help="Leave when there was nothing to run for so long."
+        ),
+    ] = None,
     recycle_jobs: Annotated[int, _count("--recycle-jobs", "Replace a runner after so many jobs.")] = 0,
     recycle_memory: Annotated[
         int | None,
@@ -112,6 +118,7 @@ def worker(
         strategy=strategy,
         burst=burst,
         max_jobs=max_jobs,
+        max_idle=max_idle or 0.0,
         recycle_jobs=recycle_jobs,
         recycle_memory=recycle_memory or 0,
     )

@@ -130,6 +130,8 @@ class Dispatcher:
         self._leave_at = float("inf")
         self._fenced = False
         self._finished = 0
+        # Since when there is nothing to run.
+        self._idle_since = float("inf")
         # What the last renewal said of the runners; whether there are others than were said.
         self._told, self._resized = "", False
         # How often something was broadcast to us; up to which all was claimed; the claim that asks, and up to which.
@@ -191,8 +193,8 @@ class Dispatcher:
         self.exchange.keep(now)
         if self.state == "draining":
             self._leave_when_done(now)
-        elif self.options.burst or self.options.max_jobs:
-            self._check_quota()
+        elif self.options.burst or self.options.max_jobs or self.options.max_idle:
+            self._check_quota(now)
         if self.owner and now >= self._fence_at:
             self._fence()
         else:
@@ -239,6 +241,8 @@ class Dispatcher:
             times.append(now + STALL)
         if self.owner and not self._fenced:
             times.append(self._fence_at)
+        if self.options.max_idle and self.exchange.idle and self.state == "working":
+            times.append(self._idle_since + self.options.max_idle)
         return min(times)
 
     # -- what goes to the store -------------------------------------------------------------------------------------
@@ -497,11 +501,17 @@ class Dispatcher:
         """Whether jobs run or are about to, or ends are to be settled."""
         return bool(self.crew.running or self.lines.waiting or self.outcomes or self.inputs or self.growth)
 
-    def _check_quota(self) -> None:
+    def _check_quota(self, now: float) -> None:
         """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
-        if self._busy or self._arrivals:
+        # Who has lost its server does not know whether there is something to run.
+        if self._busy or self._arrivals or not self.owner:
+            self._idle_since = float("inf")
             return
+        self._idle_since = min(self._idle_since, now)
         if self.options.max_jobs and self._finished >= self.options.max_jobs:
+            self._drain(now=False)
+        elif self.options.max_idle and self.exchange.idle and now >= self._idle_since + self.options.max_idle:
+            log.info("there was nothing to run for %g s", self.options.max_idle)
             self._drain(now=False)
         elif self.options.burst and self.exchange.idle and not self.upkeep.owes(time.monotonic()):
             self._empty = False

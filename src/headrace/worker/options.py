@@ -77,6 +77,7 @@ class WorkerOptions:
         strategy: which runner gets a job whose task and options do not say.
         burst: leave when the queues are empty.
         max_jobs: leave after this many jobs; 0 means never.
+        max_idle: leave when there was nothing to run for this many seconds; 0 means never.
         recycle_jobs: a runner is replaced after this many jobs; 0 means never.
         recycle_memory: a runner is replaced when its peak resident memory exceeds this many bytes; 0 means never.
     """
@@ -89,12 +90,14 @@ class WorkerOptions:
     strategy: str = "available"
     burst: bool = False
     max_jobs: int = 0
+    max_idle: float = 0.0
     recycle_jobs: int = 0
     recycle_memory: int = 0
 
     def __post_init__(self) -> None:
         check_strategy("strategy", self.strategy)
-        for name in ("processes", "forks", "threads", "concurrency", "max_jobs", "recycle_jobs", "recycle_memory"):
+        ends = ("max_jobs", "max_idle", "recycle_jobs", "recycle_memory")
+        for name in ("processes", "forks", "threads", "concurrency", *ends):
             if getattr(self, name) < 0:
                 raise OptionsError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
         if max(self.processes, self.forks, self.threads) > 1024 or self.concurrency > 100_000:
