@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +82,16 @@ def test_a_burst_that_finds_nothing_ends_at_once(headrace: Program, worker: Call
     # Nothing else that is due would wake it within the patience of this test.
     headrace.environment["HEADRACE_LEASE"] = "3600"
     assert worker("--burst").ended() == 0
+
+
+def test_whether_a_worker_lives_is_an_exit_code(headrace: Program, worker: Callable[..., Worker]) -> None:
+    """For a probe of its container."""
+    one = worker()
+    one.says("serves default")
+    place = f"{socket.gethostname()}:{one.process.pid}"
+    assert headrace("workers", "show", place, "--json").json["place"] == place
+    assert one.stop() == 0
+    assert "no worker is named" in headrace("workers", "show", place, code=1).fault
 
 
 def test_no_password_is_logged(
