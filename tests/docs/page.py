@@ -29,7 +29,7 @@ from typing import Self
 
 from tests.deadline import eventually
 
-PATIENCE = 30
+PATIENCE = 60
 
 # Reads one JSON string a line, runs it, and answers with what it printed.
 INTERPRETER = """

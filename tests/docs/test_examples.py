@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.page import Reader
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 # docs/design is for those who work on Headrace; generated references have tests of their own.

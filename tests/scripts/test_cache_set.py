@@ -17,7 +17,7 @@ def test_a_value_is_stored_with_its_tags_and_its_end(stage: Stage) -> None:
     assert 0 < stage.client.pttl(stage.keys.cache("a")) <= 60_000
     for index in ("cached", "tagged:x", "tagged:y"):
         assert stage.members(index) == {"a": START + 60 * SECOND}
-        assert 59_000 < stage.client.pttl(stage.keys(index)) <= 60_001
+        assert 50_000 < stage.client.pttl(stage.keys(index)) <= 60_001
 
 
 def test_another_value_leaves_the_tags_of_the_one_before(stage: Stage) -> None:
@@ -33,7 +33,7 @@ def test_indexes_live_as_long_as_their_longest_and_let_go_of_what_ended(stage: S
     put(stage, "long", ttl=100, tags=("x",))
     put(stage, "short", ttl=1, tags=("x",))
     stage.client.delete(stage.keys.cache("short"))  # as its end does
-    assert stage.client.pttl(stage.keys("cached")) > 99_000
+    assert stage.client.pttl(stage.keys("cached")) > 90_000
     stage.now += 2 * SECOND
     put(stage, "other", tags=("x",))
     assert stage.members("cached").keys() == stage.members("tagged:x").keys() == {"long", "other"}
@@ -41,9 +41,9 @@ def test_indexes_live_as_long_as_their_longest_and_let_go_of_what_ended(stage: S
 
 def test_what_ended_leaves_a_bounded_number_at_a_time(stage: Stage) -> None:
     for n in range(150):
-        put(stage, f"n{n}", ttl=1)
+        put(stage, f"n{n}", ttl=20)
         stage.client.delete(stage.keys.cache(f"n{n}"))  # as its end does
-    stage.now += 2 * SECOND
+    stage.now += 21 * SECOND
     put(stage, "a")
     assert len(stage.members("cached")) == 51
     put(stage, "b")
