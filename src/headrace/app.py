@@ -75,7 +75,7 @@ class Headrace:
         jobs, queues, workers: for looking at and operating on what is stored, and on who works.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
-        before_fork_hooks, after_fork_parent_hooks: run in the supervisor around the fork of each runner.
+        before_fork_hooks, after_fork_parent_hooks: run around each fork, in the process that forks.
         after_fork_child_hooks: run in each new runner process.
         exit_hooks: run in each runner process before it leaves, within five seconds together; ``closers``, which are
             the library's own, come after them.
@@ -342,10 +342,11 @@ class Headrace:
         return function
 
     def before_fork(self, function: F) -> F:
-        """Call this in the supervisor before it forks each runner, the last registered first.
+        """Call this before each fork of a process that runs jobs, the last registered first.
 
-        These and those of :meth:`after_fork_parent` have five seconds a fork: the supervisor does nothing meanwhile.
-        One that raises or takes longer is logged, and the runner is forked all the same.
+        It runs in the process that forks: the supervisor, or for the fork kind the one of which its children come.
+        These and those of :meth:`after_fork_parent` have five seconds a fork: that process does nothing meanwhile.
+        One that raises or takes longer is logged, and the fork happens all the same.
         """
         self.before_fork_hooks.append(function)
         return function
@@ -359,13 +360,14 @@ class Headrace:
         return function
 
     def after_fork_parent(self, function: F) -> F:
-        """Call this in the supervisor after it forked a runner; see :meth:`before_fork`."""
+        """Call this after each such fork, in the process that forked; see :meth:`before_fork`."""
         self.after_fork_parent_hooks.append(function)
         return function
 
     def on_exit(self, function: F) -> F:
         """Run this in each runner process before it leaves: flush metrics, traces, logs. A killed runner runs nothing.
 
+        With these, each job of the fork kind costs two forks: the next one need not wait for the hooks of the last.
         All of them together have five seconds, each an even share of what is left; one that takes longer is cut, and
         neither that nor an error in one keeps the others from their turn.
         """

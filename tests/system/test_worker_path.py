@@ -13,6 +13,7 @@ from headrace.errors import JobFailed
 from headrace.handle import Job
 from headrace.job import State
 from headrace.protocol.admin import resume
+from tests.processes import below
 from tests.servers import Server
 from tests.system.fleet import Fleet
 
@@ -186,6 +187,19 @@ def test_a_runner_that_grew_is_replaced(fleet: Fleet) -> None:
     assert fleet.enqueue("process.pid").result(timeout=20) == before
     fleet.enqueue("process.grow", 150).result(timeout=20)
     assert fleet.enqueue("process.pid").result(timeout=20) != before
+
+
+def test_the_process_of_a_running_fork_is_told(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(kinds="fork", forks=1)
+    fleet.enqueue("fork.add", 1, 1).result(timeout=20)
+    job = fleet.enqueue("fork.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    (one,) = fleet.until(lambda: [one for one in fleet.app.workers.get(worker.place).runners if one.job == job.id])
+    (runner,) = worker.runners()
+    (pid,) = (process.pid for process in below(runner))
+    assert (one.pid, one.done, one.replaced) == (pid, 1, 0)
+    (tmp_path / "go").touch()
+    job.result(timeout=20)
 
 
 def test_each_job_of_the_fork_kind_has_a_process_of_its_own(fleet: Fleet) -> None:

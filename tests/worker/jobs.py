@@ -270,6 +270,45 @@ def segfault() -> None:
 
 
 @app.task
+def exits(code: int) -> None:
+    os._exit(code)
+
+
+@app.task
+def dies() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def large(mebibytes: int) -> int:
+    return len(bytearray(mebibytes << 20))
+
+
+@app.task
+def leaves(ended: bool) -> int:
+    """Leaves an orphan in this process group: the process that started it has ended."""
+    read, write = os.pipe()
+    if not os.fork():
+        pid = os.fork()
+        if not pid:
+            if not ended:
+                signal.pause()
+            os._exit(0)
+        os.write(write, str(pid).encode())
+        if ended:
+            os.waitpid(pid, 0)
+        os._exit(0)
+    os.wait()
+    return int(os.read(read, 20))
+
+
+@app.task
+def who_stays() -> None:
+    current_job().log(str(os.getpid()))
+    signal.pause()
+
+
+@app.task
 def forked(how: str) -> int:
     """Forks; the child falls out of the job, or speaks, and must not be heard."""
     child = os.fork()

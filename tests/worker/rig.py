@@ -26,6 +26,7 @@ from headrace.worker.wire import (
     Closed,
     Done,
     Exit,
+    Fell,
     Found,
     FromRunner,
     Recall,
@@ -56,6 +57,7 @@ class Runner:
         self.kind = kind
         self.said: list[Say] = []
         self.found: list[Found] = []
+        self.parting: list[Fell | Exit] = []
         self._done: dict[int, Done] = {}
         self.order: list[int] = []
         self.recalls = 0
@@ -71,6 +73,8 @@ class Runner:
         self.pid = os.fork()
         if self.pid == 0:
             self._be(ours, theirs, app, slots, options)
+        with contextlib.suppress(OSError):
+            os.setpgid(self.pid, self.pid)
         signal.signal(signal.SIGUSR1, before)
         theirs.close()
         self.channel: Channel[FromRunner] = Channel(ours, FromRunner)
@@ -132,8 +136,10 @@ class Runner:
                 self.order.append(message.token)
             elif isinstance(message, Found):
                 self.found.append(message)
-            else:
+            elif isinstance(message, Say):
                 self.said.append(message)
+            else:
+                self.parting.append(message)
         return True
 
     def backlog(self) -> int:
@@ -201,7 +207,8 @@ class Runner:
 
     def close(self) -> None:
         if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
+            # With the children of a forker, as the supervisor does.
+            os.killpg(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         self.channel.close()
         os.close(self.ticket_read)

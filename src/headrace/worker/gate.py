@@ -38,6 +38,7 @@ class MainGate:
     merge. One that comes while the gate is closed is remembered, since it may be meant for the start about to begin.
 
     Attributes:
+        missed: a signal came while the gate was closed, or was said to have come.
         job: whose code the main thread runs; written by the main thread only.
     """
 
@@ -45,13 +46,13 @@ class MainGate:
         """``look`` reads the channel and says what to raise in the start of this token, if anything."""
         self.job: CurrentJob | None = None
         self._look = look
-        self._missed = False
+        self.missed = False
         self._looking = False
         self._thread = threading.main_thread().ident
 
     def open(self, job: CurrentJob) -> None:
         self.job = job
-        if self._missed:
+        if self.missed:
             self._check(job)
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ class MainGate:
 
     def remind(self) -> None:
         """Look at the next opening even if no signal comes."""
-        self._missed = True
+        self.missed = True
 
     def hold(self) -> CurrentJob | None:
         """Keep stops out while the job speaks, since half a frame would ruin the channel; :meth:`resume` ends it."""
@@ -76,16 +77,16 @@ class MainGate:
     def on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
         job = self.job
         if job is None or self._looking:
-            self._missed = True
+            self.missed = True
         else:
             self._check(job)
 
     def _check(self, job: CurrentJob) -> None:
         # A signal may interrupt this very look: reading a channel twice at once would tear its frames.
         signal: type[Interrupt] | None = None
-        self._looking = self._missed = True
-        while self._missed and signal is None:
-            self._missed = False
+        self._looking = self.missed = True
+        while self.missed and signal is None:
+            self.missed = False
             signal = self._look(job.token)
         self._looking = False
         if signal is not None:

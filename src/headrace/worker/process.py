@@ -12,6 +12,7 @@ from collections import deque
 
 from headrace.errors import CancelRequested, Interrupt
 from headrace.job import Claim
+from headrace.worker.forks import Forker
 from headrace.worker.gate import SIGNALS, MainGate
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
@@ -25,8 +26,9 @@ class Process:
     """One process that runs jobs.
 
     Attributes:
-        recalls: how many were heard on this channel.
-        leaving: it was told to leave, or nobody is left to tell.
+        bench: what its starts share.
+        recalls: how many were heard on this channel, also by others before it.
+        forker: whose child it is.
     """
 
     def __init__(
@@ -36,40 +38,38 @@ class Process:
         tickets: int,
         *,
         once: bool,
-        recalls: int = 0,
         measure_memory: bool,
     ) -> None:
-        """Make one. ``once``: it runs a single job; ``recalls``: how many others heard on this channel before it."""
+        """Make one. ``once``: it runs a single job, then it leaves."""
         self.gate = MainGate(self._look)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
-        self._bench = bench
+        self.bench = bench
         self._channel = channel
         self._tickets = tickets
         self._once = once
         self._inbox: deque[Claim] = deque()
         self._cancelled: set[int] = set()
-        self.recalls = recalls
-        self.leaving = False
+        self.recalls = 0
+        self.forker: Forker | None = None
+        self._leaving = False
         self._awake_until = 0.0
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell."""
         inbox = self._inbox
         try:
-            while inbox or not self.leaving:
+            while inbox or not self._leaving:
                 if not inbox:
                     self._file(self._next(), 0)
                 elif self._admitted():
                     self._run(inbox.popleft())
                     if self._once:
-                        return
+                        break
         except Closed:
-            self.leaving = True
-
-    @property
-    def spoilt(self) -> bool:
-        """Whether this channel cannot be read on by another process: a part of what it said is in here only."""
-        return bool(self._inbox) or self._channel.torn
+            self._leaving = True
+        if self.forker is not None:
+            # What was heard in part only, nobody else can read on.
+            self.forker.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
@@ -99,7 +99,7 @@ class Process:
             self.gate.remind()
         voice, audit = Voice(self.reporter), self.reporter.audit
         watched = audit is not None and audit.begin(claim.task)
-        ended = perform(self._bench, self.gate, claim, voice)
+        ended = perform(self.bench, self.gate, claim, voice)
         if watched and audit is not None:
             audit.end()
         self.reporter.done(voice, claim.token, ended, began)
@@ -122,7 +122,7 @@ class Process:
             elif isinstance(message, Soon):
                 self._awake_until = time.monotonic() + AWAKE
             else:
-                self.leaving = True
+                self._leaving = True
         return signal
 
     def _look(self, token: int) -> type[Interrupt] | None:

@@ -40,7 +40,7 @@ class Roster(msgspec.Struct, frozen=True):
 
 def taken(word: str, seats: Iterable[Seat]) -> Roster:
     """The roster of this dispatcher."""
-    runners = [Runner(seat.number, seat.kind, seat.pid, _running(seat)) for seat in seats if not seat.gone]
+    runners = [Runner(seat.number, seat.kind, seat.process, _running(seat)) for seat in seats if not seat.gone]
     return Roster(word, os.getpid(), sorted(runners, key=lambda runner: runner.number))
 
 

@@ -15,18 +15,19 @@ import contextlib
 import faulthandler
 import gc
 import logging
+import math
 import os
 import random
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.app import Headrace
 from headrace.worker.audit import Audit, clock_imports
-from headrace.worker.forks import Forker, Life
+from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
 from headrace.worker.loops import Loop
@@ -84,50 +85,76 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     Returns:
         the exit code for the process, which should end now, without the parent's ``atexit``.
     """
-    life: Life | None = None
-    if options.forker:
-        life = Forker(app, channel, audited=options.forked > 0).run()
-        if life is None:
-            return 0
-        options = replace(options, forked=life.forked, settled=options.settled if life.first else None)
-    work = _begin(app, kind, channel, tickets, options, life)
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        faulthandler.enable(file=2)
+    work = _forked(app, channel, tickets, options) if options.forker else _born(app, kind, channel, tickets, options)
+    return 0 if work is None else _run(app, work, options)
+
+
+def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
+    """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
+    # Made once, before the forks; the hooks may change what the starts of a child share.
+    work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
+    forker = Forker(app, channel, work.gate, audited=options.forked > 0)
+    if not forker.run():
+        _write_out()
+        return None
+    work.recalls, work.forker = forker.recalls, forker
+    work.reporter.audit = _settle_in(app, channel, forker.forked, options.settled if forker.first else None)
+    if app.after_fork_child_hooks:
+        work.bench = _bench(app, options)
+    # A stop may have come already.
+    work.gate.remind()
+    return work
+
+
+def _born(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
+    audit = _settle_in(app, channel, options.forked, options.settled)
+    work = _work(kind, _bench(app, options), channel, tickets, options)
+    work.reporter.audit = audit
+    if (gate := work.gate) is not None:
+        signal.signal(signal.SIGUSR1, gate.on_signal)
+        # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
+        gate.remind()
+    return work
+
+
+def _bench(app: Headrace, options: RunnerOptions) -> Bench:
+    return bench(app, options.place, random.random)
+
+
+def _run(app: Headrace, work: Work, options: RunnerOptions) -> int:
+    def stray() -> None:
+        """What a job forks must not act for us."""
+        work.reporter.strayed = True
+        if work.gate is not None:
+            work.gate.close()
+
+    os.register_at_fork(after_in_child=stray)
     work.serve()
-    if life is not None and isinstance(work, Process):
-        life.leave(work.recalls, work.leaving or work.spoilt)
     _leave(work, app, options.exit_deadline)
     return 0
 
 
-def _begin(
-    app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, life: Life | None
-) -> Work:
-    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
-    os.register_at_fork(after_in_child=channel.close)
-    with _reporting(options.settled):
-        audit = _settle_in(app, options.forked)
-    work = _work(kind, bench(app, options.place, random.random), channel, tickets, options, life.recalls if life else 0)
-    work.reporter.audit = audit
-    _admit_signals(work)
-    return work
-
-
-@contextlib.contextmanager
-def _reporting(settled: Callable[[str], None] | None) -> Generator[None]:
+def _settle_in(
+    app: Headrace, channel: Channel[ToRunner], forked: int, settled: Callable[[str], None] | None
+) -> Audit | None:
+    """Make the fork a process of its own, and say so where somebody waits for that."""
     try:
-        yield
+        audit = _settle(app, channel, forked)
     except BaseException:
         if settled is not None:
             settled(traceback.format_exc().rstrip())
         raise
     if settled is not None:
         settled("")
+    return audit
 
 
-def _settle_in(app: Headrace, forked: int) -> Audit | None:
-    """Make the fork a process of its own."""
+def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> Audit | None:
+    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
+    os.register_at_fork(after_in_child=channel.close)
     reseed()
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        faulthandler.enable(file=2)
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
     audit = Audit(forked) if forked else None
@@ -140,37 +167,25 @@ def _settle_in(app: Headrace, forked: int) -> Audit | None:
     return audit
 
 
-def _work(
-    kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, recalls: int
-) -> Work:
+def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
     slots, measure_memory = options.slots, options.measure_memory
     if kind == "thread":
         return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
     if kind == "async":
         return Loop(bench, channel, measure_memory=measure_memory)
-    return Process(bench, channel, tickets, once=kind == "fork", recalls=recalls, measure_memory=measure_memory)
-
-
-def _admit_signals(work: Work) -> None:
-    """Let stops in, and keep children of jobs from acting for us."""
-    gate = work.gate
-    if gate is not None:
-        signal.signal(signal.SIGUSR1, gate.on_signal)
-        # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
-        gate.remind()
-
-    def stray() -> None:
-        work.reporter.strayed = True
-        if gate is not None:
-            gate.close()
-
-    os.register_at_fork(after_in_child=stray)
+    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
 def _leave(work: Work, app: Headrace, deadline: float) -> None:
     """Run exit hooks and write out what is buffered; when the deadline passes, the process ends at once."""
+    hooks = [*app.exit_hooks, *app.closers]
+    if not hooks and isinstance(work, Process):
+        # Nothing of the application's can hang here, so the kernel's own watch is enough.
+        signal.alarm(math.ceil(deadline))
+        _write_out()
+        return
     # Logging and streams come last, and have a turn as well.
-    hooks = [work.finish, *app.exit_hooks, *app.closers, _write_out]
+    hooks = [work.finish, *hooks, _write_out]
     # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
     left = _thread.allocate_lock()
     left.acquire()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.job import Claim
@@ -99,6 +100,15 @@ class Seat:
         self.forker = False
         self.fell: Fell | None = None
         os.set_blocking(self.stderr, False)
+
+    @property
+    def process(self) -> int:
+        """The process that runs its jobs: its own, or the child that a forker has now."""
+        if self.forker:
+            with contextlib.suppress(OSError):
+                children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_bytes().split()
+                return int(children[0]) if children else self.pid
+        return self.pid
 
     @property
     def open(self) -> bool:

@@ -33,21 +33,21 @@ def _place(seat: Seat) -> tuple[str, int, int]:
 
 
 def _row(seat: Seat, ahead_of_us: float) -> RunnerFacts:
-    place = seat.place
+    place, pid = seat.place, seat.process
     first = next(iter(seat.starts.values()), None)
     # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
     began = ahead_of_us + seat.progress * 1e6 if seat.counted else float(first.claim.token if first else 0)
     return RunnerFacts(
         kind=seat.kind,
         place=place.id if place else -1,
-        pid=seat.pid,
+        pid=pid,
         job=first.claim.id if first else "",
         task=first.claim.task if first else "",
         since=round(began) if first else 0,
         holds=len(seat.starts),
         waiting=len(place.line) if place else 0,
         done=seat.done,
-        memory=_memory(seat.pid),
+        memory=_memory(pid),
         replaced=place.replaced if place else 0,
         reason=place.reason if place else "",
     )

@@ -145,13 +145,11 @@ def _handlers() -> Iterable[logging.Handler]:
 
 
 def reseed() -> None:
-    """Give this child random numbers of its own: ``random`` and, where it was imported, ``numpy.random``.
+    """Give this child random numbers of its own in ``numpy.random``, where that was imported.
 
-    Generators that the application made itself are its own to make anew, in ``@app.after_fork_child``.
+    ``random`` sees to it itself. Generators that the application made are its own to make anew, in
+    ``@app.after_fork_child``.
     """
-    import random
-
-    random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
