@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
@@ -10,9 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ from headrace.keys import Keys
 from headrace.settings import Settings
 from headrace.stats import Buffer, Stats
 from headrace.stats import buffer as module
-from headrace.stats.buffer import Batch, Lane
+from headrace.stats.expand import Row
 from headrace.stats.times import layout_of
 from tests.deadline import eventually
 from tests.proxy import Proxy
@@ -183,56 +180,42 @@ def test_a_signal_handler_may_count(make_stats: Make) -> None:
     assert total(stats, field="signal") == seen
 
 
-def test_a_count_amid_any_step_of_another_stays() -> None:
-    """A signal's handler counts at whatever line its thread is; here at each of them in turn."""
-    for step in itertools.count(1):
-        buffer = Buffer()
-        lane = buffer.lane(LAYOUT)
-        lane.add("b", {"n": 1}, 5_000)
-        taken = list[Batch | None]()
+def test_a_count_amid_another_or_amid_a_take_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler counts wherever its thread is: the lock is re-entrant."""
+    buffer = Buffer()
+    lane = buffer.lane(LAYOUT)
 
-        def work(lane: Lane = lane, buffer: Buffer = buffer, taken: list[Batch | None] = taken) -> None:
-            lane.add("a", {"n": 1}, 5_000)
-            taken.append(buffer.take())
-            assert taken[0] is not None
-            buffer.answered(taken[0], taken[0].rows)
-            taken[0] = None
+    class Rows(dict[tuple[str, int], dict[str, int]]):
+        """Is interrupted when it was asked for a row, and had none."""
 
-        came = amid(step, work, lambda lane=lane: lane.add("a", {"n": 2, "signal": 1}, 5_000))
-        while (batch := buffer.take()) is not None:
-            taken.append(batch)
-            buffer.answered(batch)
-        found = Counter[str]()
-        for batch in taken:
-            for row in batch.rows if batch else ():
-                found.update({f"{row.label} {field}": n for field, n in row.counts.items()})
-        if not came:
-            assert found == {"a n": 1, "b n": 1}
-            break
-        assert found == {"a n": 3, "a signal": 1, "b n": 1}, f"step {step}"
+        asked = False
 
+        def get(self, key: tuple[str, int], default: Any = None) -> Any:
+            found = super().get(key, default)
+            if not self.asked:
+                self.asked = True
+                lane.add("a", {"n": 2, "first": 1}, 5_000)
+            return found
 
-def amid(step: int, work: Callable[[], object], other: Callable[[], object]) -> bool:
-    """Do other work before one of the buffer's lines that some work comes to; False when it has fewer of them."""
-    left = step
+    monkeypatch.setattr(lane, "_rows", Rows())
+    lane.add("a", {"n": 1}, 5_000)
+    drain = lane.drain
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename != module.__file__:
-            return None
-        if event == "line":
-            left -= 1
-            if not left:
-                other()
-        return trace
+    def drained() -> list[Row]:
+        rows = drain()
+        lane.add("a", {"second": 1}, 5_000)
+        return rows
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return left <= 0
+    monkeypatch.setattr(lane, "drain", drained)
+    batch = buffer.take()
+    assert batch is not None
+    assert [row.counts for row in batch.rows] == [{"n": 3, "first": 1}]
+    assert (batch.calls, buffer.calls) == (2, 1)
+    monkeypatch.setattr(lane, "drain", drain)
+    buffer.answered(batch)
+    following = buffer.take()
+    assert following is not None
+    assert [row.counts for row in following.rows] == [{"second": 1}]
 
 
 def test_a_flush_comes_by_age_without_being_asked(make_stats: Make) -> None:
