@@ -40,15 +40,19 @@ def who() -> tuple[int, int]:
 
 
 @app.task
-def spin(seconds: float) -> None:
+def spin(seconds: float, loud: bool = False) -> None:
+    if loud:
+        started()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
 
 
 @app.task
-def spin_politely(seconds: float) -> None:
+def spin_politely(seconds: float, loud: bool = False) -> None:
     """Lets other threads in at every step."""
+    if loud:
+        started()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0)
@@ -448,7 +452,7 @@ async def gather() -> None:
 
 
 async def shield() -> None:
-    await asyncio.shield(asyncio.sleep(0.5))
+    await asyncio.shield(asyncio.sleep(100))
 
 
 WAYS: dict[str, Callable[[], Awaitable[object]]] = {
@@ -518,7 +522,9 @@ async def blocks_at_times(count: int) -> int:
 
 
 @app.task
-async def aspin(seconds: float) -> None:
+async def aspin(seconds: float, loud: bool = False) -> None:
+    if loud:
+        started()
     end = time.monotonic() + seconds
     while time.monotonic() < end:  # keeps the loop busy
         await asyncio.sleep(0)
@@ -549,6 +555,12 @@ async def aexits(where: str) -> str:
     task = asyncio.create_task(leave())
     await asyncio.sleep(0.01)
     return f"{task.done()}"
+
+
+@app.task
+async def anaps() -> None:
+    started()
+    await asyncio.sleep(0.5)
 
 
 @app.task

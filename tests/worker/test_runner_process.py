@@ -85,7 +85,8 @@ def test_each_job_is_run_or_taken_back_never_both_never_neither(process: Runner)
     taken: set[int] = set()
     held: list[int] = []
     sent = 0
-    while sent < 6000:
+    # As many as it takes for either to be frequent, which is decided by who else uses the machine.
+    while sent < 6000 or min(len(process.order), len(taken)) <= 300:
         held = [token for token in held if not process.ended(token)]
         if dice.random() < 0.5 and len(held) < 60:
             batch = [next(tokens) for _ in range(dice.randint(1, 12))]
@@ -101,7 +102,6 @@ def test_each_job_is_run_or_taken_back_never_both_never_neither(process: Runner)
     done = set(process.order)
     assert not done & taken
     assert done | taken == set(range(1, sent + 1))
-    assert min(len(done), len(taken)) > 300
 
 
 # --- stops ---
@@ -188,21 +188,18 @@ def test_messages_behind_a_stop_are_kept(process: Runner) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", ["soft", "cancel"])
 def test_a_stop_at_the_end_of_a_job_never_hits_the_next(process: Runner, reason: str) -> None:
-    dice = random.Random(7)
-    kinds: dict[str, int] = {}
+    dice, edge = random.Random(7), rig.Edge(0.0003)
     for turn in range(700):
         victim, *mates = (1 + 4 * turn + n for n in range(4))
-        process.run(claim(victim, "spin", 0.0003), *(claim(n, "chatty", 3) for n in mates))
-        process.hear(timeout=0)
-        end = dice.random() * 0.0006
-        jobs.spin.function(end)
+        process.run(claim(victim, "spin", edge.seconds, True), *(claim(n, "chatty", 3) for n in mates))
+        process.started(victim)
+        process.said.clear()
+        jobs.spin.function(dice.random() * 0.0006)
         process.stop(victim, reason)
         for token in mates:
             assert process.done(token).kind == "succeeded", process.done(token)
-        kind = process.done(victim).kind
-        kinds[kind] = kinds.get(kind, 0) + 1
-    assert kinds.keys() <= {"succeeded", "failed" if reason == "soft" else "cancelled"}
-    assert len(kinds) == 2, kinds
+        edge.learn(process.done(victim).kind)
+    assert edge.kinds.keys() == {"succeeded", "failed" if reason == "soft" else "cancelled"}
 
 
 @pytest.mark.slow
@@ -312,7 +309,7 @@ def test_a_hook_that_hangs_costs_the_others_nothing(start: Callable[..., Runner]
     app = Headrace()
     say = jobs.to_stdout.function
     app.exit_hooks = [signal.pause, lambda: say("flushed")]  # type: ignore[attr-defined]
-    one = start(app=app, exit_deadline=0.2)
+    one = start(app=app, exit_deadline=2)
     one.noisy = True
     assert one.leave() == 0
     assert one.stdout() == "flushed\n"
