@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from headrace import Headrace
 from tests.program import Program, Worker
 from tests.servers import Server
 
@@ -32,6 +36,27 @@ def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
     yield start
     for one in started:
         one.close()
+
+
+def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
+    headrace: Program, worker: Callable[..., Worker], url: str
+) -> None:
+    text = "\n@app.task\ndef loaded() -> list[str]:\n    import sys\n    return sorted(sys.modules)\n"
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
+    worker()
+    with Headrace(url) as app:
+        loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=20))
+    assert {"typer", "rich", "pydantic"} & loaded == set()
+    assert "headrace.worker.supervisor" in loaded
+
+
+def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:
+    flags = ("-X", "importtime", "-W", "error::ImportWarning")
+    ended = subprocess.run(
+        [sys.executable, *flags, "-m", "headrace", "worker", "tasks:app", "--burst"],
+        cwd=headrace.directory, env=headrace.environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert re.search(r"import time: .* headrace\.worker\.supervisor", ended.stderr)
 
 
 def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[..., Worker]) -> None:

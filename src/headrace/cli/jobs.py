@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from headrace.cli.commands import command, group
 from headrace.cli.exits import Exit
 from headrace.cli.measures import distance, parse_duration, several, size
-from headrace.cli.session import Session, command, group
+from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-import typer
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 
 
+def _bad(text: str) -> Exception:
+    # Not at the top: a worker's image has nothing of the command line's parser.
+    import typer
+
+    return typer.BadParameter(text)
+
+
 def parse_duration(text: str) -> float:
     """Seconds of ``90``, ``1.5h`` or ``250ms``."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m"
-        )
+        raise _bad(f"{text!r} is not a duration: write seconds, or a number with ms, s, m, h or d, such as 5m")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -30,16 +33,14 @@ def parse_moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not a time: write one such as 2026-11-21T22:36, or how long ago, such as 2h"
-        ) from None
+        raise _bad(f"{text!r} is not a time: write one such as 2026-11-21T22:36, or how long ago, such as 2h") from None
 
 
 def parse_size(text: str) -> int:
     """Bytes of ``512M``, ``1.5GiB`` or ``4096``; the units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 512M")
+        raise _bad(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 512M")
     return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
 
 

@@ -6,16 +6,16 @@ Owns the last word: one readable line for an error, its exit code, a traceback o
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from headrace.cli import demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
-from headrace.cli.exits import Exit, exit_of
-from headrace.cli.output import Output, plain
-from headrace.cli.session import command, group
+from headrace.cli.commands import command, group
+from headrace.cli.ends import explain, last_word
+from headrace.cli.exits import Exit
+from headrace.cli.output import plain
 
 app = group("Background jobs for Python on Redis or Valkey that lose no job.")
 
@@ -68,14 +68,8 @@ def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
         if not text:
             return Exit.USAGE
     else:
-        code, text = exit_of(error), _text(error)
-    if code is Exit.INTERRUPTED:
-        return code
-    output = Output(json=json)
-    if debug:
-        traceback.print_exception(error)
-    output.fault(text, type(error).__name__, code)
-    return code
+        return explain(error, json=json, debug=debug)
+    return last_word(error, text, code, json=json, debug=debug)
 
 
 def _usage(error: Any) -> str:
@@ -89,14 +83,3 @@ def _usage(error: Any) -> str:
     if path == "headrace" and any(option in text for option in ("--json", "--url", "--debug", "--namespace")):
         return f"{text.partition(' (')[0]}: options stand after the command, such as headrace jobs list --json"
     return f"{text} (see {path} --help)"
-
-
-def _text(error: BaseException) -> str:
-    from headrace.errors import JobUnsuccessful
-
-    text = str(error) or type(error).__name__
-    if isinstance(error, JobUnsuccessful):
-        return f"{text.splitlines()[0]}; headrace jobs show {error.id} shows all that is known"
-    if exit_of(error) is Exit.INTERNAL:
-        return f"internal error: {type(error).__name__}: {text}; please report it with what --debug shows"
-    return text

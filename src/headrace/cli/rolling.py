@@ -39,11 +39,11 @@ class Origin:
     _early: list[int] = field(default_factory=list[int])
 
     @classmethod
-    def taken(cls) -> Self:
+    def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker.lineage import Launch, heir_of
+        from headrace.worker.lineage import heir_of
 
-        origin = cls(Launch.taken(os.environ, sys.orig_argv), heir_of(os.environ))
+        origin = cls(launch, heir_of(os.environ))
 
         def note(number: int, _frame: FrameType | None) -> None:
             origin._early.append(number)
@@ -100,7 +100,7 @@ class Origin:
         return code if self._founder is None else self._founder.carry_on(code)
 
 
-def reload(session: Session, origin: Origin, level: int) -> int:
+def reload(session: Session, launch: Launch, level: int) -> int:
     """Be the anchor of images that follow each other as the code changes, until Ctrl-C; the exit code."""
     from headrace.cli import logs
     from headrace.settings import environment_name
@@ -112,11 +112,11 @@ def reload(session: Session, origin: Origin, level: int) -> int:
     logs.configure(form, level)
     if session.settings.get("grace") is None and environment_name("grace") not in os.environ:
         # Who edits wants the new code now: what ran is handed back and runs again with that.
-        origin.launch.environ[environment_name("grace")] = "0"
+        launch.environ[environment_name("grace")] = "0"
     if session.settings.get("log") is None:
-        origin.launch.environ[environment_name("log")] = form
+        launch.environ[environment_name("log")] = form
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
-    origin.launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
-    anchor = Anchor(origin.launch, settings.warm_limit)
+    launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    anchor = Anchor(launch, settings.warm_limit)
     anchor.duty = Reload(anchor.succession, {Exit.SERVER})
     return anchor.run()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.commands import command, group
 from headrace.cli.exits import Exit
 from headrace.cli.measures import size, span
 from headrace.cli.output import Output
-from headrace.cli.session import Session, command, group
+from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.embedded import Status

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from headrace.cli.commands import command
 from headrace.cli.exits import OperationFault, UsageFault
 from headrace.cli.measures import parse_duration, span
 from headrace.cli.plot import number, plot, spark
-from headrace.cli.session import Session, command
+from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.stats import Bucket, Reading, Stats

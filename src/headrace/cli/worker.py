@@ -1,24 +1,16 @@
-"""``headrace worker``: from a command line to a supervisor that runs."""
+"""``headrace worker``: from a command line to an order, which ``image`` carries out."""
 
 from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.cli.measures import parse_duration, parse_size, several, span
+from headrace.cli.measures import parse_duration, parse_size
 from headrace.cli.session import Session
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
-    from headrace.cli.rolling import Origin
-    from headrace.worker.leftovers import Seen
-    from headrace.worker.options import QueueOrder, WorkerOptions
 
 SHARED = ("url", "namespace", "dir", "json", "debug")
 
@@ -106,11 +98,11 @@ def worker(
     --log json.
     """
     from headrace.cli import rolling
-    from headrace.worker import leftovers
+    from headrace.cli.order import Order
+    from headrace.worker.lineage import VARIABLE, Launch
     from headrace.worker.options import WorkerOptions, parse_queues
 
-    origin = rolling.Origin.taken()
-
+    launch = Launch.taken(os.environ, sys.orig_argv)
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
@@ -124,80 +116,9 @@ def worker(
     )
     form = "json" if session.output.json else log
     settings = session.settings | {"grace": grace, "log": form, "metrics": metrics, "preload": preload}
-    session = Session(session.output, settings)
+    session = Session(session.output, settings, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    if reload and origin.heir is None:
-        return rolling.reload(session, origin, level)
-    with origin.confessing():
-        before = leftovers.look()
-        return _serve(session.code(application), str(application), options, level, origin, before)
-
-
-def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen) -> int:
-    from headrace.cli import logs, preflight
-    from headrace.worker import warmup
-    from headrace.worker.metrics import Metrics
-    from headrace.worker.supervisor import Supervisor
-
-    log = logging.getLogger("headrace.worker")
-    form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
-    secrets = _secrets(app.settings.url)
-    logs.configure(form, level, secrets)
-    origin.tell_modules()
-    preflight.check_tasks(app, target, options)
-    address = preflight.metrics_address(app.settings.metrics)
-    version = preflight.await_server(app, log.warning)
-    # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
-    app.disconnect()
-    for complaint in warmup.complaints(f"the import of {target}", before):
-        # No error: the module is imported by programs, too, where it may be right.
-        log.warning(complaint)
-    warmup.warm_up(app)
-    metrics = None if address is None else Metrics(*address)
-    # A later image takes the address when the one before it gives it up.
-    url = metrics.listen() if metrics is not None and origin.heir is None else ""
-    facts = _banner(app, target, options, version, url)
-    if form == "json":
-        log.info("worker starts", extra=facts)
-    elif level < logging.WARNING and origin.announces:
-        width = max(map(len, facts))
-        print("\n".join(f"  {name:<{width}}  {value}" for name, value in facts.items()), file=sys.stderr, flush=True)
-    lineage = origin.lineage(app.settings.warm_limit, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
-
-
-def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:
-    from headrace import __version__
-
-    return {
-        "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
-        "app": f"{target}, {several(len(app.tasks), 'task')}",
-        "server": f"{version} at {app.store.target.shown}",
-        "queues": _queues(options.queues),
-        "runners": _runners(app, options),
-        **({"metrics": metrics} if metrics else {}),
-        "stop": f"Ctrl-C or TERM: jobs get {span(app.settings.grace)} to finish; again: at once",
-    }
-
-
-def _queues(queues: QueueOrder) -> str:
-    if queues.weights:
-        pairs = zip(queues.names, queues.weights, strict=True)
-        return ", ".join(f"{name} (weight {weight:g})" for name, weight in pairs)
-    return ", ".join(queues.names) + (" (in this order)" if len(queues.names) > 1 else "")
-
-
-def _runners(app: Headrace, options: WorkerOptions) -> str:
-    kinds = {task.kind for task in app.tasks.values()}
-    words = {
-        "process": f"{options.processes} processes",
-        "fork": f"{options.forks} forks at once",
-        "thread": f"{options.threads} threads",
-        "async": f"{options.concurrency} coroutines",
-    }
-    return ", ".join(text for kind, text in words.items() if kind in kinds)
-
-
-def _secrets(url: str | None) -> set[str]:
-    password = urlsplit(url).password if url else None
-    return {password, unquote(password)} if password else set()
+    if reload and VARIABLE not in os.environ:
+        return rolling.reload(session, launch, level)
+    order = Order(application, options, session.settings, level, session.output.json, session.debug)
+    return order.carry_out(launch)

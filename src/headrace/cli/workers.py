@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.commands import command, group
 from headrace.cli.measures import size, span, stamp
-from headrace.cli.session import Session, command, group
+from headrace.cli.session import Session
 from headrace.options import KINDS, Kind
 
 if TYPE_CHECKING:

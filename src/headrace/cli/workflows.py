@@ -11,9 +11,10 @@ import typer
 
 from headrace.cli import views
 from headrace.cli.arguments import definition_of, parse_arguments
+from headrace.cli.commands import command, group
 from headrace.cli.jobs import each
 from headrace.cli.measures import distance, parse_duration, several
-from headrace.cli.session import Session, command, group
+from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -1,0 +1,107 @@
+"""How a command becomes part of the program: its shared options, its help, the way it ends.
+
+Owns no printing and no decision about exit codes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.output import Output
+from headrace.cli.session import Session
+
+P = ParamSpec("P")
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The server; else HEADRACE_URL, else this directory's private Valkey."),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="First part of every key; else HEADRACE_NAMESPACE, else hr."),
+]
+Dir = Annotated[
+    str | None,
+    typer.Option("--dir", metavar="PATH", help="The private Valkey's place; else HEADRACE_DIR, else .headrace."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+_SHARED: dict[str, tuple[Any, Any]] = {
+    "url": (Url, None),
+    "namespace": (Namespace, None),
+    "dir": (Dir, None),
+    "json": (Json, False),
+    "debug": (Debug, False),
+}
+
+
+def command(
+    group: typer.Typer, name: str, *, shared: tuple[str, ...] = tuple(_SHARED)
+) -> Callable[[Callable[Concatenate[Session, P], int | None]], Callable[Concatenate[Session, P], int | None]]:
+    """Add a command to a group: its own parameters, then the shared options; it gets a :class:`Session` first.
+
+    The function returns its exit code, None for 0.
+    """
+
+    def register(
+        function: Callable[Concatenate[Session, P], int | None],
+    ) -> Callable[Concatenate[Session, P], int | None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        more = [
+            inspect.Parameter(option, keyword, annotation=kind, default=default)
+            for option, (kind, default) in _SHARED.items()
+            if option in shared
+        ]
+
+        def run(**given: Any) -> int:
+            common = {option: given.pop(option) for option in shared}
+            output = Output(json=common.pop("json", False))
+            debug = common.pop("debug", False)
+            call: Any = function
+            try:
+                code = call(Session(output, common, debug), **given) or 0
+                sys.stdout.flush()
+            except BrokenPipeError:
+                return _pipe_gone()
+            return int(code)
+
+        parameters = [parameter.replace(kind=keyword) for parameter in own] + more
+        # Typer reads a function's signature: this one is the command's own and the shared options together.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        text = inspect.getdoc(function) or ""
+        # Without a short help of our own, Click cuts the first sentence in the middle.
+        group.command(name, help=text, short_help=re.split(r"[:;,.]\s", text.splitlines()[0])[0].rstrip(".") + ".")(run)
+        return function
+
+    return register
+
+
+def group(text: str) -> typer.Typer:
+    """A group of commands; alone it prints its help."""
+    return typer.Typer(
+        help=text,
+        add_completion=False,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+
+
+def _pipe_gone() -> int:
+    """Nobody reads on: what is still in our buffer must not raise again while Python shuts down."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.PIPE

@@ -1,0 +1,35 @@
+"""How a command that failed ends: one readable line, its exit code, a traceback only when asked."""
+
+from __future__ import annotations
+
+import traceback
+
+from headrace.cli.exits import Exit, exit_of
+from headrace.cli.output import Output
+
+
+def explain(error: BaseException, *, json: bool, debug: bool) -> int:
+    """Say why a command ended, once; its exit code."""
+    code = exit_of(error)
+    if code is Exit.INTERRUPTED:
+        return code
+    return last_word(error, _text(error), code, json=json, debug=debug)
+
+
+def last_word(error: BaseException, text: str, code: Exit, *, json: bool, debug: bool) -> int:
+    output = Output(json=json)
+    if debug:
+        traceback.print_exception(error)
+    output.fault(text, type(error).__name__, code)
+    return code
+
+
+def _text(error: BaseException) -> str:
+    from headrace.errors import JobUnsuccessful
+
+    text = str(error) or type(error).__name__
+    if isinstance(error, JobUnsuccessful):
+        return f"{text.splitlines()[0]}; headrace jobs show {error.id} shows all that is known"
+    if exit_of(error) is Exit.INTERNAL:
+        return f"internal error: {type(error).__name__}: {text}; please report it with what --debug shows"
+    return text
