@@ -49,6 +49,14 @@ def spin(seconds: float, loud: bool = False) -> None:
 
 
 @app.task
+def spin_on() -> None:
+    """Computes until it is stopped."""
+    started()
+    while True:
+        pass
+
+
+@app.task
 def spin_politely(seconds: float, loud: bool = False) -> None:
     """Lets other threads in at every step."""
     if loud:

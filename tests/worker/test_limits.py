@@ -50,6 +50,16 @@ def test_a_hard_limit_may_stand_alone() -> None:
     assert due(limits, 3) == [(1, "hard")]
 
 
+def test_who_was_interrupted_is_interrupted_again_at_growing_distances() -> None:
+    limits, one = Limits(10), start(1)
+    limits.remind(one, 0)
+    limits.remind(one, 1)
+    assert due(limits, 0.09) == []
+    assert due(limits, 0.1) == [(1, "again")]
+    assert due(limits, 1.19) == []
+    assert due(limits, 1.2) == [(1, "again")]
+
+
 def test_deadlines_come_in_the_order_of_time_whatever_the_order_of_starts() -> None:
     limits = Limits(1)
     for token, timeout in ((1, 30.0), (2, 10.0), (3, 20.0)):

@@ -458,7 +458,7 @@ class Crew:
         for deadline in self.limits.due(now):
             for seat in list(self.handout.seats.values()):
                 if (start := seat.starts.get(deadline.token)) is not None:
-                    self._stop(seat, start, deadline.stage)
+                    self._stop(seat, start, deadline.stage, now)
 
     def cancel(self, id: str, now: float) -> None:
         """Stop a job that was cancelled: before it starts if that is possible, else as a soft limit would."""
@@ -470,18 +470,21 @@ class Crew:
                 if start.claim.token != seat.current:
                     self._take_back(seat)
                 if start.claim.token in seat.starts:
-                    self._stop(seat, start, "cancel")
+                    self._stop(seat, start, "cancel", now)
                     self.limits.cancel(start, now)
 
-    def _stop(self, seat: Seat, start: Start, stage: str) -> None:
+    def _stop(self, seat: Seat, start: Start, stage: str, now: float) -> None:
         if stage == "hard":
             start.doom = start.doom or "hard"
             seat.condemned = True
             self._signal(seat, "kill")
             return
-        self._say(seat, Stop(start.claim.token, stage))
+        if stage != "again":
+            self._say(seat, Stop(start.claim.token, stage))
         if seat.kind != "thread":
             self._signal(seat, "stop")
+        if seat.counted:
+            self.limits.remind(start, now)
 
     def _signal(self, seat: Seat, what: str) -> None:
         with contextlib.suppress(Closed):

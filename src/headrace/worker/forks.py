@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
 
 # A forker's first children are audited, then one in so many.
-FIRST, EACH = 4, 16
+FIRST, EACH = 4, 64
 _SAID = 1
 
 
@@ -79,8 +79,7 @@ class Forker:
         adopt_orphans()
         die_with(self._supervisor, signal.SIGUSR1)
         while self._fork():
-            status, memory = self._ended()
-            if not self._goes_on(status, memory):
+            if not self._goes_on():
                 return False
         return True
 
@@ -116,21 +115,17 @@ class Forker:
         else:
             os.killpg(0, signal.SIGKILL)
 
-    def _ended(self) -> tuple[int, int]:
-        """Wait for the child's end; its status, and its peak memory in bytes."""
+    def _goes_on(self) -> bool:
+        """Wait for the child's end: is another one to follow?"""
         child = self._child
-        # Its number is its own until it is reaped, and nobody signals it after that.
+        # Its number is its own until it is reaped, and nobody signals it after this.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         self._child = 0
-        _, status, usage = os.wait4(child, 0)
-        return status, usage.ru_maxrss * 1024
-
-    def _goes_on(self, status: int, memory: int) -> bool:
         said, self.recalls, leaves = self._page[:3]
         if said != _SAID:
-            code = os.waitstatus_to_exitcode(status)
-            self._say(Fell(max(0, -code), max(0, code), memory))
+            self._say(_fall(child))
             return False
+        os.waitpid(child, 0)
         if leaves:
             return False
         if _something_lives():
@@ -142,6 +137,12 @@ class Forker:
     def _say(self, message: Fell | Exit) -> None:
         with contextlib.suppress(Closed):
             self._channel.send(message)
+
+
+def _fall(child: int) -> Fell:
+    _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return Fell(max(0, -code), max(0, code), usage.ru_maxrss * 1024)
 
 
 def _something_lives() -> bool:

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 from headrace.worker.seat import Start
 
+# Seconds until a start that was interrupted is interrupted again.
+AGAIN = 0.1
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deadline:
-    """One limit of one start: ``stage`` is ``soft`` (interrupt the code) or ``hard`` (kill the runner)."""
+    """One limit of one start.
+
+    Attributes:
+        stage: ``soft`` (interrupt the code), ``again`` (it was told, and goes on), or ``hard`` (kill the runner).
+    """
 
     when: float
     token: int
@@ -38,6 +45,14 @@ class Limits:
     def cancel(self, start: Start, now: float) -> None:
         """The start was asked to stop; the kill follows after the grace."""
         heapq.heappush(self._heap, Deadline(now + self._hard_grace, start.claim.token, "hard"))
+
+    def remind(self, start: Start, now: float) -> None:
+        """The start was interrupted: do so again after a while, twice as long each time, until it ends.
+
+        A signal that comes in the moment before a system call that waits does not end that call.
+        """
+        heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.token, "again"))
+        start.reminders += 1
 
     @property
     def next(self) -> float | None:

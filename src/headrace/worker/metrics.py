@@ -17,7 +17,6 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.errors import HeadraceError
-from headrace.stats import scrape
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -50,6 +49,8 @@ class Metrics:
         Raises:
             HeadraceError: it cannot be used.
         """
+        from headrace.stats import scrape
+
         self.sock = scrape.listen(*self._address)
         return scrape.url_of(self.sock)
 
@@ -89,4 +90,6 @@ class Metrics:
 
 def answer(app: Headrace, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
+    from headrace.stats import scrape
+
     scrape.serve(sock, [scrape.Engine(app.client), scrape.Scrape(app.stats, scrape.ENGINE)])

@@ -31,11 +31,12 @@ class Start:
         claim, plan: what runs, with which limits.
         seat: where.
         cost: seconds of work that were booked for it.
+        reminders: how often it was interrupted.
         doom: why it is being stopped: empty, ``soft``, ``cancel``, ``hard`` or ``shutdown``.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
-    __slots__ = ("bound", "claim", "cost", "doom", "plan", "seat")
+    __slots__ = ("bound", "claim", "cost", "doom", "plan", "reminders", "seat")
 
     def __init__(self, claim: Claim, plan: Plan, seat: Seat, bound: Place | None = None) -> None:
         self.claim = claim
@@ -43,6 +44,7 @@ class Start:
         self.seat = seat
         self.cost = 0.0
         self.doom = ""
+        self.reminders = 0
         self.bound = bound
 
 
