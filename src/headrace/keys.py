@@ -13,6 +13,7 @@ key                    type    meaning, owner and end
 ``wake:<queue>``       zset    At most one token: "this queue has work". Owned by the queue; set when work comes.
 ``queues``             set     Names of queues that ever held work; purge removes a name.
 ``paused``             set     Names of paused queues; resume removes.
+``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.
 ``parked:<task>``      zset    Ids whose task no worker here knew, scored by the time of parking.

@@ -8,6 +8,7 @@ from headrace.client import Client, Steps
 from headrace.keys import check_name
 from headrace.protocol import admin
 from headrace.script import Call
+from headrace.settings import Duration, microseconds, seconds
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
 PURGE = 1000
@@ -43,16 +44,23 @@ class Queue:
         """See :attr:`paused`."""
         return self.name in await self._client.arun(admin.paused(self._client.keys))
 
-    def pause(self) -> bool:
+    def pause(self, duration: Duration | None = None) -> bool:
         """Let no more jobs of the queue start; those that run go on. False when it was paused already.
+
+        Args:
+            duration: after which workers resume it, counted from now by the server's clock. None: until ``resume``.
+                Either replaces what an earlier pause said.
+
+        Raises:
+            OptionsError: ``duration`` is not a number or timedelta above 0.
 
         Cost: one round trip.
         """
-        return self._client.run(admin.pause(self._client.keys, self.name))
+        return self._client.run(self._pause(duration))
 
-    async def apause(self) -> bool:
+    async def apause(self, duration: Duration | None = None) -> bool:
         """See :meth:`pause`."""
-        return await self._client.arun(admin.pause(self._client.keys, self.name))
+        return await self._client.arun(self._pause(duration))
 
     def resume(self) -> bool:
         """Let jobs of the queue start again. False when it was not paused.
@@ -80,6 +88,11 @@ class Queue:
     async def apurge(self) -> int:
         """See :meth:`purge`."""
         return await self._client.adrive(self._purge())
+
+    def _pause(self, duration: Duration | None) -> Call[bool]:
+        # Not even the shortest one may come out as 0, which has no end.
+        length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
+        return admin.pause(self._client.keys, self.name, length)
 
     def _count(self) -> Call[admin.Page]:
         return admin.page(self._client.keys, f"ready:{self.name}", limit=1)

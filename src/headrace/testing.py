@@ -252,6 +252,8 @@ def _queues(space: Keyspace) -> Iterator[str]:
     for queue, tokens in space.values["wake"].items():
         if len(tokens) > 1:
             yield f"wake:{queue}: holds {len(tokens)} tokens, one at most is allowed"
+    for queue in set(space.one("resumes")) - set(space.one("paused")):
+        yield f"resumes:{queue}: the end of a pause that is over"
     parking: set[str] = space.one("parking") or set()
     for task in parking ^ set(space.values["parked"]):
         yield f"parked:{task}: " + ("is empty, parking names it" if task in parking else "parking lacks it")

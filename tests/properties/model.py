@@ -61,6 +61,7 @@ class Model:
         self.jobs: dict[str, Job] = {}
         self.owners: dict[str, Owner] = {}
         self.paused: set[str] = set()
+        self.resumes: dict[str, int] = {}
         self.tokens: set[str] = set()
         self.waited: dict[str, int] = {}
         self.turns: dict[str, str] = {}
@@ -153,6 +154,18 @@ class Model:
             self.tokens |= {q for q in queues if q not in self.paused and self.where("ready", queue=q)}
         owner.claimed = (number, first)
         return taken
+
+    def pause(self, queue: str, ends: int) -> None:
+        self.paused.add(queue)
+        self.resumes.pop(queue, None)
+        if ends:
+            self.resumes[queue] = ends
+
+    def resume(self, queue: str) -> None:
+        self.paused.discard(queue)
+        self.resumes.pop(queue, None)
+        if self.where("ready", queue=queue):
+            self.tokens.add(queue)
 
     def settle(self, name: str, job: Job, kind: str, amount: int, now: int, score: int) -> None:
         if kind in ("succeeded", "cancelled"):

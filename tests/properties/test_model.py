@@ -297,17 +297,25 @@ class Machine(RuleBasedStateMachine):
         if job and job.state not in FINAL and wait:
             self.model.waited[id] = max(self.model.waited.get(id, 0), self.now + wait)
 
-    @rule(queue=queues)
-    def pause(self, queue: str) -> None:
-        assert self.stage.run(admin.pause(self.keys, queue)) == (queue not in self.model.paused)
-        self.model.paused.add(queue)
+    @rule(queue=queues, duration=st.sampled_from([0, 0, 1, SECOND]))
+    def pause(self, queue: str, duration: int) -> None:
+        changed = self.stage.run(admin.pause(self.keys, queue, duration, self.now))
+        assert changed == (queue not in self.model.paused)
+        self.model.pause(queue, self.now + duration if duration else 0)
 
     @rule(queue=queues)
     def resume(self, queue: str) -> None:
         assert self.stage.run(admin.resume(self.keys, queue)) == (queue in self.model.paused)
-        self.model.paused.discard(queue)
-        if self.model.where("ready", queue=queue):
-            self.model.tokens.add(queue)
+        self.model.resume(queue)
+
+    @rule(limit=limits)
+    def resume_due(self, limit: int) -> None:
+        ends = sorted((end, queue) for queue, end in self.model.resumes.items())
+        due = [queue for end, queue in ends if end <= self.now][:limit]
+        for queue in due:
+            self.model.resume(queue)
+        left = min(self.model.resumes.values(), default=0)
+        assert self.stage.run(admin.resume_due(self.keys, limit, self.now)) == (len(due), self.now, left)
 
     @rule(queue=queues, limit=limits)
     def purge(self, queue: str, limit: int) -> None:
@@ -353,6 +361,7 @@ class Machine(RuleBasedStateMachine):
         assert space.one("expires") == {job.id: job.ends for job in model.kept()}
         assert space.one("owners") == {name: owner.lease for name, owner in model.owners.items()}
         assert space.one("waited") == model.waited
+        assert space.one("resumes") == model.resumes
         assert int(space.one("token") or 0) == model.last
         assert values["job"].keys() == model.jobs.keys()
         for id, record in values["job"].items():

@@ -72,6 +72,7 @@ BREAKS: dict[str, tuple[Break, str]] = {
     "a log of nobody": (lambda s, _: s.client.rpush(k("log:x"), "line"), r"log:x: its job is gone"),
     "a sender for ever": (lambda s, _: s.client.persist(k("sender:sender")), r"never expires"),
     "a job that vanishes": (lambda s, ids: s.client.expire(Keys().job(ids["ready"]), 99), r"expires, which nothing says"),
+    "an end of no pause": (lambda s, _: s.client.zadd(k("resumes"), {"x": 1}), r"the end of a pause that is over"),
     "an unknown key": (lambda s, _: s.client.set(k("novel"), 1), r"no key of this form"),
     "an unknown family": (lambda s, _: s.client.set(k("novel:1"), 1), r"no key of this form"),
     "another type": (lambda s, _: (s.client.delete(k("paused")), s.client.set(k("paused"), 1)), r"is a string"),

@@ -18,7 +18,7 @@ def test_how_much_is_where(stage: Stage) -> None:
     stage.put(2, queue="b", priority=-1)
     stage.put(delay=SECOND)
     stage.put(3, queue="a")
-    stage.run(admin.pause(stage.keys, "a"))
+    stage.run(admin.pause(stage.keys, "a", SECOND, stage.now))
     stage.run(admin.pause(stage.keys, "never-used"))
     seen = stage.run(admin.overview(stage.keys, stage.now))
     assert seen.states == {
@@ -29,6 +29,7 @@ def test_how_much_is_where(stage: Stage) -> None:
         ("a", 3, True), ("b", 2, False), ("default", 0, False), ("never-used", 0, True)
     ]  # fmt: skip
     assert (seen.queues[0].oldest, seen.queues[2].oldest) == (START, 0)
+    assert [q.until for q in seen.queues] == [START + SECOND, 0, 0, 0]
     (worker,) = seen.workers
     assert (worker.owner, worker.running, worker.lease) == ("w1", 1, START + 15 * SECOND)
     assert worker.facts["place"] == "host:w1"

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from headrace.protocol.admin import pause
-from tests.scripts.stage import Stage
+from headrace.worker.exchange import HURRY
+from tests.scripts.stage import SECOND, START, Stage
 
 
 def test_a_pause_holds_until_it_is_lifted(stage: Stage) -> None:
@@ -14,3 +15,27 @@ def test_a_pause_holds_until_it_is_lifted(stage: Stage) -> None:
     stage.end(claim, "released")
     assert stage.take() == []
     assert len(stage.ready()) == 2
+
+
+def test_an_end_of_its_own_is_the_one_said_last(stage: Stage) -> None:
+    assert stage.run(pause(stage.keys, "default", 10 * SECOND, stage.now))
+    assert stage.members("resumes") == {"default": START + 10 * SECOND}
+    stage.now += SECOND
+    assert not stage.run(pause(stage.keys, "default", 2 * SECOND, stage.now))
+    assert stage.members("resumes") == {"default": START + 3 * SECOND}
+    assert not stage.run(pause(stage.keys, "default", now=stage.now))
+    assert stage.members("resumes") == {}
+    assert stage.names("paused") == {"default"}
+
+
+def test_each_incarnation_hears_of_an_end(stage: Stage) -> None:
+    ears = []
+    for owner in ("w1", "w2"):
+        stage.register(owner)
+        ears.append(stage.subscribe(stage.keys.mail(owner)))
+    stage.run(pause(stage.keys, "without", now=stage.now))
+    stage.run(pause(stage.keys, "default", SECOND, stage.now))
+    for ear in ears:
+        assert ear.get_message(timeout=20)["data"] == HURRY.encode()
+        assert ear.get_message(timeout=0) is None
+        ear.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from headrace.job import Outcome
+from headrace.protocol.admin import pause
 from headrace.protocol.consume import renew
 from headrace.protocol.produce import cancel
 from tests.scripts.stage import KEEP, SECOND, START, Stage
@@ -16,6 +17,7 @@ def test_everything_held_is_kept_for_another_lease(stage: Stage) -> None:
     assert stage.members("owners") == {"w1": stage.now + LEASE}
     assert stage.client.hget(stage.keys.owner("w1"), "load") == b"3"
     assert (answer.due, answer.cancels, answer.parking, answer.over, answer.bytes, answer.kept) == (0, (), (), 0, 0, 0)
+    assert answer.resumes == 0
 
 
 def test_a_lost_lease_does_not_come_back(stage: Stage) -> None:
@@ -69,3 +71,10 @@ def test_work_without_a_token_gets_one(stage: Stage) -> None:
     stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "empty"], now=stage.now))
     assert stage.client.zcard(stage.keys.wake("default")) == 1
     assert not stage.client.exists(stage.keys.wake("empty"))
+
+
+def test_the_next_end_of_a_pause_is_told(stage: Stage) -> None:
+    stage.register()
+    for queue, duration in (("a", 9 * SECOND), ("b", 4 * SECOND), ("c", 0)):
+        stage.run(pause(stage.keys, queue, duration, stage.now))
+    assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).resumes == START + 4 * SECOND

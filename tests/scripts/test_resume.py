@@ -15,7 +15,7 @@ def test_jobs_are_claimed_again_and_somebody_is_woken(stage: Stage) -> None:
 
 
 def test_an_empty_queue_wakes_nobody(stage: Stage) -> None:
-    stage.run(pause(stage.keys, "default"))
+    stage.run(pause(stage.keys, "default", 1))
     assert stage.run(resume(stage.keys, "default"))
     assert not stage.run(resume(stage.keys, "default"))
     assert stage.client.dbsize() == 0

@@ -72,6 +72,12 @@ JOBS: dict[str, Play] = {
     "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
     "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
     "pause": Play(nothing, lambda k, _, __: admin.pause(k, "q"), says(False)),
+    "pause, with an end": Play(nothing, lambda k, _, t: admin.pause(k, "q", SECOND, t), says(False)),
+    "resume_due": Play(
+        lambda s: [s.run(admin.pause(s.keys, q, 1, s.now)) for q in "ab"],
+        lambda k, _, t: admin.resume_due(k, 10, t + 1),
+        fewer,
+    ),
     "resume": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.resume(k, "q"), says(False)),
     "paused": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.paused(k)),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),

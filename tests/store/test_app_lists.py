@@ -151,6 +151,32 @@ def test_a_queue_is_paused_resumed_and_purged(app: Headrace) -> None:
         _ = app.queues["a b"]
 
 
+@pytest.mark.parametrize("duration", [0, -1, float("nan"), True, "10m", timedelta(0)])
+def test_a_pause_has_a_length_or_no_end(app: Headrace, duration: Any) -> None:
+    with pytest.raises(OptionsError, match="duration must be"):
+        app.queues["low"].pause(duration)
+    assert not app.queues["low"].paused
+
+
+async def test_a_pause_with_an_end(app: Headrace) -> None:
+    queue = app.queues["low"]
+
+    def left() -> int:
+        seen = app.overview()
+        return seen.queues[0].until - seen.now
+
+    assert queue.pause(timedelta(hours=1))
+    assert 1.8e9 < left() <= 3.6e9
+    assert not await queue.apause(7200)
+    assert 3.6e9 < left() <= 7.2e9
+    # Shorter than the store counts is not for ever.
+    assert not queue.pause(1e-9)
+    assert app.overview().queues[0].until
+    assert not queue.pause()
+    assert not app.overview().queues[0].until
+    await app.aclose()
+
+
 async def test_the_same_from_async_code(app: Headrace) -> None:
     for name in ("b", "a"):
         await app.tasks["noop"].options(queue=name).aenqueue()

@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -172,9 +173,11 @@ def test_queues(headrace: Program) -> None:
     for _ in range(2):
         headrace.enqueue("tasks.add", "1", "--queue", "low")
     assert headrace("queues", "pause", "low").out == "low is paused\n"
-    assert headrace("queues", "pause", "low", "--json").json == {"name": "low", "paused": True, "changed": False}
+    assert headrace("queues", "pause", "low", "--json").json == {
+        "name": "low", "paused": True, "changed": False, "for": None
+    }  # fmt: skip
     (queue,) = headrace("queues", "list", "--json").lines
-    assert (queue["name"], queue["ready"], queue["paused"]) == ("low", 2, True)
+    assert (queue["name"], queue["ready"], queue["paused"], queue["paused_until"]) == ("low", 2, True, None)
     assert queue["oldest_wait"] > 0
     table = headrace("queues", "list").out.splitlines()
     assert table[0].split() == ["queue", "ready", "paused", "oldest", "wait"]
@@ -188,6 +191,23 @@ def test_queues(headrace: Program) -> None:
     assert "nothing was deleted" in refused
     assert headrace("queues", "purge", "low", "--yes", "--json").json == {"name": "low", "deleted": 2}
     assert headrace("queues", "purge", "low").out == "deleted 0 jobs of low\n"
+
+
+def test_a_pause_with_an_end(headrace: Program) -> None:
+    before = datetime.now(UTC)
+    assert headrace("queues", "pause", "low", "--for", "10h").out == "low is paused; it is resumed in 10h\n"
+    (queue,) = headrace("queues", "list", "--json").lines
+    until = datetime.fromisoformat(queue["paused_until"]) - timedelta(hours=10)
+    assert (queue["paused"], before <= until <= datetime.now(UTC)) == (True, True)
+    assert re.search(
+        r"^low +0 +until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in 10h\) ", headrace("queues", "list").out, re.MULTILINE
+    )
+    again = headrace("queues", "pause", "low", "--for", "30m", "--json").json
+    assert again == {"name": "low", "paused": True, "changed": False, "for": 1800}
+    assert headrace("queues", "pause", "low").out == "low was paused already\n"
+    (queue,) = headrace("queues", "list", "--json").lines
+    assert (queue["paused"], queue["paused_until"]) == (True, None)
+    assert "duration must be more than 0" in headrace("queues", "pause", "low", "--for", "0", code=2).fault
 
 
 def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Program) -> None:

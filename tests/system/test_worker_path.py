@@ -173,6 +173,17 @@ def test_burst_leaves_what_is_paused_and_takes_what_is_due(fleet: Fleet) -> None
     fleet.app.queues["held"].resume()
 
 
+def test_burst_takes_what_was_paused_until_before_it_came(fleet: Fleet) -> None:
+    fleet.app.queues["held"].pause(0.001)
+    held = fleet.enqueue("process.add", 1, 1, queue="held")
+    (queue,) = fleet.app.overview().queues
+    fleet.until(lambda: fleet.app.overview().now > queue.until)
+    assert fleet.app.queues["held"].paused, "somebody has to resume it"
+    assert fleet.worker(ready=False, burst=True, queues="held").wait() == 0
+    assert held.state is State.SUCCEEDED
+    assert not fleet.app.queues["held"].paused
+
+
 def test_a_runner_is_replaced_after_its_number_of_jobs(fleet: Fleet) -> None:
     jobs = fleet.enqueue_many("process.pid", [()] * 40)
     fleet.worker(recycle_jobs=10)
@@ -238,6 +249,20 @@ def test_a_worker_that_comes_to_a_paused_queue_waits_for_its_resumption(fleet: F
     assert job.result(timeout=20) == 2
 
 
+def test_a_pause_ends_by_itself_however_long_the_lease_is(fleet: Fleet) -> None:
+    """The next renewal would come after the test."""
+    fleet.settings["lease"] = 300
+    fleet.worker()
+    queue = fleet.app.queues["default"]
+    queue.pause(3600)
+    job = fleet.enqueue("process.add", 1, 1)
+    end = fleet.app.overview().now + 1_000_000
+    assert not queue.pause(1)
+    assert job.result(timeout=20) == 2
+    assert job.refresh().started >= end
+    assert not queue.paused
+
+
 def nobody_wakes(fleet: Fleet, client: redis.Redis, queue: str = "default") -> list[Job[int]]:
     """Line up jobs until one of them wakes no worker: the token of a paused queue stays where it is.
 
@@ -297,6 +322,17 @@ def test_each_worker_feels_a_pause_and_its_end(fleet: Fleet, client: redis.Redis
         assert {job.state for job in jobs} == {State.READY}
         fleet.app.queues[queue].resume()
         assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)
+
+
+def test_a_worker_that_sleeps_on_other_queues_feels_that_a_pause_ends_by_itself(
+    fleet: Fleet, client: redis.Redis
+) -> None:
+    fleet.settings["lease"] = BRIEF
+    fleet.worker(queues="default,second")
+    fleet.app.queues["default"].pause(3600)
+    jobs = nobody_wakes(fleet, client)
+    fleet.app.queues["default"].pause(0.5)
+    assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)
 
 
 def test_an_end_of_a_pause_that_nobody_could_announce_is_felt(fleet: Fleet, client: redis.Redis) -> None:

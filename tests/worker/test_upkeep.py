@@ -152,3 +152,19 @@ def test_cancellations_that_a_message_missed_come_with_the_renewal() -> None:
     made = upkeep()
     renewed(made, 100, cancels=("a", "b"))
     assert list(made.cancels) == ["a", "b"]
+
+
+def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
+    made = upkeep()
+    renewed(made, 100, now=5_000 * SECOND, resumes=5_002 * SECOND)
+    assert made.next == 102
+    assert made.owes(101.95)
+    (step,) = made.steps(102)
+    assert step[0].script.name == "resume_due"
+    assert made.owes(102), "it is not answered yet"
+    step[1]((1, 5_002 * SECOND, 5_004 * SECOND))
+    assert (made.next, made.owes(103)) == (104, False)
+    # Another end was said meanwhile, or somebody resumed the queue.
+    made.hurry()
+    renewed(made, 103, now=5_003 * SECOND)
+    assert made.next == 103 + LEASE * RENEW

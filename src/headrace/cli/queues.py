@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.commands import command, group
 from headrace.cli.exits import OperationFault, UsageFault
-from headrace.cli.measures import several, span
+from headrace.cli.measures import moment, parse_duration, several, span, stamp
 from headrace.cli.output import plain
 from headrace.cli.session import Session
 
@@ -37,6 +37,7 @@ def list_(session: Session) -> None:
                     "name": queue.name,
                     "ready": queue.size,
                     "paused": queue.paused,
+                    "paused_until": stamp(queue.until),
                     "oldest_wait": _waited(queue, seen.now),
                 }
             )
@@ -44,12 +45,16 @@ def list_(session: Session) -> None:
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
         waited = _waited(queue, seen.now)
-        rows.append(
-            (queue.name, f"{queue.size:,}", "paused" if queue.paused else "-", "-" if waited is None else span(waited))
-        )
+        rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), "-" if waited is None else span(waited)))
     session.output.table(("queue", ">ready", "paused", ">oldest wait"), rows)
     if not seen.queues:
         session.output.remark("no queue has held work yet")
+
+
+def _paused(queue: QueueFacts, now: int) -> str:
+    if queue.until:
+        return f"until {moment(queue.until, now / 1e6)}"
+    return "paused" if queue.paused else "-"
 
 
 def _waited(queue: QueueFacts, now: int) -> float | None:
@@ -58,12 +63,24 @@ def _waited(queue: QueueFacts, now: int) -> float | None:
 
 
 @command(app, "pause")
-def pause(session: Session, name: Name) -> None:
-    """Let no more jobs of a queue start; enqueuing goes on, running jobs finish."""
+def pause(
+    session: Session,
+    name: Name,
+    duration: Annotated[
+        float | None,
+        typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after this, such as 10m."),
+    ] = None,
+) -> None:
+    """Let no more jobs of a queue start; enqueuing goes on, running jobs finish.
+
+    A second pause replaces the end of the first: without --for it has none.
+    """
     with session.app() as app:
-        changed = app.queues[name].pause()
+        changed = app.queues[name].pause(duration)
     text = f"{name} is paused" if changed else f"{name} was paused already"
-    session.output.done(text, {"name": name, "paused": True, "changed": changed})
+    if duration is not None:
+        text += f"; it is resumed in {span(duration)}"
+    session.output.done(text, {"name": name, "paused": True, "changed": changed, "for": duration})
 
 
 @command(app, "resume")

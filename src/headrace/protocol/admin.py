@@ -15,12 +15,19 @@ from headrace.script import Call, load
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue: its ready jobs, whether it is paused, and since when its next job is ready (microseconds, 0: empty)."""
+    """A queue.
+
+    Attributes:
+        size: its ready jobs.
+        oldest: since when its next job is ready, microseconds; 0: it is empty.
+        until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
+    """
 
     name: str
     size: int
     paused: bool
     oldest: int
+    until: int
 
 
 # Runners of one worker that its heartbeat tells of.
@@ -97,8 +104,8 @@ def _overview(reply: Any) -> Overview:
         {states[n].decode(): states[n + 1] for n in range(0, len(states), 2)},
         sorted(
             (
-                QueueFacts(name.decode(), count, bool(paused), int(float(oldest)))
-                for name, count, paused, oldest in lines
+                QueueFacts(name.decode(), count, bool(paused), int(float(oldest)), int(float(until)))
+                for name, count, paused, oldest, until in lines
             ),
             key=lambda queue: queue.name,
         ),
@@ -185,14 +192,35 @@ def page(
 PAUSED = "headrace/paused"
 
 
-def pause(keys: Keys, queue: str) -> Call[bool]:
-    """Stop claims of a queue; False when it was paused already. Cost: one round trip."""
-    return load("pause").bind(keys, bool, queue=queue, known=PAUSED)
+def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]:
+    """Stop claims of a queue; False when it was paused already.
+
+    Args:
+        duration: microseconds after which it ends by itself, whatever end it had; 0: only ``resume`` ends it.
+
+    Cost: one round trip, O(workers) when it has an end.
+    """
+    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration, known=PAUSED)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:
     """Allow claims of a queue again; False when it was not paused. Cost: one round trip."""
     return load("resume").bind(keys, bool, queue=queue, known=PAUSED)
+
+
+def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+    """Resume queues whose pause has come to its own end.
+
+    Args:
+        limit: at most 1000.
+
+    Returns:
+        how many, server time, and when the next pause ends (0: none does by itself); microseconds.
+
+    Cost: one round trip, O(limit log n).
+    """
+    call = load("resume_due")
+    return call.bind(keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit, known=PAUSED)
 
 
 def paused(keys: Keys) -> Call[list[str]]:

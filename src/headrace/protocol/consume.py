@@ -166,6 +166,7 @@ class Renewed:
         kept, bytes: finished jobs in the store, and what their results and errors take.
         ends: when the next workflow's retention ends, 0 when none does.
         chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
+        resumes: when the next pause ends by itself, 0 when none does.
     """
 
     alive: bool
@@ -180,12 +181,13 @@ class Renewed:
     kept: int = 0
     ends: int = 0
     chore: int = 0
+    resumes: int = 0
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes = reply
     return Renewed(
         True,
         now,
@@ -199,6 +201,7 @@ def _renewed(reply: Any) -> Renewed:
         kept,
         int(float(ends)),
         int(float(chore)),
+        int(float(resumes)),
     )
 
 

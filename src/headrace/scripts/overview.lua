@@ -7,6 +7,7 @@
 -- key     quarantined  zset  quarantined
 -- key     queues       set   queues
 -- key     paused       set   paused
+-- key     resumes      zset  resumes
 -- key     owners       zset  owners
 -- key     parking      set   parking
 -- key     totals       hash  totals
@@ -14,7 +15,7 @@
 -- derive  parked       zset  parked:<task>
 -- derive  claims       zset  claims:<owner>
 -- derive  facts        hash  owner:<owner>
--- return  {now, {state, count, ...}, {{queue, size, paused, oldest}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+-- return  {now, {state, count, ...}, {{queue, size, paused, oldest, end of its pause or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
 local lines, workers, tasks, waiting, running, idle = {}, {}, {}, 0, 0, 0
 local function both(one, other)
   local seen = {}
@@ -25,7 +26,7 @@ end
 for queue in pairs(both(queues, paused)) do
   local size = redis.call('ZCARD', ready .. queue)
   local oldest = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or 0
-  lines[#lines + 1] = {queue, size, redis.call('SISMEMBER', paused, queue), oldest}
+  lines[#lines + 1] = {queue, size, redis.call('SISMEMBER', paused, queue), oldest, redis.call('ZSCORE', resumes, queue) or 0}
   waiting = waiting + size
 end
 local all = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES')

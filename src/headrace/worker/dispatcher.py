@@ -34,7 +34,7 @@ from headrace.script import Call, unread
 from headrace.settings import microseconds
 from headrace.worker import roster
 from headrace.worker.crew import Crew
-from headrace.worker.exchange import CALLED, Exchange, Selectors, Step
+from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
 from headrace.worker.growth import Growth
 from headrace.worker.handout import SHARED, STALL
 from headrace.worker.inputs import MOST, Inputs
@@ -273,6 +273,8 @@ class Dispatcher:
         if text == CALLED:
             self._calls += 1
             self.exchange.disarm()
+        elif text == HURRY:
+            self.upkeep.hurry()
         elif text.startswith(roster.ASKED):
             self._asked = text.removeprefix(roster.ASKED)
         elif verb != "scale":

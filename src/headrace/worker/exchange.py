@@ -28,10 +28,12 @@ Step = tuple[Call[Any], Callable[[Any], None]]
 WAKE_WAIT = 120.0
 # What a worker hears when something was broadcast to it.
 CALLED = "@"
+# What it hears when a pause was given an end, of which renewals tell.
+HURRY = "renew"
 # Every script that a dispatcher calls.
 SCRIPTS = (
     "claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
-    "outputs", "reserve", "graft", "tend", "lapse",
+    "outputs", "reserve", "graft", "tend", "lapse", "resume_due",
 )  # fmt: skip
 
 
@@ -165,6 +167,7 @@ class Exchange:
             self._watched.watch(self._mail, self._on_mail, urgent=True)
             # What was said while nobody listened: see what there is.
             self.mailed(CALLED)
+            self.mailed(HURRY)
         except (driver.RedisError, OSError) as error:
             self._fail(error)
 

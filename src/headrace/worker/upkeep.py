@@ -1,4 +1,5 @@
-"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark, tend chores.
+"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark, tend chores,
+resume queues whose pause is over.
 
 Owns the timers. Produces calls, which travel with the next exchange, and reads their replies; sends nothing itself.
 """
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 
 from headrace.keys import Keys
-from headrace.protocol import consume, graph
+from headrace.protocol import admin, consume, graph
 from headrace.settings import Settings, microseconds
 from headrace.worker.exchange import Step
 
@@ -56,6 +57,8 @@ class Upkeep:
         # When the retention of a workflow ends.
         self._lapse_at: float | None = None
         self._tend_at: float | None = None
+        # When the next pause ends by itself.
+        self._resume_at: float | None = None
 
     def begin(self, owner: str, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
@@ -70,14 +73,15 @@ class Upkeep:
         if self.victims or self._unpark:
             return 0.0
         times = [self._renew_at, self._promote_at, self._sweep_at, self._suspect[0] if self._suspect else None]
-        times += [self._lapse_at, self._tend_at]
+        times += [self._lapse_at, self._tend_at, self._resume_at]
         return min(time for time in times if time is not None)
 
     def owes(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
         if self.victims or self._unpark:
             return True
-        times = (self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at)
+        times = [self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at]
+        times.append(self._resume_at)
         return min(time for time in times if time is not None) <= now + SOON
 
     def learn_due(self, now: float, server_now: int, due: int) -> None:
@@ -98,6 +102,9 @@ class Upkeep:
         if self._promote_at is not None and now >= self._promote_at:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
+        if self._resume_at is not None and now >= self._resume_at:
+            # Owed until it is answered: a worker that leaves when all is done must not do so meanwhile.
+            found.append((admin.resume_due(self.keys, BATCH), lambda reply: self._resumed(reply, now)))
         if self._suspect and now >= self._suspect[0]:
             self.victims.append((self._suspect[1], False))
             self._suspect = None
@@ -115,7 +122,7 @@ class Upkeep:
         return found + self._of_workflows(now)
 
     def hurry(self) -> None:
-        """Renew soon, since the worker has something to say of itself."""
+        """Renew soon: the worker has something to say of itself, or there is something to hear."""
         self._renew_at = 0.0
 
     def _of_workflows(self, now: float) -> list[Step]:
@@ -169,10 +176,18 @@ class Upkeep:
             self._lapse_at = sent + max(0, reply.ends - reply.now) / 1e6
         if reply.chore and self._tend_at is None:
             self._tend_at = sent + max(0, reply.chore - reply.now) / 1e6
+        self._learn_end(sent, reply.now, reply.resumes)
 
     def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
         _, server_now, due = reply
         self.learn_due(sent, server_now, due)
+
+    def _resumed(self, reply: tuple[int, int, int], sent: float) -> None:
+        _, server_now, end = reply
+        self._learn_end(sent, server_now, end)
+
+    def _learn_end(self, now: float, server_now: int, end: int) -> None:
+        self._resume_at = now + max(0, end - server_now) / 1e6 if end else None
 
     def _reclaimed(self, reply: tuple[str, int], victim: str, known: bool) -> None:
         word, _ = reply
