@@ -293,7 +293,7 @@ def dies() -> None:
 
 @app.task
 def large(mebibytes: int) -> int:
-    return len(bytearray(mebibytes << 20))
+    return len(bytearray(b"x") * (mebibytes << 20))
 
 
 @app.task
