@@ -116,6 +116,18 @@ def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
     assert not made.victims
 
 
+def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
+    made = upkeep()
+    renewed(made, 100, parking=("known",))
+    made.victims.append(("victim", True))
+    reclaim, unpark = made.steps(100.1)
+    assert made.owes(100.1), "a burst worker would leave before the jobs of the dead are ready"
+    reclaim[1](("gone", 0))
+    assert made.owes(100.1)
+    unpark[1](1)
+    assert not made.owes(100.1)
+
+
 def test_only_tasks_that_are_known_here_are_unparked() -> None:
     made = upkeep()
     renewed(made, 100, parking=("unknown", "known"))

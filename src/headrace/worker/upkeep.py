@@ -93,7 +93,10 @@ class Upkeep:
         self._promote_at = due if self._promote_at is None else min(self._promote_at, due)
 
     def steps(self, now: float) -> list[Step]:
-        """The calls that are due."""
+        """The calls that are due.
+
+        What makes jobs ready is owed until it is answered: a worker that leaves when all is done must not do so before.
+        """
         found: list[Step] = []
         if now >= self._renew_at:
             self._renew_at = now + self.settings.lease * RENEW
@@ -103,13 +106,12 @@ class Upkeep:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
         if self._resume_at is not None and now >= self._resume_at:
-            # Owed until it is answered: a worker that leaves when all is done must not do so meanwhile.
             found.append((admin.resume_due(self.keys, BATCH), lambda reply: self._resumed(reply, now)))
         if self._suspect and now >= self._suspect[0]:
             self.victims.append((self._suspect[1], False))
             self._suspect = None
         if self.victims:
-            victim, known = self.victims.popleft()
+            victim, known = self.victims[0]
             keep = microseconds(self.settings.keep_failed)
             reclaim = consume.reclaim(self.keys, victim, known, BATCH, keep)
             found.append((reclaim, lambda reply: self._reclaimed(reply, victim, known)))
@@ -118,7 +120,7 @@ class Upkeep:
             sweep = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
             found.append((sweep, lambda reply: self._swept(reply, now)))
         if self._unpark:
-            found.append((consume.unpark(self.keys, self._unpark.popleft(), BATCH), self._unparked))
+            found.append((consume.unpark(self.keys, self._unpark[0], BATCH), self._unparked))
         return found + self._of_workflows(now)
 
     def hurry(self) -> None:
@@ -191,6 +193,7 @@ class Upkeep:
 
     def _reclaimed(self, reply: tuple[str, int], victim: str, known: bool) -> None:
         word, _ = reply
+        self.victims.popleft()
         if word == "some":
             self.victims.append((victim, known))
         elif word == "done":
@@ -205,5 +208,6 @@ class Upkeep:
             self._sweep_at = sent + max(0, over - server_now) / 1e6
 
     def _unparked(self, count: int) -> None:
+        self._unpark.popleft()
         if count == BATCH:
             self._renew_at = 0.0
