@@ -31,7 +31,7 @@ from tests.system.ledger import VARIABLE, Ledger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 30.0
-LEASE = 5.0
+LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
 
 
