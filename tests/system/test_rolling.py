@@ -459,8 +459,12 @@ def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: P
 def _in_terminal(rolled: Rolled, *before: str) -> tuple[subprocess.Popen[bytes], int]:
     """A worker in the foreground of a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
-    # Named after the fork, as it was, the terminal becomes that of the new session.
-    take = "import os, sys, fcntl, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+    # Named after the fork, as it was, the terminal becomes that of the new session. Whoever runs the suite by nohup means
+    # the suite.
+    take = (
+        "import os, sys, fcntl, termios, signal; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", take, *before, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"],
         cwd=rolled.program.directory, env=rolled.program.environment, stdin=theirs, stdout=theirs, stderr=theirs,
