@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import MutableMapping
 from typing import Any, NoReturn, Self
@@ -37,8 +36,6 @@ class Order(msgspec.Struct, frozen=True):
 
     def carry_out(self, launch: Launch) -> NoReturn:
         """Become the worker: this process goes on as another program, without the command line in its memory."""
-        # Before the application is imported there is nothing to replace; and what ends this moment must not end it.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         order = msgspec.structs.replace(self, launch=launch.facts())
         heir = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
         environ = {**launch.environ, **heir, _NAME: msgspec.json.encode(order).decode()}

@@ -1,7 +1,4 @@
-"""The program: all commands together, and how each kind of ending looks.
-
-Owns the last word: one readable line for an error, its exit code, a traceback only when asked.
-"""
+"""The program: all commands together, and what is said of a command line that cannot be parsed (else see ``ends``)."""
 
 from __future__ import annotations
 
@@ -63,13 +60,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
     """Say why the command ended, once; its exit code."""
-    if hasattr(error, "format_message"):
-        code, text = Exit.USAGE, _usage(error)
-        if not text:
-            return Exit.USAGE
-    else:
+    if not hasattr(error, "format_message"):
         return explain(error, json=json, debug=debug)
-    return last_word(error, text, code, json=json, debug=debug)
+    text = _usage(error)
+    return last_word(error, text, Exit.USAGE, json=json, debug=debug) if text else Exit.USAGE
 
 
 def _usage(error: Any) -> str:

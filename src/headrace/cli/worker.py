@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import Annotated, Any, Literal
 
@@ -103,6 +104,8 @@ def worker(
     from headrace.worker.options import WorkerOptions, parse_queues
 
     launch = Launch.taken(os.environ, sys.orig_argv)
+    # A HUP that comes before there is anything to replace must not end the worker, nor the one that it becomes.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},

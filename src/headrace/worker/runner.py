@@ -209,7 +209,7 @@ def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
 def _write_out() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105 - as above
+        try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass
