@@ -201,3 +201,33 @@ def test_one_that_was_stopped_is_undone_too(stage: Stage) -> None:
     flow.tend_all()
     assert flow.play() == ["u"]
     assert (flow.state, flow.counts) == ("cancelled", {"succeeded": 1, "cancelled": 1})
+
+
+def test_what_a_start_still_lines_up_is_cancelled_with_the_rest(stage: Stage) -> None:
+    """One script may come to what a start has left to do, and then to the cancellation of the same nodes."""
+    flow = Flow(stage, " ".join(f"n{n}" for n in range(501)), nodes={"n0": {"priority": -1}}).made()
+    flow.start()
+    flow.stop()
+    flow.tend_all()
+    while stage.client.exists(stage.keys.ready("default")):
+        flow.claims()
+    flow.start()
+    assert flow.states["n0"] == "stopped", "one more than a script lines up at once"
+    stage.now += 1
+    flow.cancel()
+    flow.tend_all()
+    assert flow.claims() == {}
+    assert (flow.state, flow.counts) == ("cancelled", {"cancelled": 501})
+
+
+def test_what_undoes_it_goes_on_although_a_stop_held_it(stage: Stage) -> None:
+    flow = Flow(stage, "a>b u", nodes={"a": {"undo": "u"}}).started()
+    flow.end("a")
+    flow.end("b", "failed")
+    flow.stop()
+    assert flow.claims() == {}
+    assert flow.states["u"] == "stopped"
+    flow.cancel()
+    flow.tend_all()
+    assert flow.play() == ["u"]
+    assert (flow.state, flow.counts) == ("cancelled", {"succeeded": 1, "failed": 1})

@@ -75,6 +75,18 @@ class Rolled:
             worker.says("serves default")
         return worker
 
+    def start_by(self, *program: str, cwd: Path | None = None, after: tuple[str, ...] = ()) -> Worker:
+        """A worker with one process that another program than ours starts."""
+        process = subprocess.Popen(
+            [*program, "worker", "tasks:app", "--processes", "1", *after],
+            cwd=cwd or self.program.directory, env=self.program.environment, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        worker = Worker(process)
+        self.workers.append(worker)
+        worker.says("serves default")
+        return worker
+
     def hup(self, worker: Worker) -> None:
         worker.process.send_signal(signal.SIGHUP)
 
@@ -412,14 +424,7 @@ def test_a_release_brings_its_own_interpreter(rolled: Rolled, tmp_path: Path) ->
     current.symlink_to("release-1")
     paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
     rolled.program.environment |= {"PYTHONPATH": os.pathsep.join(paths), "PWD": str(current)}
-    process = subprocess.Popen(
-        [str(current / "headrace-here"), "worker", "tasks:app", "--processes", "1"],
-        cwd=current, env=rolled.program.environment, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    worker = Worker(process)
-    rolled.workers.append(worker)
-    worker.says("serves default")
+    worker = rolled.start_by(str(current / "headrace-here"), cwd=current)
     assert result(rolled.enqueue("show")) == str(pythons[0])
     current.unlink()
     current.symlink_to("release-2")
@@ -435,14 +440,7 @@ def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: P
     python.symlink_to(sys.executable)
     paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
     rolled.program.environment["PYTHONPATH"] = os.pathsep.join(paths)
-    process = subprocess.Popen(
-        [str(python), "-m", "headrace", "worker", "tasks:app", "--processes", "1", "--grace", "60s"],
-        cwd=tmp_path, env=rolled.program.environment, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    worker = Worker(process)
-    rolled.workers.append(worker)
-    worker.says("serves default")
+    worker = rolled.start_by(str(python), "-m", "headrace", after=("--grace", "60s"))
     job = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
     rolled.roll(worker, 2)
@@ -499,15 +497,8 @@ def test_as_the_first_process_of_a_container_it_reaps(rolled: Rolled, tmp_path: 
     body = "    if not (pid := os.fork()):\n        os.fork()\n        os._exit(0)\n    os.waitpid(pid, 0)\n"
     orphan = f"\n@app.task\ndef orphan() -> None:\n{body}"
     rolled.program.write("tasks", GOOD.format(version=1) + orphan)
-    process = subprocess.Popen(
-        [*apart, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"],
-        cwd=tmp_path, env=rolled.program.environment, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    worker = Worker(process)
-    rolled.workers.append(worker)
-    worker.says("serves default")
-    (first,) = psutil.Process(process.pid).children()
+    worker = rolled.start_by(*apart, sys.executable, "-m", "headrace")
+    (first,) = psutil.Process(worker.process.pid).children()
     first.send_signal(signal.SIGHUP)
     eventually(lambda: rolled.claims(worker), 30)
     eventually(lambda: len(first.children()) == 1, 20)

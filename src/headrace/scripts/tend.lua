@@ -32,7 +32,8 @@ DO.roots = function(fid, from)
 end
 DO.held = function(fid)
   local f = touch(fid)
-  if f.there and f.state == 'running' then begin_held(fid, f) end
+  -- The end of a cancelled one finds them where they are held.
+  if f.there and f.state == 'running' and not f.cancel then begin_held(fid, f) end
 end
 DO.retry = function(fid)
   local f = touch(fid)
@@ -49,8 +50,12 @@ DO.cancel = function(fid, from)
   while number <= size and room > 0 do
     local id = node_of(fid, code_of(number))
     local role = redis.call('HGET', job .. id, 'role')
-    -- What undoes or reports it goes on.
-    if role ~= 'undo' and role ~= 'callback' then withdraw(id, 0) end
+    -- What undoes or reports it goes on, also where a stop has held it.
+    if role ~= 'undo' and role ~= 'callback' then
+      withdraw(id, 0)
+    elseif redis.call('ZREM', held .. fid, id) == 1 then
+      line_up_again(id)
+    end
     -- To end a node takes as long as to walk several edges.
     number, room = number + 1, room - 2
   end
