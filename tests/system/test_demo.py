@@ -179,6 +179,21 @@ def test_a_demo_that_lost_its_worker_says_so(start: Start) -> None:
     assert "the demo's worker ended with exit code -9" in complained
 
 
+def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: Start) -> None:
+    demo = start()
+    assert demo.stdout
+    assert any("the scan found" in line for line in demo.stdout), "files are being measured"
+    worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
+    (dispatcher,) = [child for child in below(worker.pid) if os.getpgid(child.pid) == worker.pid]
+    dispatcher.suspend()
+    worker.kill()
+    assert demo.wait(60) == 1
+    with contextlib.suppress(psutil.NoSuchProcess):
+        dispatcher.resume()
+    # Its fixture looks afterwards whether a file came back.
+    eventually(lambda: not lives(dispatcher), 20)
+
+
 def test_the_picture_goes_where_it_is_wanted(start: Start, tmp_path: Path) -> None:
     demo = start("--limit", "3", "--picture", "run.mmd")
     said, complained = demo.communicate(timeout=90)

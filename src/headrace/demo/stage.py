@@ -67,6 +67,10 @@ class Worker:
             # The dispatcher leaves, and runners die, with their supervisor.
             self._process.kill()
             self._process.wait()
+        if self._process.returncode < 0:
+            # Its dispatcher outlives it for a moment, and would bring back the server to hand in what ran.
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def tail(self) -> str:
         """The last lines of its log."""
