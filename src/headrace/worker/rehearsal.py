@@ -6,6 +6,7 @@ kernel opens no file and no socket. See docs/design/warmth.md.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import resource
@@ -110,7 +111,9 @@ def _be(request: Rehearse, never: Collection[object], write: int, supervisor: in
 
 
 def _become_nobody(write: int) -> None:
-    """Let go of everything that the supervisor has: its signals, its descriptors, its patience."""
+    """Let go of everything that the supervisor has: its garbage, its signals, its descriptors, its patience."""
+    # Finalizers of what it has not collected yet would look like deeds of the function that runs then.
+    gc.freeze()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
