@@ -14,6 +14,8 @@ PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.up-to-date
 # Options for pytest, as in: make test T="tests/unit -k retry"
 T ?=
+# Tests that run at once; 0: in pytest's own process, for a debugger.
+JOBS ?= 2
 
 .PHONY: help
 help:  ## list the targets
@@ -39,7 +41,7 @@ demo: setup  ## measure the standard library with a workflow of a few hundred jo
 
 .PHONY: test
 test: setup  ## run the whole suite (T="..." passes options to pytest)
-	@$(BIN)/python -m pytest $(T)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T)
 
 .PHONY: check
 check: setup  ## format, lint, types, layers, and docs in step with the code
