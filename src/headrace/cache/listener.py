@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.anew import in_forks
 from headrace.cache.link import Announced, Flight, Link, Protocol, Untracked, open_link
 from headrace.cache.shelf import Bounds, Shelf
 from headrace.cache.wire import Bell, Lost
@@ -75,7 +74,7 @@ class Listener:
         self._childhood = 0
         self.watchers: dict[str, Callable[[], object]] = {}
         self._begin()
-        _all.add(self)
+        in_forks(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -170,7 +169,7 @@ class Listener:
         if thread is not None and thread is not threading.current_thread():
             thread.join(2 * self._timeout)
 
-    def after_fork(self) -> None:
+    def begin_anew(self) -> None:
         """Forget the parent's thread, close our copies of its sockets, start empty."""
         link, bell = self._link, self._bell
         self._begin()
@@ -314,14 +313,3 @@ class Listener:
         if now - link.asked >= self._silence / 2:
             raise Lost(f"the server said nothing for {self._silence:g} s")
         return link.asked + self._silence / 2
-
-
-_all: weakref.WeakSet[Listener] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for listener in list(_all):
-        listener.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

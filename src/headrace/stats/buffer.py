@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import msgspec
 
+from headrace.anew import in_forks
 from headrace.errors import OptionsError
 from headrace.keys import Keys
 from headrace.protocol import stats as protocol
@@ -253,7 +253,6 @@ class Buffer:
         self._lanes: dict[tuple[Layout, str], Lane] = {}
         self.lost = 0
         self.begin_anew()
-        at_fork(self)
 
     def begin_anew(self) -> None:
         """Forget everything, as a forked child must."""
@@ -270,6 +269,7 @@ class Buffer:
 
     def lane(self, layout: Layout, prefix: str = "") -> Lane:
         """The way in for a layout and prefix, the same one for the same."""
+        in_forks(self)
         with self.lock:
             return self._lanes.setdefault((layout, prefix), Lane(self, layout, prefix))
 
@@ -289,6 +289,8 @@ class Buffer:
 
         For one sender at a time.
         """
+        if not self._lanes:
+            return None
         with self.lock:
             if self._unanswered is None and self.calls:
                 # First: what a signal's handler counts from here on must not look as if it were taken.
@@ -312,19 +314,3 @@ class Buffer:
                     lane = self._lanes.get((row.layout, "")) or self.lane(row.layout)
                     lane.put_back(row)
                     self.calls += 1
-
-
-_all: weakref.WeakSet[Buffer] = weakref.WeakSet()
-
-
-def at_fork(buffer: Buffer) -> None:
-    """Let a buffer begin anew in each forked child."""
-    _all.add(buffer)
-
-
-def _forked() -> None:
-    for buffer in list(_all):
-        buffer.begin_anew()
-
-
-os.register_at_fork(after_in_child=_forked)

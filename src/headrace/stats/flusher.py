@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace.anew import in_forks
 from headrace.errors import HeadraceError
 from headrace.stats.buffer import Batch, Buffer
 from headrace.stats.expand import Row
@@ -40,7 +41,7 @@ class Flusher:
         size: calls that wait at most before they are sent.
         age: seconds that a call waits at most.
         failing: why the last flush failed, None after one that did not.
-        pid: the process that it belongs to.
+        pid: the process that used it; 0 before its first use.
         closing: whether this is the last flush of the process.
     """
 
@@ -52,14 +53,13 @@ class Flusher:
         self.closing = False
         self._send = send
         self.begin_anew()
-        _all.add(self)
         mine = weakref.ref(self)
         # Through a weak reference, so that the end of the process does not keep every flusher of it alive.
         atexit.register(_at_exit, mine)
 
     def begin_anew(self) -> None:
         """Be without thread and locks, as a forked child must."""
-        self.pid = os.getpid()
+        self.pid = 0
         self._lock = threading.RLock()
         self._sending = threading.RLock()
         self._due = threading.Event()
@@ -67,6 +67,7 @@ class Flusher:
 
     def stir(self, calls: int) -> None:
         """The buffer holds so many calls now: see to it that they are sent in time."""
+        self._used_here()
         if calls >= self.size:
             self._due.set()
         with self._lock:
@@ -87,6 +88,7 @@ class Flusher:
 
         Cost: one round trip, two after a failed flush; none when nothing is held.
         """
+        self._used_here()
         with self._sending:
             # What was not answered goes alone, with its number; what came since goes after it.
             for _ in range(2 if self.buffer.stuck else 1):
@@ -99,6 +101,11 @@ class Flusher:
                 if left:
                     self.stir(0)
                     return
+
+    def _used_here(self) -> None:
+        if not self.pid:
+            self.pid = os.getpid()
+            in_forks(self)
 
     def rouse(self) -> None:
         """Let the thread look at once; it ends when nothing is held."""
@@ -138,14 +145,3 @@ def _at_exit(mine: Callable[[], Flusher | None]) -> None:
     flusher = mine()
     if flusher is not None and flusher.pid == os.getpid():
         last_words(flusher)
-
-
-_all: weakref.WeakSet[Flusher] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for flusher in list(_all):
-        flusher.begin_anew()
-
-
-os.register_at_fork(after_in_child=_forked)

@@ -39,12 +39,10 @@ class Reporter:
     """The sending side of a runner's channel.
 
     Attributes:
-        strayed: this process was forked by a job: it must neither speak nor go on as a runner.
         audit: what this runner found of set-up that others repeat; None where nobody asked for it.
     """
 
     def __init__(self, channel: Channel[ToRunner], hold: Hold | None, *, measure_memory: bool) -> None:
-        self.strayed = False
         self.audit: Audit | None = None
         self._channel = channel
         self._hold = hold
@@ -60,7 +58,8 @@ class Reporter:
         Raises:
             Closed: nobody reads any more.
         """
-        if self.strayed:
+        if self._channel.closed:
+            # A job forked this process, which must neither speak nor go on as a runner.
             _leave_stray(ended[0])
         kind, data, amount = ended
         voice.over = True
@@ -75,7 +74,7 @@ class Reporter:
 
     def say(self, voice: Voice, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
-        if self.strayed or voice.over:
+        if self._channel.closed or voice.over:
             return
         held = self._hold.hold() if self._hold else None
         try:

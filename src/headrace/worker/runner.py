@@ -27,6 +27,7 @@ from typing import Protocol
 
 from headrace.app import Headrace
 from headrace.worker.audit import Audit, clock_imports
+from headrace.worker.dry_run import dry_run
 from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
@@ -95,6 +96,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
+    dry_run(app, work.bench, measure_memory=options.measure_memory)
     forker = Forker(app, channel, work.gate, audited=options.forked > 0)
     if not forker.run():
         _write_out()
@@ -103,8 +105,6 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     work.reporter.audit = _settle_in(app, channel, forker.forked, options.settled if forker.first else None)
     if app.after_fork_child_hooks:
         work.bench = _bench(app, options)
-    # A stop may have come already.
-    work.gate.remind()
     return work
 
 
@@ -124,13 +124,6 @@ def _bench(app: Headrace, options: RunnerOptions) -> Bench:
 
 
 def _run(app: Headrace, work: Work, options: RunnerOptions) -> int:
-    def stray() -> None:
-        """What a job forks must not act for us."""
-        work.reporter.strayed = True
-        if work.gate is not None:
-            work.gate.close()
-
-    os.register_at_fork(after_in_child=stray)
     work.serve()
     _leave(work, app, options.exit_deadline)
     return 0
@@ -152,7 +145,8 @@ def _settle_in(
 
 
 def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> Audit | None:
-    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open.
+    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open, and by
+    # that it is closed there they know that they must not act for us.
     os.register_at_fork(after_in_child=channel.close)
     reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.

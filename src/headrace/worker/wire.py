@@ -247,10 +247,15 @@ class Channel(Generic[T]):
     """Frames over a stream socket; reads messages of type ``T``.
 
     Not thread-safe; who shares one between threads locks around :meth:`send`.
+
+    Attributes:
+        closed: on this side.
+        descriptors: those that came along.
     """
 
     def __init__(self, sock: socket.socket, reads: object) -> None:
         self.sock = sock
+        self.closed = False
         self.descriptors: deque[int] = deque()
         self._decoder: msgspec.msgpack.Decoder[T] = decoder(reads)
         self._buffer = bytearray()
@@ -322,7 +327,7 @@ class Channel(Generic[T]):
         """
         while True:
             try:
-                data = self.sock.recv(1 << 18, 0 if wait else socket.MSG_DONTWAIT)
+                data = self.sock.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return []
             except InterruptedError:
@@ -367,6 +372,7 @@ class Channel(Generic[T]):
         return messages
 
     def close(self) -> None:
+        self.closed = True
         with contextlib.suppress(OSError):
             self.sock.close()
 

@@ -1,0 +1,51 @@
+"""A forker's dry run: before its first child, a job that does nothing goes the whole way of a child's job, some times.
+
+What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found,
+memory for small objects) each child would learn anew, and copy a page for most of it. No code of the application runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+from dataclasses import replace
+
+from headrace.app import Headrace
+from headrace.context import running
+from headrace.job import Claim
+from headrace.options import Options
+from headrace.task import Task
+from headrace.worker.perform import Bench
+from headrace.worker.process import Process
+from headrace.worker.wire import Channel, FromRunner, Run, ToRunner, give_tickets
+
+# CPython specialises code that has run eight times, and then some more for what it finds out.
+TIMES = 20
+_ROOM = 1000
+
+
+def _nothing() -> None: ...
+
+
+def dry_run(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
+    """Make this process ready to be forked; what it leaves behind is not collected in children."""
+    task: Task[[], None, None] = Task(app.client, "headrace.dry_run", _nothing, "fork", Options())
+    bench = replace(bench, tasks={task.name: task}, around=running)
+    args = task.signature.pack((), {}, _ROOM)
+    with contextlib.ExitStack() as end:
+        mine, theirs = (end.enter_context(sock) for sock in socket.socketpair())
+        tickets, give = os.pipe()
+        end.callback(os.close, tickets)
+        end.callback(os.close, give)
+        os.set_blocking(tickets, False)
+        here: Channel[FromRunner] = Channel(mine, FromRunner)
+        there: Channel[ToRunner] = Channel(theirs, ToRunner)
+        for number in range(1, TIMES + 1):
+            give_tickets(give, 1, 0)
+            here.send(Run([Claim("", number, "", 0, task.name, args)]))
+            Process(bench, there, tickets, once=True, measure_memory=measure_memory).serve()
+            here.receive(wait=True)
+    gc.collect()
+    gc.freeze()
