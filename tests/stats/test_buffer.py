@@ -330,6 +330,16 @@ def test_a_forked_child_sends_only_its_own(url: str, make_stats: Make) -> None:
     assert total(stats) == expected
 
 
+def test_what_a_child_is_the_first_to_count_is_sent_when_it_ends(url: str, make_stats: Make) -> None:
+    text = "import os, sys, headrace\n"
+    text += "app = headrace.Headrace(sys.argv[1], stats_age=3600)\n"
+    text += "pid = os.fork()\n"
+    text += "if pid: sys.exit(os.waitpid(pid, 0)[1])\n"
+    text += "app.stats.add('a', {'n': 1})\n"
+    subprocess.run([sys.executable, "-c", text, url], check=True, timeout=60)
+    assert total(make_stats()) == 1
+
+
 def test_a_child_forked_while_threads_count_is_free(make_stats: Make) -> None:
     """RS4: no lock is inherited locked."""
     stats = make_stats(stats_age=0.001)
