@@ -94,6 +94,42 @@ def counted(app: Headrace, label: str) -> dict[str, int]:
     return dict(app.stats.find(label, time.time() - 600).total().counts)
 
 
+KEEPS = """
+import logging.handlers, sys
+from headrace import Headrace
+
+app = Headrace()
+log = logging.getLogger("shop")
+
+def keep():
+    log.addHandler(logging.handlers.MemoryHandler(1000, target=logging.FileHandler("lines")))
+
+@app.on_preload
+def early():
+    if "early" == WHEN:
+        keep()
+
+@app.task(kind="fork")
+def speak() -> None:
+    if "late" == WHEN:
+        keep()
+    log.warning("kept")
+    sys.stdout.write("unfinished")
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late", "never"])
+def test_what_a_forked_job_left_in_buffers_is_written(headrace: Program, tmp_path: Path, when: str) -> None:
+    headrace.write("keeps", KEEPS.replace("WHEN", repr(when)))
+    headrace.enqueue("keeps.speak")
+    headrace.enqueue("keeps.speak")
+    ended = headrace.fresh("worker", "keeps:app", "--burst", "--forks", "1")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("unfinished") == 2
+    assert ended.err.count("kept") == 2
+    assert when == "never" or (tmp_path / "lines").read_text() == "kept\n" * 2
+
+
 def test_each_hook_runs_in_its_order_and_process(headrace: Program, tmp_path: Path) -> None:
     headrace.write("hooked", HOOKS)
     headrace.enqueue("hooked.work")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import run_around_fork
 from headrace.worker.parent import adopt_orphans, die_with
-from headrace.worker.warmup import write_out
+from headrace.worker.warmup import quiet_handlers, write_out
 from headrace.worker.wire import Channel, Closed, Exit, Fell, ToRunner
 
 if TYPE_CHECKING:
@@ -54,11 +54,13 @@ class Forker:
         recalls: how many its children have heard.
         forked: in an audited child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
         first: whether this is its first child.
+        handlers: those of logging, if none has anything to write when a child ends; else None.
     """
 
     def __init__(self, app: Headrace, channel: Channel[ToRunner], gate: MainGate, *, audited: bool) -> None:
         self.recalls = 0
         self.forked = 0
+        self.handlers = quiet_handlers()
         self._app = app
         self._channel = channel
         self._gate = gate

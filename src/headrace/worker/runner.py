@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.app import Headrace
+from headrace.worker import prefork, warmup
 from headrace.worker.audit import Audit, clock_imports
-from headrace.worker.dry_run import dry_run
 from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
@@ -36,7 +36,6 @@ from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
 from headrace.worker.threads import Threads
-from headrace.worker.warmup import reseed
 from headrace.worker.wire import Channel, ToRunner
 
 
@@ -96,7 +95,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
-    dry_run(app, work.bench, measure_memory=options.measure_memory)
+    prefork.prepare(app, work.bench, measure_memory=options.measure_memory)
     forker = Forker(app, channel, work.gate, audited=options.forked > 0)
     if not forker.run():
         _write_out()
@@ -148,7 +147,7 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> Audit | N
     # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open, and by
     # that it is closed there they know that they must not act for us.
     os.register_at_fork(after_in_child=channel.close)
-    reseed()
+    warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
     audit = Audit(forked) if forked else None
@@ -176,7 +175,7 @@ def _leave(work: Work, app: Headrace, deadline: float) -> None:
     if not hooks and isinstance(work, Process):
         # Nothing of the application's can hang here, so the kernel's own watch is enough.
         signal.alarm(math.ceil(deadline))
-        _write_out()
+        _write_out(work.forker and work.forker.handlers)
         # No way back through the frames, each of which would cost a fork of one job some pages more.
         os._exit(0)
     # Logging and streams come last, and have a turn as well.
@@ -200,8 +199,10 @@ def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
             traceback.print_exception(error)
 
 
-def _write_out() -> None:
-    logging.shutdown()
+def _write_out(handlers: object = None) -> None:
+    """Write what is buffered; ``handlers``: if there are no others, none of them has kept anything back."""
+    if handlers is None or handlers != warmup.all_handlers():
+        logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
             stream.flush()
