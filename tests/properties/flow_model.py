@@ -188,6 +188,8 @@ class Model:
             for node in list(self.nodes.values()):
                 if node.role not in ("undo", "callback"):
                     self.withdraw(node)
+                elif node.state == "stopped":
+                    node.state = "ready"
             self.conclude()
         return "asked"
 
