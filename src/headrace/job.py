@@ -255,6 +255,8 @@ def parse_error(data: bytes | None) -> JobError | None:
 
 def number(value: Any) -> int:
     """An integer of a record's field; 0 where it is absent or alien."""
+    if value is None:
+        return 0
     try:
         return int(value)
     except (TypeError, ValueError):

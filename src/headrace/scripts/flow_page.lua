@@ -14,14 +14,19 @@
 -- arg     low     text  least time of creation, such as -inf
 -- arg     high    text  greatest
 -- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of the first broken node, values}, ...}}
+-- Each is searched for in each row, so the last two are read of what runs alone: only there they say more than the state.
 local FIELDS = {'definition', 'state', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
-  'quarantined', 'skipped', 'key', 'ttl', 'stopped', 'cancel', 'undoing'}
+  'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
 local size, seen = slice(line, after, member, offset, limit, desc, low, high)
 local rows = {}
 for n = 1, #seen, 2 do
   local id = seen[n]
-  local values = redis.pcall('HMGET', flow .. id, unpack(FIELDS))
+  local values = redis.pcall('HMGET', flow .. id, unpack(FIELDS, 1, 14))
   if not values.err and values[2] then
+    if values[2] == 'running' then
+      local more = redis.call('HMGET', flow .. id, FIELDS[15], FIELDS[16])
+      values[15], values[16] = more[1], more[2]
+    end
     local ended = values[2] ~= 'running' and values[2] ~= 'pending'
     local first = (values[9] or values[10] or values[11]) and redis.call('ZRANGE', broken .. id, 0, 0)[1]
     rows[#rows + 1] = {id, ended and redis.call('ZSCORE', lapses, id) or 0, first and redis.call('HGET', job .. first, 'facts') or '', values}
