@@ -597,7 +597,7 @@ class Dispatcher:
         if kind != "released":
             self._finished += 1
             if self.tally is not None:
-                self.tally.ended(claim, kind, time.monotonic(), cost)
+                self.tally.ended(claim, kind, self._gathered_since, cost)
         self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
 
     # -- the supervisor ---------------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
 """What a worker counts of its jobs: per task and per queue how many came, started and ended how, and how long they
 waited and ran; of itself how busy it was.
 
-Owns sums of one dispatcher. A job costs a few additions in dictionaries; once a second the sums go into the buffer of
-``app.stats``, which sends them on a connection of its own, beside the jobs' path.
+Owns sums of one dispatcher. A job costs four entries in lists; once a second they are added up, and the sums go into
+the buffer of ``app.stats``, which sends them on a connection of its own, beside the jobs' path.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import struct
+import sys
+from array import array
+from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -16,6 +19,10 @@ from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK
 
 EVERY = 1.0
+
+_FLOAT, _BITS = struct.Struct("=f"), struct.Struct("=I")
+# Which of a float's two halves is the high one.
+_HIGH = 1 if sys.byteorder == "little" else 0
 
 # Outcomes by the word that people know them by. What is released or taken back has not ended.
 _ENDS = {
@@ -31,38 +38,39 @@ class Counts(Protocol):
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None: ...
 
 
-def rough(microseconds: int) -> int:
-    """The six highest bits and how many follow, in one number: of these there are few, and a histogram is coarser."""
-    more = microseconds.bit_length() - 6
-    return microseconds if more <= 0 else more << 6 | microseconds >> more
+def coarse(values: array[float]) -> Counter[int]:
+    """How many of some 32-bit floats have the same high half: sign, exponent, and seven bits of the fraction.
+
+    Counted in C, at a fifth of what a look at each would take; and of halves there are few.
+    """
+    halves = array("H", values.tobytes())
+    return Counter(halves[_HIGH::2])
 
 
-def meant(number: int) -> int:
-    """The microseconds that :func:`rough` made a number of, in the middle of those that have it."""
-    more = number >> 6
-    # The highest of the six bits is always 1, so that what follows it and the count of bits part where it stands.
-    return number if number < 64 else ((number & 63) << (more)) + (1 << more >> 1)
+def middle(half: int) -> float:
+    """The middle of the floats that have this high half: at most half a per cent from each of them."""
+    return float(_FLOAT.unpack(_BITS.pack(half << 16 | 0x8000))[0])
 
 
 class _Sums:
-    """Of one task and queue: ends by kind, times by :func:`rough`, and when jobs lined up, by second."""
+    """Of one task and queue, an entry for each job: how it ended, microseconds, the second that it came in."""
 
     __slots__ = ("came", "ends", "runs", "waits")
 
     def __init__(self) -> None:
-        self.ends: defaultdict[str, int] = defaultdict(int)
-        self.runs: defaultdict[int, int] = defaultdict(int)
-        self.waits: defaultdict[int, int] = defaultdict(int)
-        self.came: defaultdict[int, int] = defaultdict(int)
+        self.ends: list[str] = []
+        self.runs = array("f")
+        self.waits = array("f")
+        self.came = array("q")
 
     def counts(self) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for kind, count in self.ends.items():
-            found["started"] += count
+        found: Counter[str] = Counter(started=len(self.ends))
+        for kind, count in Counter(self.ends).items():
             found[_ENDS[kind]] += count
         for field, times in (("run", self.runs), ("wait", self.waits)):
-            for number, count in times.items():
-                found[f"{field}{MARK}{bucket_of(meant(number) / 1e6)}"] += count
+            for half, count in coarse(times).items():
+                # A clock that was set back makes no time shorter than none.
+                found[f"{field}{MARK}{bucket_of(max(0.0, middle(half)) / 1e6)}"] += count
         return found
 
 
@@ -89,24 +97,21 @@ class Tally:
         """
         if kind not in _ENDS:
             return
-        # Each line is paid for by every job, which is why rough() is written out.
+        # Each line is paid for by every job.
         try:
             sums = self._sums[claim.task, claim.queue]
         except KeyError:
             sums = self._sums[claim.task, claim.queue] = _Sums()
             self.next = min(self.next, now + EVERY)
-        sums.ends[kind] += 1
+        sums.ends.append(kind)
         if cost:
-            more = cost.bit_length() - 6
-            sums.runs[cost if more <= 0 else more << 6 | cost >> more] += 1
+            sums.runs.append(cost)
             self._busy += cost
         ready = claim.ready
         if ready > 0:
-            wait = max(0, claim.token - ready)
-            more = wait.bit_length() - 6
-            sums.waits[wait if more <= 0 else more << 6 | wait >> more] += 1
+            sums.waits.append(claim.token - ready)
             if not (claim.failures or claim.crashes or claim.interruptions or claim.snoozes):
-                sums.came[ready // 1_000_000] += 1
+                sums.came.append(ready // 1_000_000)
 
     def grew(self, memory: int) -> None:
         """A runner had so much memory at most, bytes."""
@@ -120,7 +125,7 @@ class Tally:
             counts = sums.counts()
             for label in (f"task/{task}", f"queue/{queue}"):
                 self._counts.absorb(label, counts)
-                for second, count in sums.came.items():
+                for second, count in Counter(sums.came).items():
                     self._counts.absorb(label, {"enqueued": count}, second)
         if taken:
             mine = {"busy": self._busy}
