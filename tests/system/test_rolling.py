@@ -69,11 +69,9 @@ class Rolled:
         self.program.write("tasks", GOOD.format(version=version))
 
     def start(self, *arguments: str, ready: bool = True, **options: Any) -> Worker:
-        worker = Worker(self.program.start("worker", "tasks:app", "--processes", "2", *arguments, **options))
-        self.workers.append(worker)
-        if ready:
-            worker.says("serves default")
-        return worker
+        return self._joined(
+            self.program.start("worker", "tasks:app", "--processes", "2", *arguments, **options), ready=ready
+        )
 
     def start_by(self, *program: str, cwd: Path | None = None, after: tuple[str, ...] = ()) -> Worker:
         """A worker with one process that another program than ours starts."""
@@ -82,9 +80,13 @@ class Rolled:
             cwd=cwd or self.program.directory, env=self.program.environment, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+        return self._joined(process)
+
+    def _joined(self, process: subprocess.Popen[str], *, ready: bool = True) -> Worker:
         worker = Worker(process)
         self.workers.append(worker)
-        worker.says("serves default")
+        if ready:
+            worker.says("serves default")
         return worker
 
     def hup(self, worker: Worker) -> None:

@@ -17,15 +17,16 @@
 -- Each is searched for in each row, so the last two are read of what runs alone: only there they say more than the state.
 local FIELDS = {'definition', 'state', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
   'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
+local common = #FIELDS - 2
 local size, seen = slice(line, after, member, offset, limit, desc, low, high)
 local rows = {}
 for n = 1, #seen, 2 do
   local id = seen[n]
-  local values = redis.pcall('HMGET', flow .. id, unpack(FIELDS, 1, 14))
+  local values = redis.pcall('HMGET', flow .. id, unpack(FIELDS, 1, common))
   if not values.err and values[2] then
     if values[2] == 'running' then
-      local more = redis.call('HMGET', flow .. id, FIELDS[15], FIELDS[16])
-      values[15], values[16] = more[1], more[2]
+      local more = redis.call('HMGET', flow .. id, unpack(FIELDS, common + 1))
+      values[common + 1], values[common + 2] = more[1], more[2]
     end
     local ended = values[2] ~= 'running' and values[2] ~= 'pending'
     local first = (values[9] or values[10] or values[11]) and redis.call('ZRANGE', broken .. id, 0, 0)[1]

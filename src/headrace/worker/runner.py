@@ -88,7 +88,10 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
     work = _forked(app, channel, tickets, options) if options.forker else _born(app, kind, channel, tickets, options)
-    return 0 if work is None else _run(app, work, options)
+    if work is not None:
+        work.serve()
+        _leave(work, app, options.exit_deadline)
+    return 0
 
 
 def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
@@ -120,12 +123,6 @@ def _born(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
 
 def _bench(app: Headrace, options: RunnerOptions) -> Bench:
     return bench(app, options.place, random.random)
-
-
-def _run(app: Headrace, work: Work, options: RunnerOptions) -> int:
-    work.serve()
-    _leave(work, app, options.exit_deadline)
-    return 0
 
 
 def _settle_in(

@@ -122,10 +122,10 @@ class Tally:
         self.next = float("inf")
         taken, self._sums = self._sums, {}
         for (task, queue), sums in taken.items():
-            counts = sums.counts()
+            counts, came = sums.counts(), Counter(sums.came)
             for label in (f"task/{task}", f"queue/{queue}"):
                 self._counts.absorb(label, counts)
-                for second, count in Counter(sums.came).items():
+                for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)
         if taken:
             mine = {"busy": self._busy}
