@@ -209,9 +209,14 @@ class Worker:
         return code
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
+        try:
+            if self.process.poll() is None:
+                self.process.terminate()
+                self.ended()
+        finally:
+            # One that a failed test left with a job that waits for it.
+            self.process.kill()
             self.ended()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
+            for stream in (self.process.stdout, self.process.stderr):
+                if stream is not None:
+                    stream.close()

@@ -393,7 +393,7 @@ def test_a_broadcast_waits_for_a_runner_and_ends_with_its_worker(fleet: Fleet, t
     (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
     worker.terminate()
     # Else the runner may be free before the signal is heard.
-    fleet.until(lambda: "stopping" in worker.log())
+    fleet.until(lambda: "stops claiming" in worker.log())
     (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert first.result(timeout=5) == 1

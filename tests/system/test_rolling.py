@@ -101,9 +101,10 @@ class Rolled:
         return self.claims(worker)[-1]
 
     def claims(self, worker: Worker) -> list[int]:
-        """The images that took over, in their order."""
-        found = (re.search(r"process (\d+) claims; process", line) for line in list(worker.lines))
-        return [int(match[1]) for match in found if match]
+        """The images that took over, in their order, from one that claims no more: for a moment both do."""
+        text = "".join(list(worker.lines))
+        heirs: list[tuple[str, str]] = re.findall(r"process (\d+) claims; process (\d+)", text)
+        return [int(heir) for heir, old in heirs if re.search(rf":{old}(:\w+)? stops claiming", text)]
 
     def warming(self, worker: Worker) -> int:
         """The image that was started last."""
@@ -125,10 +126,13 @@ class Rolled:
     def end(self) -> None:
         for worker in self.workers:
             self.family(worker)
-            worker.close()
-        for pid in self.living():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        try:
+            for worker in self.workers:
+                worker.close()
+        finally:
+            for pid in self.living():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self.app.close()
 
 
@@ -236,7 +240,7 @@ def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled
     rolled.hup(worker)
     eventually((tmp_path / "began").exists, 20)
     eventually(lambda: len(rolled.app.overview().workers) == 2, 20)
-    assert not rolled.claims(worker)
+    assert not any("claims; process" in line for line in list(worker.lines))
     (tmp_path / "go").touch()
     eventually(lambda: rolled.claims(worker), 30)
     assert result(rolled.enqueue("nap", 0)) == 2
@@ -351,7 +355,7 @@ def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: 
     eventually((tmp_path / "go.began").exists, 20)
     rolled.family(worker)
     os.killpg(worker.process.pid, signal.SIGINT)
-    eventually(lambda: sum("stopping: 1 jobs run" in line for line in list(worker.lines)) == 2, 20)
+    eventually(lambda: sum("stops claiming: 1 jobs run" in line for line in list(worker.lines)) == 2, 20)
     (tmp_path / "go").touch()
     assert [result(first), result(second)] == [1, 2]
     assert {job.refresh().attempt for job in (first, second)} == {1}

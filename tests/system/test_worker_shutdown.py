@@ -26,7 +26,7 @@ def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, number: i
         fleet.started(job)
     waiting = [fleet.enqueue(f"{kind}.add") for kind in ("process", "fork")]
     send([worker.pid], number)
-    fleet.until(lambda: "stopping" in worker.log())
+    fleet.until(lambda: "stops claiming" in worker.log())
     late = fleet.enqueue("thread.add")
     (tmp_path / "go").touch()
     assert worker.wait() == 0
@@ -75,7 +75,7 @@ def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: P
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
     worker.terminate()
-    fleet.until(lambda: "stopping" in worker.log())
+    fleet.until(lambda: "stops claiming" in worker.log())
     worker.terminate()
     send([worker.pid], signal.SIGINT)
     (tmp_path / "go").touch()
@@ -91,7 +91,7 @@ def test_a_second_signal_later_ends_the_grace(server: Server, new_fleet: NewFlee
     fleet.started(job)
     worker.terminate()
     # When it was heard counts, not when it was sent.
-    fleet.until(lambda: "stopping" in worker.log())
+    fleet.until(lambda: "stops claiming" in worker.log())
     first = time.monotonic()
     fleet.until(lambda: time.monotonic() > first + 1.2)
     assert worker.alive

@@ -722,7 +722,7 @@ class Dispatcher:
 
     def _drain(self, *, now: bool) -> None:
         if self.state == "working":
-            log.info("stopping: %d jobs run", self.crew.running)
+            log.info("worker %s stops claiming: %d jobs run", self.owner or self.place, self.crew.running)
             self.state = "draining"
             self.crew.working = False
             self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
