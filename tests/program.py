@@ -182,7 +182,7 @@ class Worker:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -218,5 +218,6 @@ class Worker:
             self.process.kill()
             self.ended()
             for stream in (self.process.stdout, self.process.stderr):
-                if stream is not None:
+                # What outlived it may hold its stderr: closing that would wait for the reader, and so for ever.
+                if stream is not None and not self._reader.is_alive():
                     stream.close()

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from headrace.worker.lineage import RESIZE, Image, Launch, Words, Works
+from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -38,7 +38,6 @@ log = logging.getLogger("headrace.worker")
 # How a process that carries on learns what there is to carry on.
 STATE = "HEADRACE_ANCHOR"
 SAME_SIGNAL = 1.0
-_HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Founder:
         """The first image has ended: leave, or go on as the anchor of those that live. The exit code."""
         state = self.succession
         # Those that come from now on wait until the next program can hear them. What came before is heard here.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         for key, _ in self._selector.select(0):
             key.data()
         if not state.images:
@@ -193,9 +192,9 @@ class Anchor:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        for number in _HEARD:
+        for number in HEARD:
             signal.signal(number, _nothing)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:

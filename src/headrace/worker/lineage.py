@@ -28,6 +28,8 @@ Word = list[Any]
 
 # One runner more, one less, as other forking servers understand these.
 RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+# What whoever watches images hears.
+HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
 
 
 class Works(Protocol):
@@ -253,15 +255,22 @@ class Launch:
     def start(self, *, first: bool) -> Image:
         """A new image, in an interpreter of its own. Call it in a process of one thread only."""
         mine, theirs = socket.socketpair()
+        # A stop that came between fork and exec would be lost: it waits until it can end the child.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         pid = os.fork()
         if not pid:
             self._exec(theirs, f"{theirs.fileno()}{':first' if first else ''}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         return Image(pid, Words(mine))
 
     def _exec(self, link: socket.socket, name: str) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            # Whoever starts it may have blocked them for longer than this, as one that becomes an anchor has.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
             os.chdir(self.directory)
             link.set_inheritable(True)
             os.execve(self.argv[0], self.argv, {**self.environ, VARIABLE: name})  # noqa: S606
