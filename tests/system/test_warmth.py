@@ -17,6 +17,7 @@ from headrace.cli.exits import Exit
 from tests.deadline import eventually
 from tests.processes import below
 from tests.program import Program
+from tests.worker.test_pages import joins
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -201,6 +202,34 @@ def test_a_module_is_imported_before_the_fork(headrace: Program) -> None:
         id = headrace.enqueue("early.where")
         headrace.fresh("worker", "early:app", "--burst", "--processes", "1", HEADRACE_PRELOAD=preload)
         assert f'"result":{found}' in headrace("jobs", "show", id, "--json").out
+
+
+LARGE = """
+from pathlib import Path
+from headrace import Headrace
+
+app = Headrace()
+MODEL = [str(number) for number in range(1_000_000)]
+
+@app.task(kind={kind!r})
+def memory() -> list[int]:
+    lines = [line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]]
+    told = {{words[0]: int(words[1]) for words in lines}}
+    return [told["AnonHugePages:"], told["Private_Dirty:"]]
+"""
+
+
+@pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
+@pytest.mark.parametrize("kind", ["process", "fork"])
+def test_a_large_application_is_in_huge_pages_that_its_runners_share(
+    headrace: Program, app: Headrace, kind: str
+) -> None:
+    headrace.write("large", LARGE.format(kind=kind))
+    job = headrace.enqueue("large.memory")
+    headrace.fresh("worker", "large:app", "--burst", "--processes", "1", "--forks", "1")
+    huge, own = app.jobs.get(job).result(timeout=0)
+    assert huge > 32 << 10, "kB, of the 60 MB that the list takes"
+    assert own < 16 << 10
 
 
 def test_runners_are_flushed_when_the_worker_is_told_to_stop(headrace: Program, app: Headrace, tmp_path: Path) -> None:

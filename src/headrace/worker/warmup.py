@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PreloadError
 from headrace.settings import AUTO, preload_names
-from headrace.worker import leftovers
+from headrace.worker import leftovers, pages
 from headrace.worker.hooks import name_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def complaints(step: str, before: leftovers.Seen) -> Iterator[str]:
 
 
 def compact() -> None:
-    """Collect garbage, give free memory back, and freeze what is left.
+    """Collect garbage, give free memory back, freeze what is left, and make it cheap to fork.
 
     Frozen objects are not visited by the collector, so their pages stay shared with every child.
     """
@@ -126,6 +126,7 @@ def compact() -> None:
         # Only the GNU C library has it: free pages at the top of the heap would be copied at each child's first use.
         ctypes.CDLL(None).malloc_trim(0)
     gc.freeze()
+    pages.join()
 
 
 def write_out() -> None:

@@ -1,0 +1,102 @@
+"""How the memory of a process is mapped that is forked often."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.worker import pages
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks are left as they are")
+
+
+def joins() -> bool:
+    """Whether this kernel joins pages when it is asked to: since 6.1, if it has huge ones at all."""
+    release = tuple(int(part) for part in platform.release().split(".")[:2])
+    return release >= (6, 1) and pages._huge() < 1 << 30
+
+
+# Figures in kB; ``fork`` runs a function in a child.
+TOOLS = """
+import json, mmap, os
+from headrace.worker import pages
+
+def told(field, places=None):
+    found, inside = 0, False
+    for line in open("/proc/self/smaps"):
+        words = line.split()
+        if not words[0].endswith(":"):
+            inside = places is None or int(words[0].partition("-")[0], 16) in places
+        elif inside and words[0] == field:
+            found += int(words[1])
+    return found
+
+def fork(function):
+    read, write = os.pipe()
+    if not os.fork():
+        os.write(write, json.dumps(function()).encode())
+        os._exit(0)
+    os.wait()
+    return json.loads(os.read(read, 1 << 16))
+"""
+
+
+def run(text: str) -> Any:
+    run = subprocess.run([sys.executable, "-c", TOOLS + text], capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(run.stdout)
+
+
+def test_children_have_the_interpreters_code_in_their_page_tables() -> None:
+    """Where the kernel lets a process write to its own code; else forks cost more, and nothing is wrong."""
+    ours, before, after = run("""
+places = {one.start for one in pages._mappings() if one.file and one.mode in ("r--p", "r-xp") and one.resident >= 2e5}
+before = fork(lambda: told("Rss:", places))
+pages.share_code()
+print(json.dumps([told("Rss:", places), before, fork(lambda: told("Rss:", places))]))
+""")
+    assert before < ours
+    assert after >= ours
+
+
+@pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
+def test_memory_that_is_in_use_is_joined_and_children_have_it_so() -> None:
+    before, ours, childs, right, left = run("""
+kept = [str(number) for number in range(1_000_000)]
+before = told("AnonHugePages:")
+pages.join()
+ours, childs = told("AnonHugePages:"), fork(lambda: told("AnonHugePages:"))
+# This writes to each page of them, if only a count.
+right = fork(lambda: [number for number, text in enumerate(kept) if text != str(number)] == [])
+print(json.dumps([before, ours, childs, right, told("AnonHugePages:")]))
+""")
+    assert before + (32 << 10) <= ours, "it takes 60 MB"
+    assert childs >= ours - (4 << 10), "but for what the fork itself has written to"
+    assert right
+    assert left >= ours - (4 << 10)
+
+
+@pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
+def test_memory_that_was_only_reserved_stays_so() -> None:
+    before, after = run("""
+reserved = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for place in range(0, 64 << 20, 1 << 20):
+    reserved[place] = 1
+before = told("Rss:")
+pages.join()
+print(json.dumps([before, told("Rss:")]))
+""")
+    assert after < before + (16 << 10)
+
+
+def test_where_the_kernel_has_no_huge_pages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pages, "_HUGE", tmp_path / "absent")
+    pages._huge.cache_clear()
+    pages.join()
+    monkeypatch.undo()
+    pages._huge.cache_clear()
