@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import LEASE, Fleet
 from tests.system.tap import Tap
 
 
 @pytest.fixture
-def fleet(server: Server, tmp_path: Path) -> Iterator[Fleet]:
+def lease() -> float:
+    """That of the fleet's workers; override it with ``LONG_LEASE`` where no test waits for its end."""
+    return LEASE
+
+
+@pytest.fixture
+def fleet(server: Server, tmp_path: Path, lease: float) -> Iterator[Fleet]:
     """Workers on the shared server; ended, and the invariants checked, when the test is over."""
-    fleet = Fleet(server.url, tmp_path)
+    fleet = Fleet(server.url, tmp_path, lease=lease)
     yield fleet
     fleet.end()
     assert fleet.ledger.tokens_grow()
@@ -49,4 +55,6 @@ def new_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     yield make
     for fleet in made:
         fleet.end()
+    # Only then: a failure here must leave no worker behind.
+    for fleet in made:
         assert fleet.ledger.tokens_grow()

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 30.0
 LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
+LONG_LEASE = 30.0
 
 
 class Worker:

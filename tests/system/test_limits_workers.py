@@ -16,11 +16,16 @@ from headrace.handle import Job
 from headrace.job import Record, State
 from headrace.protocol import produce
 from tests.servers import Server
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import LONG_LEASE, Fleet, send
 
 NewFleet = Callable[..., Fleet]
 KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
+
+
+@pytest.fixture
+def lease() -> float:
+    return LONG_LEASE
 
 
 def works_on(fleet: Fleet) -> None:
@@ -82,12 +87,12 @@ def test_mates_of_a_killed_job_are_handed_back(fleet: Fleet, tmp_path: Path) -> 
 
 def test_a_job_that_lets_nothing_else_run_for_two_leases_runs_once(server: Server, new_fleet: NewFleet) -> None:
     """Code that holds the interpreter, or the event loop: the lease is kept by another process."""
-    fleet = new_fleet(server.url, lease=2.0)
+    fleet = new_fleet(server.url, lease=4.0)
     fleet.worker(kinds=ALL)
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(task, 4.4) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
+    jobs = [fleet.enqueue(task, 8.8) for task in ("process.hog", "fork.hog", "thread.hog", "async.block")]
     for job in jobs:
-        assert job.result(timeout=20) == 4.4
+        assert job.result(timeout=30) == 8.8
         assert len(fleet.ledger.starts(job.id)) == 1
         assert job.refresh().attempt == 1
 

@@ -15,12 +15,17 @@ from headrace.job import State
 from headrace.protocol.admin import resume
 from tests.processes import below
 from tests.servers import Server
-from tests.system.fleet import Fleet
+from tests.system.fleet import LONG_LEASE, Fleet
 
 KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
 BRIEF = 1.5
 """A lease that is renewed often, for tests that wait for that and run nothing which its end would harm."""
+
+
+@pytest.fixture
+def lease() -> float:
+    return LONG_LEASE
 
 
 def test_one_worker_serves_all_kinds_and_starts_each_job_once(fleet: Fleet) -> None:
@@ -201,6 +206,8 @@ def test_a_runner_that_grew_is_replaced(fleet: Fleet) -> None:
 
 
 def test_the_process_of_a_running_fork_is_told(fleet: Fleet, tmp_path: Path) -> None:
+    # It is told with a renewal.
+    fleet.settings["lease"] = 6.0
     worker = fleet.worker(kinds="fork", forks=1)
     fleet.enqueue("fork.add", 1, 1).result(timeout=20)
     job = fleet.enqueue("fork.gate", str(tmp_path / "go"))
@@ -220,6 +227,7 @@ def test_each_job_of_the_fork_kind_has_a_process_of_its_own(fleet: Fleet) -> Non
 
 
 def test_an_unknown_task_is_parked_until_a_worker_knows_it(fleet: Fleet) -> None:
+    fleet.settings["lease"] = BRIEF
     fleet.worker()
     job = fleet.enqueue("fork.add", 4, 4)
     assert fleet.until(lambda: job.state is State.PARKED)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import JobFailed, JobQuarantined
-from tests.system.fleet import Fleet
+from tests.system.fleet import LONG_LEASE, Fleet
 
 GOOD = 1000
+
+
+@pytest.fixture
+def lease() -> float:
+    return LONG_LEASE
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_connections_that_the_server_closes_are_made_again(own: Server, served: 
 
 def test_a_worker_that_cannot_renew_stops_its_jobs_in_time(own: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
     """Self-fencing: the server stalls beyond the lease, so somebody else may believe that this worker is dead."""
-    fleet = new_fleet(own.url, lease=2.0)
+    fleet = new_fleet(own.url, lease=3.0)
     worker = fleet.worker()
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)

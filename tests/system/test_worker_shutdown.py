@@ -11,11 +11,16 @@ import pytest
 
 from headrace.job import State
 from tests.servers import Server
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import LONG_LEASE, Fleet, send
 
 NewFleet = Callable[..., Fleet]
 KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
+
+
+@pytest.fixture
+def lease() -> float:
+    return LONG_LEASE
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -54,7 +59,7 @@ def test_work_sent_ahead_is_handed_back_unharmed(fleet: Fleet) -> None:
 def test_after_the_grace_jobs_are_handed_back_and_nothing_is_charged(
     server: Server, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
-    fleet = new_fleet(server.url, grace=0.3)
+    fleet = new_fleet(server.url, grace=0.3, lease=LONG_LEASE)
     worker = fleet.worker(kinds=ALL)
     jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
     for job in jobs:
@@ -85,7 +90,7 @@ def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: P
 
 
 def test_a_second_signal_later_ends_the_grace(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
-    fleet = new_fleet(server.url, grace=100)
+    fleet = new_fleet(server.url, grace=100, lease=LONG_LEASE)
     worker = fleet.worker()
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
@@ -115,7 +120,7 @@ def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
 @pytest.mark.slow
 def test_ten_rolling_deploys_under_load_burn_nothing(server: Server, new_fleet: NewFleet) -> None:
     """Some jobs take longer than the grace: those are interrupted, which is free, and none fails or crashes."""
-    fleet = new_fleet(server.url, grace=0.2, lease=10)
+    fleet = new_fleet(server.url, grace=0.2, lease=LONG_LEASE)
     jobs = fleet.enqueue_many("process.nap", [(0.6,) if n % 20 == 0 else (0.01,) for n in range(800)])
     workers = [fleet.worker(processes=2), fleet.worker(processes=2)]
     for _ in range(10):
