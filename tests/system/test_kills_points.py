@@ -22,7 +22,7 @@ import pytest
 
 from headrace.handle import Job
 from headrace.job import State
-from tests.system.fleet import Fleet, Worker, send
+from tests.system.fleet import LONG_LEASE, Fleet, Worker, send
 from tests.system.tap import Tap
 
 ROLES = ("runner", "dispatcher", "supervisor", "worker")
@@ -33,6 +33,15 @@ PROMISED = {
     "returned": {"runner": (1, 0), "dispatcher": (2, 1), "supervisor": (1, 0), "worker": (2, 1)},
     "settled": {"runner": (1, 0), "dispatcher": (1, 0), "supervisor": (1, 0), "worker": (1, 0)},
 }
+
+
+def _lease(fleet: Fleet, role: str) -> None:
+    """A short lease only where another worker waits for its end.
+
+    A worker stops its jobs when it gets no processor for half of it, and gives a request up after a third of it: the
+    kill comes before.
+    """
+    fleet.settings["lease"] = 6.0 if role == "worker" else 15.0
 
 
 def _kill(fleet: Fleet, worker: Worker, role: str) -> None:
@@ -60,9 +69,7 @@ def _settled(fleet: Fleet, worker: Worker, job: Job[int], point: str, role: str)
     [("claiming", "claim", "reply"), ("returned", "settle", "request"), ("settled", "settle", "reply")],
 )
 def test_a_kill_around_a_request(fleet: Fleet, tap: Tap, role: str, point: str, script: str, side: str) -> None:
-    if role != "worker":
-        # The worker gives a request up after a third of its lease: the kill comes before.
-        fleet.settings["lease"] = 15.0
+    _lease(fleet, role)
     job = fleet.enqueue("process.add", 20, 22)
     trap = tap.trap(script, side)
     worker = fleet.worker(url=tap.url, ready=False)
@@ -79,6 +86,7 @@ def test_a_kill_around_a_request(fleet: Fleet, tap: Tap, role: str, point: str, 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_kill_after_the_claim(fleet: Fleet, role: str) -> None:
+    _lease(fleet, role)
     worker = fleet.worker()
     send(worker.runners(), signal.SIGSTOP)
     job = fleet.enqueue("process.add", 20, 22)
@@ -90,6 +98,7 @@ def test_a_kill_after_the_claim(fleet: Fleet, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
+    _lease(fleet, role)
     worker = fleet.worker()
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
@@ -103,6 +112,7 @@ def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["register", "renew", "claim", "settle"])
 def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script: str, side: str) -> None:
     """The connection breaks instead of a process: the request is repeated with its number."""
+    fleet.settings["lease"] = LONG_LEASE
     jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(50)])
     trap = tap.trap(script, side)
     fleet.worker(url=tap.url, ready=False, processes=2)
