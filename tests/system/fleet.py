@@ -75,11 +75,10 @@ class Worker:
         return eventually(self._dispatcher, PATIENCE, what=f"a dispatcher of {self!r}")
 
     def _dispatcher(self) -> int:
-        for child in below(self.pid, recursive=False):
-            # Runners lead groups of their own; the dispatcher stays in the supervisor's.
-            if _group(child.pid) == _group(self.pid) and child.ppid() == self.pid:
-                return child.pid
-        return 0
+        # Runners lead groups of their own; the dispatcher stays in the supervisor's. So does, for a moment, what was just
+        # forked: then it is looked again.
+        found = [child.pid for child in below(self.pid, recursive=False) if _group(child.pid) == _group(self.pid)]
+        return found[0] if len(found) == 1 else 0
 
     def runners(self) -> list[int]:
         """The process ids of the living runners."""
