@@ -18,7 +18,7 @@ import pytest
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import Program
-from tests.servers import Server
+from tests.servers import Server, _free_port
 
 pytestmark = pytest.mark.system
 
@@ -149,9 +149,7 @@ def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Sign
 
 
 def test_the_next_image_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    one = worker("--metrics", str(port))
+    one = worker("--metrics", str(_free_port()))
     first = one.answering()
     one.process.send_signal(signal.SIGHUP)
     eventually(lambda: not lives(first), 20)
