@@ -204,6 +204,14 @@ def test_a_module_is_imported_before_the_fork(headrace: Program) -> None:
         assert f'"result":{found}' in headrace("jobs", "show", id, "--json").out
 
 
+def test_a_worker_is_not_idle_before_its_runners_are_there(headrace: Program, app: Headrace) -> None:
+    headrace.write("slow", "import time\nfrom tasks import app\n@app.before_fork\ndef wait(): time.sleep(1.5)\n")
+    job = app.by_name("tasks.add").enqueue(1)
+    ended = headrace.fresh("worker", "slow:app", "--processes", "1", "--max-idle", "0.5s")
+    assert "there was nothing to run for 0.5 s" in ended.err
+    assert job.result(timeout=0) == 2
+
+
 LARGE = """
 from pathlib import Path
 from headrace import Headrace

@@ -509,7 +509,8 @@ class Dispatcher:
         if self._busy or self._arrivals or not self.owner:
             self._idle_since = float("inf")
             return
-        self._idle_since = min(self._idle_since, now)
+        # Nor does one that has not asked yet, since no runner is there to take it.
+        self._idle_since = min(self._idle_since, now) if self._empty else float("inf")
         if self.options.max_jobs and self._finished >= self.options.max_jobs:
             self._drain(now=False)
         elif self.options.max_idle and self.exchange.idle and now >= self._idle_since + self.options.max_idle:
