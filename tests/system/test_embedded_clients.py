@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace import Headrace, embedded
 from tests.deadline import eventually
@@ -19,6 +20,9 @@ def app(tmp_path: Path) -> Headrace:
 
 
 def kill_everything(directory: Path) -> None:
+    with embedded.attach(directory) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+        # While it syncs its file, which may take a slow disk long, a server holds back what it has yet to write there.
+        eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all is written to its file")
     seen = embedded.status(directory)
     assert seen.guard
     assert seen.pid
