@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def fill(directory: Path, count: int = 3) -> None:
     """Leave ``count`` keys in a directory whose server has ended."""
-    with embedded.attach(directory) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+    with embedded.attach(directory, linger=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
         for number in range(count):
             client.set(f"k{number}", "v" * 10)
     assert embedded.stop(directory)
@@ -324,7 +324,7 @@ def test_data_of_a_newer_server_are_refused_not_ignored(
         older = servers.find(name)
     except servers.AbsentError as error:
         pytest.skip(str(error))
-    with embedded.attach(directory) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+    with embedded.attach(directory, linger=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
         client.set("k", "v")
     assert embedded.stop(directory)
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(older.path))
