@@ -18,12 +18,18 @@ from headrace.run import Run
 from headrace.workflow import FlowState, NodeRecord
 from tests.servers import Server
 from tests.system.chaos import BUDGET, Chaos
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import LEASE, LONG_LEASE, Fleet, send
 from tests.system.tap import Tap
 
 KINDS = ("process", "fork", "thread", "async")
 NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
+
+
+@pytest.fixture
+def lease() -> float:
+    """Nearly no test here waits for its end."""
+    return LONG_LEASE
 
 
 def create(fleet: Fleet, function: Callable[..., object], *args: Any, name: str = "", **options: Any) -> Run:
@@ -297,7 +303,7 @@ def test_a_worker_that_slept_beyond_its_lease_releases_no_child_again(fleet: Fle
         first = flow.run("process.gate", str(gate), name="first")
         flow.run("process.add", 1, 1, after=first, name="next")
 
-    sleeper = fleet.worker()
+    sleeper = fleet.worker(settings={"lease": LEASE})
     run = create(fleet, line)
     fleet.started(run.node("first"))
     pids = sleeper.stop_all()

@@ -11,9 +11,16 @@ import pytest
 from headrace.errors import JobFailed
 from tests.processes import lives
 from tests.program import Program
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import LONG_LEASE, Fleet, send
 
 pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def lease() -> float:
+    """No test here waits for its end."""
+    return LONG_LEASE
+
 
 WATCHED = """
 import os, time

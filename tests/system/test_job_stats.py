@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tests.system.fleet import Fleet
+import pytest
+
+from tests.system.fleet import LONG_LEASE, Fleet
+
+
+@pytest.fixture
+def lease() -> float:
+    """No test here waits for its end."""
+    return LONG_LEASE
 
 
 def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:
