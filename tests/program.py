@@ -125,7 +125,12 @@ class Program:
             pid = os.fork()
             if not pid:
                 self._be(list(arguments), out.fileno(), err.fileno(), self.environment | environment)
-            ended = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
+            try:
+                ended = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
+            except BaseException:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
             texts = [os.pread(stream.fileno(), 1 << 20, 0).decode() for stream in (out, err)]
             return _checked(Ended(os.waitstatus_to_exitcode(ended[0]), *texts), code)
 

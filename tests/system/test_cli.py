@@ -48,8 +48,10 @@ def on_terminal(headrace: Program, *arguments: str, answer: str = "", columns: i
             if not piece:
                 break
             shown += piece
-    finally:
         process.wait(10)
+    finally:
+        process.kill()
+        process.wait()
         os.close(master)
     return shown.decode()
 
@@ -145,8 +147,9 @@ def test_enqueue_and_wait(headrace: Program) -> None:
         assert headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "20s").json == 2
         ended = headrace("enqueue", "tasks.fail", "--wait", "--json", code=1)
         assert '"type":"JobFailed"' in ended.err
-    finally:
         assert worker.wait(20) == 0
+    finally:
+        worker.kill()
         worker.communicate()
 
 

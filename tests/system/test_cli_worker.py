@@ -167,8 +167,12 @@ def test_an_application_that_configures_logging_keeps_its_own(headrace: Program,
 def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
     id = headrace.enqueue("tasks.nap", "1")
     waiting = headrace.start("enqueue", "tasks.nap", "1", "--wait")
-    assert waiting.stderr is not None
-    assert waiting.stderr.readline().strip() > id, "it waits once it has said the id"
-    waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=20)
+    try:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().strip() > id, "it waits once it has said the id"
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=20)
+    finally:
+        waiting.kill()
+        waiting.communicate()
     assert (waiting.returncode, out, err) == (130, "", "")
