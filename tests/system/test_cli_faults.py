@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -124,6 +126,17 @@ def test_the_traceback_comes_with_debug_only(headrace: Program) -> None:
     assert "Traceback (most recent call last)" in headrace("jobs", "show", ABSENT, "--debug", code=1).err
 
 
+@pytest.fixture
+def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows any host, for commands that are forks of this process: a real name server may not answer in time."""
+
+    def unknown(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+
+@pytest.mark.usefixtures("no_name_server")
 def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[..., Server]) -> None:
     locked = new_server(password="open-sesame")
     wrong = locked.url.replace("open-sesame", "guessed-wrong")
