@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -299,10 +300,13 @@ def test_hooks_run_after_the_fork_and_at_the_end(start: Callable[..., Runner]) -
 def test_a_hook_that_hangs_does_not_keep_the_runner(start: Callable[..., Runner]) -> None:
     app = Headrace()
     app.exit_hooks = [signal.pause]  # type: ignore[attr-defined]
-    one = start(app=app, exit_deadline=0.1)
+    one = start(app=app, exit_deadline=2)
     one.noisy = True
     assert one.leave() == 0
-    assert "hook _signal.pause took more than 0.05 s and was cut" in one.stderr()
+    cut = re.search(r"hook _signal\.pause took more than ([\d.]+) s and was cut", one.stderr())
+    assert cut, one.stderr()
+    # Half of what the hook before it left.
+    assert 0 < float(cut[1]) <= 1
 
 
 def test_a_hook_that_hangs_costs_the_others_nothing(start: Callable[..., Runner]) -> None:
@@ -323,10 +327,11 @@ def test_a_hook_that_cannot_be_cut_ends_with_its_process(start: Callable[..., Ru
         signal.pause()
 
     app.on_exit(deaf)
-    one = start(app=app, exit_deadline=0.1)
+    # Deaf well before its share is over, and cut by nothing but the end of all.
+    one = start(app=app, exit_deadline=2)
     one.noisy = True
     assert one.leave() == 0
-    assert "more than 0.1 s" in one.stderr()
+    assert "more than 2 s" in one.stderr()
 
 
 def test_a_crash_leaves_its_evidence(process: Runner) -> None:
