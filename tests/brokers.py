@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.deadline import eventually
+from tests.servers import _free_port
 
 PACKAGE = "rabbitmq-server"
 _TREE = (
@@ -107,9 +108,11 @@ def _fetch(root: Path, options: list[str]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [sock.getsockname()[1] for sock in socks]
+    """Different ones."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(_free_port())
+    return list(found)
 
 
 class Rabbit:
