@@ -51,10 +51,13 @@ def sentinel(tmp_path: Path, master: Server, replica: Server) -> Iterator[int]:
         ["redis-sentinel", str(path), "--sentinel"],
         executable=find("valkey-9").path, stdout=subprocess.DEVNULL,
     ) as process:  # fmt: skip
-        with redis.Redis(port=port, protocol=2, decode_responses=True) as client:
-            eventually(lambda: _replicas(client) == 1, 60, what="a Sentinel that knows the replica")
-        yield port
-        process.terminate()
+        try:
+            with redis.Redis(port=port, protocol=2, decode_responses=True) as client:
+                eventually(lambda: _replicas(client) == 1, 60, what="a Sentinel that knows the replica")
+            yield port
+        finally:
+            # The block's end waits for it, and so for ever if the replica was not found.
+            process.terminate()
 
 
 def _replicas(client: redis.Redis) -> int:
