@@ -356,10 +356,14 @@ def test_a_child_forked_while_threads_count_is_free(make_stats: Make) -> None:
         for _ in range(20):
             child = os.fork()
             if child == 0:
-                signal.alarm(60)
-                stats.add("b", {"n": 1})
-                stats.flush()
-                os._exit(0)
+                code = 1
+                try:
+                    signal.alarm(60)
+                    stats.add("b", {"n": 1})
+                    stats.flush()
+                    code = 0
+                finally:
+                    os._exit(code)
             assert os.waitpid(child, 0)[1] == 0
     finally:
         stop.set()

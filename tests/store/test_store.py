@@ -615,13 +615,15 @@ async def test_a_cancelled_coroutine_leaves_no_reply_behind(url: str, stage: Sta
     await store.run(size(stage))
     for _ in range(5):
         stage.client.client_pause(60_000, all=False)
-        task = asyncio.create_task(store.run(enqueue(stage)))
-        for _ in range(5):  # until it waits for its reply, which the server keeps back
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        stage.client.client_unpause()
+        try:
+            task = asyncio.create_task(store.run(enqueue(stage)))
+            for _ in range(5):  # until it waits for its reply, which the server keeps back
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            stage.client.client_unpause()
         assert isinstance(await store.run(size(stage)), admin.Page)
     await store.close()
 

@@ -239,10 +239,12 @@ def test_it_is_alone_and_ends_with_its_supervisor(tmp_path: Path, kit: Any) -> N
     read, write = os.pipe()
     supervisor = os.fork()
     if not supervisor:
-        pid, _ = rehearsal.begin(Rehearse(["re_sleeps"], []), ())
-        os.write(write, f"{pid} {os.getpgid(pid)}".encode())
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os._exit(0)
+        try:
+            pid, _ = rehearsal.begin(Rehearse(["re_sleeps"], []), ())
+            os.write(write, f"{pid} {os.getpgid(pid)}".encode())
+            os.kill(os.getpid(), signal.SIGSTOP)
+        finally:
+            os._exit(0)
     os.close(write)
     pid, group = map(int, os.read(read, 100).split())
     os.close(read)
@@ -288,9 +290,11 @@ def _of_child(work: Callable[[], list[Function]]) -> list[Function]:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        for one in work():
-            os.write(write, f"{one.module} {one.name} {one.line} {one.cost}\n".encode())
-        os._exit(0)
+        try:
+            for one in work():
+                os.write(write, f"{one.module} {one.name} {one.line} {one.cost}\n".encode())
+        finally:
+            os._exit(0)
     os.close(write)
     with open(read) as pipe:  # noqa: PTH123 - a descriptor, no path
         lines = [line.split() for line in pipe]
