@@ -406,7 +406,13 @@ def headrace(tmp_path: Path, url: str, rabbit: Rabbit) -> Program:
     return program
 
 
-def test_consumers_that_are_killed_count_everything_once(headrace: Program, counting: Make) -> None:
+def unwatched(broker: Rabbit) -> bool:
+    """Whether no consumer is left: what one had fetched waits again."""
+    with kombu.Connection(broker.url) as connection:
+        return not connection.channel().queue_declare(QUEUE, passive=True).consumer_count
+
+
+def test_consumers_that_are_killed_count_everything_once(headrace: Program, counting: Make, rabbit: Rabbit) -> None:
     stats = counting()
     done = threading.Event()
 
@@ -429,6 +435,8 @@ def test_consumers_that_are_killed_count_everything_once(headrace: Program, coun
             process.send_signal(signal.SIGKILL)
             process.communicate()
     thread.join(60)
+    # Until the broker has noticed the last one's death nothing waits, and a burst would be over at once.
+    eventually(lambda: unwatched(rabbit), what="the broker knows that the last consumer is gone")
     headrace("stats", "consume", "--burst")
     assert total(stats) == sum(range(300))
 
