@@ -102,7 +102,8 @@ def answer_later(value: str, started: Path, release: Path) -> Later[str]:
         block(started, release)
         later.reply(value)
 
-    threading.Thread(target=wait).start()
+    # A daemon: nothing but the pool waits for it, and a test that failed before its release does not keep the run.
+    threading.Thread(target=wait, daemon=True).start()
     return later
 
 
