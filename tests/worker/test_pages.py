@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks
 def joins() -> bool:
     """Whether this kernel joins pages when it is asked to: since 6.1, if it has huge ones at all."""
     release = tuple(int(part) for part in platform.release().split(".")[:2])
-    return release >= (6, 1) and pages._huge() < 1 << 30
+    return release >= (6, 1) and bool(pages._huge())
 
 
 # Figures in kB; ``fork`` runs a function in a child.
@@ -55,7 +55,7 @@ def run(text: str) -> Any:
 def test_children_have_the_interpreters_code_in_their_page_tables() -> None:
     """Where the kernel lets a process write to its own code; else forks cost more, and nothing is wrong."""
     ours, before, after = run("""
-places = {one.start for one in pages._mappings() if one.file and one.mode in ("r--p", "r-xp") and one.resident >= 2e5}
+places = {one.start for one in pages._mappings() if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= 2e5}
 before = fork(lambda: told("Rss:", places))
 pages.share_code()
 print(json.dumps([told("Rss:", places), before, fork(lambda: told("Rss:", places))]))
@@ -94,8 +94,34 @@ print(json.dumps([before, told("Rss:")]))
     assert after < before + (16 << 10)
 
 
+@pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
+def test_what_others_have_in_small_pages_is_not_copied() -> None:
+    own = run("""
+kept = [str(number) for number in range(2_000_000)]
+
+def joined():
+    pages.join()
+    return told("Private_Dirty:")
+
+print(json.dumps(fork(joined)))
+""")
+    assert own < 48 << 10, "kB, of 120 MB"
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    """What the system tells of mappings is no text: it holds names of files."""
+    assert run(f"""
+name = os.fsencode({str(tmp_path)!r}) + "/jos\\u2028e".encode() + b"\\xe9"
+os.close(os.open(name, os.O_RDWR | os.O_CREAT))
+os.truncate(name, 4096)
+with open(name, "r+b") as file:
+    shown = mmap.mmap(file.fileno(), 4096)
+print(json.dumps(len(list(pages._mappings())) > 10))
+""")
+
+
 def test_where_the_kernel_has_no_huge_pages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pages, "_HUGE", tmp_path / "absent")
+    monkeypatch.setattr(pages, "_HUGE", tmp_path)
     pages._huge.cache_clear()
     pages.join()
     monkeypatch.undo()

@@ -14,13 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-_HUGE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+_HUGE = Path("/sys/kernel/mm/transparent_hugepage")
+_FIELDS = frozenset((b"Rss:", b"Shared_Clean:", b"Shared_Dirty:", b"AnonHugePages:"))
 # Since Linux 6.1.
 _COLLAPSE = 25
 # A file's mapping with fewer resident pages (bytes) is not worth a copy of its table.
 _LARGE = 200 << 10
-# Memory of which a smaller part is in use was reserved by somebody who may never need it.
-_USED = 0.75
+# Bytes of a mapping that are not in use: with more, somebody reserved what may never be needed.
+_SPARE = 4 << 20
+# Bytes of a mapping that others have as well, in small pages: to join them is to copy them.
+_SHARED = 16 << 20
+# Where a huge page has more bytes (arm64 with pages of 64 kB: 512 MB), to take one apart is no trifle any more.
+_MOST = 32 << 20
 
 
 class Mapping(NamedTuple):
@@ -30,14 +35,30 @@ class Mapping(NamedTuple):
         start, end: addresses.
         mode: as in ``rw-p``.
         file: whether it shows a file.
-        resident: bytes that are in memory.
+        sizes: further fields of ``smaps``, in bytes.
     """
 
     start: int
     end: int
-    mode: str
+    mode: bytes
     file: bool
-    resident: int
+    sizes: dict[bytes, int]
+
+    @property
+    def resident(self) -> int:
+        """Bytes that are in memory."""
+        return self.sizes[b"Rss:"]
+
+    @property
+    def shared(self) -> int:
+        """Bytes that another process has as well, but for those in huge pages."""
+        return self.sizes[b"Shared_Clean:"] + self.sizes[b"Shared_Dirty:"] - self.sizes[b"AnonHugePages:"]
+
+    @property
+    def joinable(self) -> bool:
+        """Whether it is memory that is in use, and hardly a copy would be made of what is shared."""
+        written = self.mode == b"rw-p" and not self.file
+        return written and self.end - self.start - self.resident <= _SPARE and self.shared <= _SHARED
 
 
 def join() -> None:
@@ -46,11 +67,11 @@ def join() -> None:
     Children share them as they share others: what a child writes to is copied in the size of a usual page.
     """
     size = _huge()
-    for one in _mappings():
+    for one in _mappings() if size else ():
         start, end = -(-one.start // size) * size, one.end // size * size
-        written = one.mode == "rw-p" and not one.file
-        if written and start < end and one.resident >= _USED * (one.end - one.start):
-            _madvise()(start, end - start, _COLLAPSE)
+        if start < end and one.joinable:
+            with contextlib.suppress(OSError, AttributeError):
+                _madvise()(start, end - start, _COLLAPSE)
 
 
 def share_code() -> None:
@@ -61,30 +82,36 @@ def share_code() -> None:
     """
     with contextlib.suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:  # noqa: PTH123 - no path
         for one in _mappings():
-            if one.file and one.mode in ("r--p", "r-xp") and one.resident >= _LARGE:
+            if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= _LARGE:
                 os.pwrite(memory.fileno(), os.pread(memory.fileno(), 1, one.start), one.start)
 
 
 def _mappings() -> Iterator[Mapping]:
     """Of this process; none where the system does not tell."""
-    head: list[str] = []
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            words = line.split()
-            if not words[0].endswith(":"):
-                head = words
-            elif words[0] == "Rss:":
-                start, _, end = head[0].partition("-")
-                yield Mapping(int(start, 16), int(end, 16), head[1], head[4] != "0", int(words[1]) << 10)
+    try:
+        # The name of a file may be anything: bytes, and nothing but line feeds between lines.
+        lines = Path("/proc/self/smaps").read_bytes().split(b"\n")
+    except OSError:
+        return
+    head, sizes = list[bytes](), dict[bytes, int]()
+    for words in map(bytes.split, lines):
+        if words and words[0] in _FIELDS:
+            sizes[words[0]] = int(words[1]) << 10
+        elif words and not words[0].endswith(b":"):
+            head, sizes = words, {}
+        elif words and words[0] == b"VmFlags:":
+            start, _, end = head[0].partition(b"-")
+            yield Mapping(int(start, 16), int(end, 16), head[1], head[4] != b"0", sizes)
 
 
 @cache
 def _huge() -> int:
-    """Bytes of a huge page; where there are none, more than any mapping has."""
+    """Bytes of a huge page; 0 where there are none, or none are wanted."""
     try:
-        return int(_HUGE.read_text())
+        size = int((_HUGE / "hpage_pmd_size").read_text())
+        return size if size <= _MOST and "[never]" not in (_HUGE / "enabled").read_text() else 0
     except (OSError, ValueError):
-        return 1 << 62
+        return 0
 
 
 @cache
