@@ -377,6 +377,55 @@ def test_a_hang_up_before_there_is_anything_to_replace_replaces_it_then(rolled: 
     assert result(rolled.enqueue("nap", 0)) == 2
 
 
+LATE_HUP = """
+import gc
+
+class Garbage:
+    def __del__(self):
+        open("hung", "w").close()
+        os.kill(os.getpid(), 1)
+
+if not os.path.exists("hung"):
+    # The worker collects when it has all that it needs, and before it hears signals as such.
+    gc.disable()
+    VERSION, ring = 1, Garbage()
+    ring.ring = ring
+    del ring
+"""
+
+
+def test_a_hang_up_just_before_it_can_be_heard_is_not_lost(rolled: Rolled) -> None:
+    rolled.program.write("tasks", GOOD.format(version=2) + LATE_HUP)
+    worker = rolled.start()
+    eventually(lambda: rolled.claims(worker), 30)
+    assert result(rolled.enqueue("nap", 0)) == 2
+    assert worker.stop() == 0
+
+
+def test_a_wish_for_runners_before_there_are_any_suspends_nothing(rolled: Rolled, tmp_path: Path) -> None:
+    held = (
+        f"import os, time\nopen('began', 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
+    )
+    rolled.program.write("tasks", held + GOOD.format(version=1))
+    worker = rolled.start(ready=False)
+    eventually((tmp_path / "began").exists, 20)
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        worker.process.send_signal(number)
+    (tmp_path / "go").touch()
+    worker.says("serves default")
+    assert worker.stop() == 0
+
+
+def test_a_worker_hears_what_was_blocked_where_it_was_started(rolled: Rolled) -> None:
+    block = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD]); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'headrace', *sys.argv[1:]])"
+    )
+    worker = rolled.start_by(sys.executable, "-c", block)
+    assert result(rolled.enqueue("nap", 0)) == 1
+    assert worker.stop() == 0
+
+
 def test_an_image_taken_for_the_worker_passes_the_wish_on(rolled: Rolled) -> None:
     worker = rolled.start()
     image = rolled.roll(worker, 2)

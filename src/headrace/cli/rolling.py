@@ -41,15 +41,18 @@ class Origin:
     @classmethod
     def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker.lineage import heir_of
+        from headrace.worker.lineage import RESIZE, heir_of
 
         origin = cls(launch, heir_of(os.environ))
 
         def note(number: int, _frame: FrameType | None) -> None:
             origin._early.append(number)
 
-        # A HUP that comes before there is anything to replace must not end the worker.
+        # A HUP that comes before there is anything to replace must not end the worker, nor must a wish for more or
+        # fewer runners, of which there are none yet, suspend it.
         signal.signal(signal.SIGHUP, note)
+        for number in RESIZE:
+            signal.signal(number, _nothing)
         return origin
 
     @property
@@ -90,9 +93,10 @@ class Origin:
         from headrace.worker.anchor import Founder, LogForm
 
         if self.heir is not None:
+            self.heir.early = self._early
             return self.heir
         form = LogForm(shape, level, sorted(secrets))
-        self._founder = Founder(self.launch, limit, form, asked=bool(self._early))
+        self._founder = Founder(self.launch, limit, form, self._early)
         return self._founder
 
     def carry_on(self, code: int) -> int:
@@ -120,3 +124,7 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     anchor = Anchor(launch, settings.warm_limit)
     anchor.duty = Reload(anchor.succession, {Exit.SERVER})
     return anchor.run()
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Heard, and no more."""

@@ -24,13 +24,12 @@ import signal
 import socket
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works
+from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works, signals
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -52,15 +51,15 @@ class LogForm:
 class Founder:
     """The lineage of a worker's first image, which keeps the pid: ``succession`` in the supervisor's loop."""
 
-    def __init__(self, launch: Launch, limit: float, form: LogForm, *, asked: bool = False) -> None:
+    def __init__(self, launch: Launch, limit: float, form: LogForm, early: Sequence[int] = ()) -> None:
         """Make one.
 
         Args:
-            asked: HUP came already.
+            early: hang-ups that came before it could hear them.
         """
         self.succession = Succession(launch, limit, self._watch)
         self.form = form
-        self._asked = asked
+        self._early = early
         self._selector: selectors.BaseSelector = selectors.DefaultSelector()
         self._stop: Callable[[], None] = _nothing_to_stop
 
@@ -73,7 +72,7 @@ class Founder:
 
     def join(self, selector: selectors.BaseSelector, works: Works) -> None:
         self._selector, self._stop, self.succession.retire = selector, works.asked_to_stop, works.retire
-        if self._asked:
+        if self._early:
             self.hung_up()
 
     def links(self) -> list[socket.socket]:
@@ -128,6 +127,8 @@ class Founder:
             os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.anchor"], environ)  # noqa: S606
         except OSError as error:
             log.warning("%s cannot be started again (%s): the old code stays in memory", sys.executable, error)
+            for image in state.images:
+                image.link.sock.set_inheritable(False)
         anchor = Anchor(state.launch, state.limit)
         anchor.take_over(state)
         return anchor.run()
@@ -198,18 +199,17 @@ class Anchor:
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            heard = Counter(self._wake.recv(4096))
-            for number in heard:
-                if number == signal.SIGCHLD:
-                    self._reap()
-                elif number == signal.SIGHUP:
-                    if self.succession.hung_up():
-                        self._asked_to_stop()
-                elif number in RESIZE:
-                    self.succession.grow(RESIZE[signal.Signals(number)] * heard[number])
-                else:
+        heard = signals(self._wake)
+        for number in heard:
+            if number == signal.SIGCHLD:
+                self._reap()
+            elif number == signal.SIGHUP:
+                if self.succession.hung_up():
                     self._asked_to_stop()
+            elif number in RESIZE:
+                self.succession.grow(RESIZE[signal.Signals(number)] * heard[number])
+            else:
+                self._asked_to_stop()
 
     def _asked_to_stop(self) -> None:
         now = time.monotonic()
@@ -236,7 +236,8 @@ def carried_on(facts: dict[str, Any], environ: dict[str, str]) -> tuple[Anchor, 
     anchor = Anchor(launch, facts["limit"])
     state = anchor.succession
     state.current, state.warming = _found(facts["current"]), _found(facts["warming"])
-    state.retiring = {pid: _image(pid, number) for pid, number in facts["retiring"]}
+    state.retiring = {seen[0]: _image(*seen) for seen in facts["retiring"]}
+    state.reason = facts["reason"]
     state.again, state.stopping = facts["again"], facts["stopping"]
     state.over, state.code, state.sizes = facts["over"], facts["code"], facts["sizes"]
     if state.warming is not None:
@@ -254,6 +255,7 @@ def _state(state: Succession, form: LogForm) -> dict[str, Any]:
         "warming": _seen(state.warming),
         "retiring": [_seen(image) for image in state.retiring.values()],
         "again": state.again,
+        "reason": state.reason,
         "stopping": state.stopping,
         "over": state.over,
         "code": state.code,
@@ -270,18 +272,19 @@ def watch(selector: selectors.BaseSelector, image: Image, on: Callable[[], None]
             selector.unregister(image.link)
 
 
-def _seen(image: Image | None) -> tuple[int, int] | None:
-    return None if image is None else (image.pid, image.link.fileno())
+def _seen(image: Image | None) -> tuple[int, int, str] | None:
+    # JSON is ASCII here.
+    return None if image is None else (image.pid, image.link.fileno(), image.link.begun.decode())
 
 
-def _found(seen: list[int] | None) -> Image | None:
+def _found(seen: list[Any] | None) -> Image | None:
     return None if seen is None else _image(*seen)
 
 
-def _image(pid: int, number: int) -> Image:
+def _image(pid: int, number: int, begun: str) -> Image:
     sock = socket.socket(fileno=number)
     sock.set_inheritable(False)
-    return Image(pid, Words(sock))
+    return Image(pid, Words(sock, begun.encode()))
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

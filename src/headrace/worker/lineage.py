@@ -14,7 +14,8 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self
@@ -30,6 +31,14 @@ Word = list[Any]
 RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
 # What whoever watches images hears.
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
+
+
+def signals(wake: socket.socket) -> Counter[int]:
+    """Those that have come, and how often, of a socket that the interpreter writes them to."""
+    try:
+        return Counter(wake.recv(4096))
+    except BlockingIOError:
+        return Counter()
 
 
 class Works(Protocol):
@@ -109,6 +118,7 @@ class Heir:
 
     Attributes:
         first: nothing worked before it.
+        early: hang-ups that came before it could hear them.
     """
 
     next = float("inf")
@@ -117,6 +127,7 @@ class Heir:
     def __init__(self, link: Words, *, first: bool) -> None:
         self.link = link
         self.first = first
+        self.early: Sequence[int] = ()
 
     def tick(self, now: float) -> None:
         """Nothing here is due at a time."""
@@ -139,6 +150,8 @@ class Heir:
         selector.register(self.link, selectors.EVENT_READ, heard)
         # Sizes were said at the start: nothing is forked yet, and so no runner in vain.
         heard()
+        if self.early:
+            self.hung_up()
 
     def links(self) -> list[socket.socket]:
         return [self.link.sock]
@@ -184,11 +197,15 @@ class Image:
 
 
 class Words:
-    """Lines of JSON over a socket that does not block for reading."""
+    """Lines of JSON over a socket that does not block for reading.
 
-    def __init__(self, sock: socket.socket) -> None:
+    Attributes:
+        begun: what has come of a line that is not there yet.
+    """
+
+    def __init__(self, sock: socket.socket, begun: bytes = b"") -> None:
         self.sock = sock
-        self._buffer = b""
+        self.begun = begun
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -198,6 +215,11 @@ class Words:
         with contextlib.suppress(OSError):
             self.sock.sendall(json.dumps(word).encode() + b"\n")
 
+    def offer(self, *word: Any) -> None:
+        """The same to somebody who may not listen for long: without waiting, so that it may be lost."""
+        with contextlib.suppress(OSError):
+            self.sock.sendall(json.dumps(word).encode() + b"\n", socket.MSG_DONTWAIT)
+
     def hear(self) -> tuple[list[Word], bool]:
         """The words that have arrived, and whether more may come."""
         try:
@@ -206,7 +228,7 @@ class Words:
             return [], True
         except OSError:
             data = b""
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        *lines, self.begun = (self.begun + data).split(b"\n")
         return [json.loads(line) for line in lines], bool(data)
 
     def close(self) -> None:
@@ -253,15 +275,24 @@ class Launch:
         return self.terminal and not _has_terminal()
 
     def start(self, *, first: bool) -> Image:
-        """A new image, in an interpreter of its own. Call it in a process of one thread only."""
+        """A new image, in an interpreter of its own. Call it in a process of one thread only.
+
+        Raises:
+            OSError: there can be no further process, or socket, now.
+        """
         mine, theirs = socket.socketpair()
         # A stop that came between fork and exec would be lost: it waits until it can end the child.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
-        pid = os.fork()
-        if not pid:
-            self._exec(theirs, f"{theirs.fileno()}{':first' if first else ''}")
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        try:
+            pid = os.fork()
+            if not pid:
+                self._exec(theirs, f"{theirs.fileno()}{':first' if first else ''}")
+        except OSError:
+            mine.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
         return Image(pid, Words(mine))
 
     def _exec(self, link: socket.socket, name: str) -> NoReturn:

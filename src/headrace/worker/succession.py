@@ -49,6 +49,9 @@ class Succession:
         sizes: how many jobs of a kind run at once, where somebody wished another number while it worked.
         code: how the last one that worked ended.
         over: the image that worked has ended by itself.
+        again: one more is to follow the one that warms up.
+        stopping: the worker is to end.
+        reason: why the one that warms up cannot work.
     """
 
     launch: Launch
@@ -64,8 +67,8 @@ class Succession:
     over: bool = False
     again: bool = False
     stopping: bool = False
+    reason: str = ""
     _until: float = float("inf")
-    _reason: str = ""
 
     @property
     def images(self) -> list[Image]:
@@ -88,11 +91,14 @@ class Succession:
                 log.info("a new image is warming up already: another one follows it")
             self.again = True
             return
-        self.again, self._reason = False, ""
-        self.warming = self.launch.start(first=self.current is None and self.retire is None)
+        self.again, self.reason = False, ""
+        try:
+            self.warming = self.launch.start(first=self.current is None and self.retire is None)
+        except OSError as error:
+            log.error("the new image could not be started, so nothing is replaced: %s", error)
+            return
         self.grant()
-        for kind, size in self.sizes.items():
-            self.warming.link.say("size", kind, size)
+        self._tell_sizes(self.warming)
         log.info("a new image warms up: process %d", self.warming.pid)
         self.adopt(self.warming)
 
@@ -120,7 +126,7 @@ class Succession:
     def tick(self, now: float) -> None:
         if self.warming is not None and now >= self._until:
             self._until = float("inf")
-            self._reason = f"it did not claim within {self.limit:g} s"
+            self.reason = f"it did not claim within {self.limit:g} s"
             self.warming.signal(signal.SIGKILL)
 
     def _on_words(self, image: Image) -> None:
@@ -135,10 +141,10 @@ class Succession:
 
     def _on_word(self, image: Image, word: Word) -> None:
         match word:
-            case ["claims"] if image is self.warming and not self._reason:
+            case ["claims"] if image is self.warming and not self.reason:
                 self._hand_over(image)
             case ["failed", str(text)] if image is self.warming:
-                self._reason = text
+                self.reason = text
             case ["modules", *files]:
                 self.heard(files)
             case ["roll"]:
@@ -157,22 +163,30 @@ class Succession:
             return
         for image in (self.current, self.warming):
             if image is not None and image is not by:
-                image.link.say("size", kind, size)
+                image.link.offer("size", kind, size)
 
     def grow(self, by: int) -> None:
         """So many more were wished at once, or fewer: of the image that works, or of the only one there is."""
         image = self.current or self.warming
         if image is not None:
-            image.link.say("grow", by)
+            image.link.offer("grow", by)
+
+    def _tell_sizes(self, image: Image) -> None:
+        for kind, size in self.sizes.items():
+            image.link.offer("size", kind, size)
 
     def _hand_over(self, image: Image) -> None:
         old, self.current, self.warming = self.current, image, None
         self.over, self.code = False, 0
+        if old is not None:
+            self.retiring[old.pid] = old
         if self.stopping:
+            # Both were told.
             return
+        # While it warmed up it may not have listened, and some may have found no room.
+        self._tell_sizes(image)
         if old is not None:
             log.info("process %d claims; process %d finishes its jobs and leaves", image.pid, old.pid)
-            self.retiring[old.pid] = old
             old.signal(signal.SIGTERM)
         elif self.retire is not None:
             log.info("process %d claims; process %d finishes its jobs, then only watches", image.pid, os.getpid())
@@ -207,7 +221,7 @@ class Succession:
         if not self.over:
             # Matters where nothing works yet.
             self.code = code if code >= 0 else 128 - code
-        how = self._reason or (f"it was ended by signal {-code}" if code < 0 else f"it left with exit code {code}")
+        how = self.reason or (f"it was ended by signal {-code}" if code < 0 else f"it left with exit code {code}")
         log.error("the new image did not come up, so nothing is replaced: %s", how)
         if self.again:
             self.asked()

@@ -24,7 +24,6 @@ import signal
 import socket
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.worker import forks, runner, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
-from headrace.worker.lineage import RESIZE, Lineage
+from headrace.worker.lineage import HEARD, RESIZE, Lineage, signals
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
@@ -154,28 +153,29 @@ class Supervisor:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
+        signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         for number in (*_FORWARD, signal.SIGUSR1):
             signal.signal(number, _nothing)
-        signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
         if self.lineage is not None:
             signal.signal(signal.SIGHUP, _nothing)
             self.lineage.join(self._selector, self)
             if self.lineage.waits:
                 self._settling = Settling(self._selector, self._settled)
+        # Whoever started us may have blocked some, which is inherited.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def _on_signal(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            heard = Counter(self._wake.recv(4096))
-            for number in heard:
-                if number == signal.SIGCHLD:
-                    self._reap()
-                elif number in (signal.SIGTERM, signal.SIGINT):
-                    self.asked_to_stop()
-                elif number in RESIZE:
-                    self.grow(RESIZE[signal.Signals(number)] * heard[number])
-                elif number == signal.SIGHUP and self.lineage is not None:
-                    self.lineage.hung_up()
+        heard = signals(self._wake)
+        for number in heard:
+            if number == signal.SIGCHLD:
+                self._reap()
+            elif number in (signal.SIGTERM, signal.SIGINT):
+                self.asked_to_stop()
+            elif number in RESIZE:
+                self.grow(RESIZE[signal.Signals(number)] * heard[number])
+            elif number == signal.SIGHUP and self.lineage is not None:
+                self.lineage.hung_up()
 
     def asked_to_stop(self) -> None:
         """Somebody wants this worker to end."""
