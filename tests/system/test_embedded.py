@@ -72,6 +72,34 @@ print(json.dumps([during, counts(), where]), flush=True)
 sys.stdin.read()
 """
 
+FORKER = """
+import os, sys
+from headrace import embedded
+from headrace.embedded import launch, locks
+def forking(function):
+    def call(*arguments):
+        result = function(*arguments)
+        if not os.fork():  # as another thread may at that moment
+            os.close(1)
+            sys.stdin.read()
+            os._exit(0)
+        return result
+    return call
+"""
+
+STARTER = f"""{FORKER}
+launch._spawn = forking(launch._spawn)
+handle = embedded.attach(sys.argv[1], linger=0, timeout=5)
+print(handle.url, flush=True)
+sys.stdin.read()
+"""
+
+LOOKER = f"""{FORKER}
+locks.take = forking(locks.take)
+print(embedded.status(sys.argv[1]).health, flush=True)
+sys.stdin.read()
+"""
+
 Launch = Callable[..., subprocess.Popen[str]]
 
 
@@ -176,6 +204,23 @@ def test_a_forked_child_counts_as_a_user(directory: Path, launch: Launch) -> Non
     assert parent.stdin is not None
     parent.stdin.close()
     eventually(lambda: ended(directory))
+
+
+def test_a_child_forked_during_a_start_does_not_hold_it_up(directory: Path, launch: Launch) -> None:
+    assert url_of(launch(STARTER))
+    guard = running(directory).guard
+    os.kill(guard or 0, signal.SIGKILL)
+    eventually(lambda: embedded.status(directory).guard != guard)
+    with embedded.attach(directory, linger=0, timeout=5) as handle:
+        assert get_key(handle.url) is None
+
+
+def test_a_child_forked_during_a_look_keeps_no_lock(directory: Path, launch: Launch) -> None:
+    with embedded.attach(directory):
+        assert embedded.stop(directory)
+    assert url_of(launch(LOOKER)) == "absent"
+    with embedded.attach(directory, linger=0, timeout=5) as handle:
+        assert get_key(handle.url) is None
 
 
 def test_closing_one_handle_leaves_the_others_theirs(directory: Path) -> None:

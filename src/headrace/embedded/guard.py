@@ -41,7 +41,7 @@ class Orders:
     linger: float
     """Seconds that the server outlives its last user."""
     report: int
-    """Descriptor of the pipe on which one `Report` is awaited."""
+    """Descriptor of the pipe on which one `Report`, a line of JSON, is awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Guard:
     def report(self, report: Report) -> None:
         """Tell the starter, who may be gone by now."""
         try:
-            os.write(self.orders.report, json.dumps(asdict(report)).encode())
+            os.write(self.orders.report, f"{json.dumps(asdict(report))}\n".encode())
         except BrokenPipeError:
             note("the starter did not wait")
         os.close(self.orders.report)

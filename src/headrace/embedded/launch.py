@@ -54,7 +54,7 @@ def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
     try:
         return _bring_up(spot, linger, deadline)
     finally:
-        os.close(starter)
+        locks.release(starter)
 
 
 def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
@@ -121,15 +121,14 @@ def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...] | None:
     said = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    while True:
+    # The end of the line, not of the file: a child that another thread forked may keep the pipe open.
+    while not said.endswith(b"\n"):
         if not poll.poll(max(0, deadline - time.monotonic()) * 1000):
             raise ServerError(_stalled(spot))
         piece = os.read(reader, 65536)
         if not piece:
-            break
+            return None
         said += piece
-    if not said:
-        return None
     report = guard.Report(**json.loads(said))
     if report.error is not None:
         raise (ServerTooOld if report.old else ServerError)(report.error)

@@ -88,7 +88,16 @@ def _free(path: Path, mode: int, deadline: float) -> bool:
     try:
         return take(fd, mode, deadline)
     finally:
-        os.close(fd)
+        release(fd)
+
+
+def release(fd: int) -> None:
+    """End a flock and close its file.
+
+    Closing alone would leave the lock to a child that another thread forked meanwhile.
+    """
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def names(path: Path, fd: int) -> bool:
