@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import Status
+from headrace.embedded import Status, locks
 from headrace.errors import ServerError
 from tests import servers
 from tests.deadline import eventually
@@ -325,6 +326,25 @@ def test_start_keeps_it_until_stop(directory: Path) -> None:
         assert embedded.status(directory).health == "ready"
 
 
+def test_stop_is_done_even_if_somebody_comes_back_at_once(
+    directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded.attach(directory, linger=0):
+        before = running(directory).guard
+        notify = locks.notify
+
+        def tell(path: Path, number: int) -> int | None:
+            told = notify(path, number)
+            eventually(lambda: embedded.status(directory).guard != before)
+            assert url_of(launch())
+            return told
+
+        monkeypatch.setattr(locks, "notify", tell)
+        assert embedded.stop(directory, timeout=5)
+        monkeypatch.undo()
+        assert running(directory).guard != before
+
+
 def test_a_kept_server_stays_when_its_last_user_leaves(
     directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,12 +398,12 @@ def test_a_server_without_guard_and_users_ends_by_itself(directory: Path, launch
     eventually(lambda: ended(directory))
 
 
-def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(directory: Path) -> None:
+@contextmanager
+def orphaned(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A server with a key and no guard, as is left where a child does not learn of its parent's death."""
     with embedded.attach(directory, linger=0) as handle:
-        url = handle.url
-        set_key(url)
+        set_key(handle.url)
         assert embedded.stop(directory)
-    # What is left where a child does not learn of its parent's death: a server that holds its lock.
     fd = os.open(directory / "server.lock", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     server = servers.find("valkey-9").path
@@ -402,12 +422,22 @@ def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(direc
     try:
         eventually(lambda: embedded.status(directory).health == "ready")
         assert embedded.status(directory).pid == orphan.pid
-        with embedded.attach(directory, linger=0) as handle:
-            assert orphan.wait(20) == 0
-            assert get_key(handle.url) == b"v"
+        yield orphan
     finally:
         orphan.kill()
         orphan.wait()
+
+
+def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(directory: Path) -> None:
+    with orphaned(directory) as orphan, embedded.attach(directory, linger=0) as handle:
+        assert orphan.wait(20) == 0
+        assert get_key(handle.url) == b"v"
+
+
+def test_stop_ends_a_server_that_lost_its_guard(directory: Path) -> None:
+    with orphaned(directory) as orphan:
+        assert embedded.stop(directory)
+        assert orphan.wait(20) == 0
 
 
 def test_the_directory_is_the_projects_own_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

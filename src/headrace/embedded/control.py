@@ -5,6 +5,7 @@ Owns no process: the guard does what is ordered here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -121,32 +122,32 @@ def _alive(spot: places.Places) -> bool:
 
 
 def _end(spot: places.Places, deadline: float) -> None:
-    told = False
+    """Wait for the end of the guard, or of a server that has none; a guard that comes after it may stay."""
+    told: int | None = None
     pause = 0.002
     while _alive(spot):
+        guard = locks.holder(spot.guard)
+        if guard is None:
+            _shut_down(spot)
+        elif told is None:
+            told = locks.notify(spot.guard, signal.SIGTERM)
+        elif guard != told:
+            return
         if time.monotonic() > deadline:
             raise ServerError(
-                f"the private server of {spot.directory} did not end (guard: process"
-                f" {locks.holder(spot.guard)}): see {spot.journal} and {spot.log}, and try again"
+                f"the private server of {spot.directory} did not end (guard: process {guard}): see {spot.journal}"
+                f" and {spot.log}, and try again"
             )
-        if not told:
-            told = locks.notify(spot.guard, signal.SIGTERM) or _shut_down(spot)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
 
-def _shut_down(spot: places.Places) -> bool:
-    """End a server that has no guard."""
+def _shut_down(spot: places.Places) -> None:
+    """Tell a server that has no guard to end."""
     socket, password = spot.socket(), spot.password()
-    if socket is None or password is None:
-        return False
-    try:
-        wire.ask(socket, password, "SHUTDOWN")
-    except ConnectionResetError:
-        return True  # it hangs up instead of answering
-    except (OSError, wire.ReplyError):
-        return False
-    return True
+    if socket is not None and password is not None:
+        with contextlib.suppress(OSError, wire.ReplyError):  # it hangs up instead of answering
+            wire.ask(socket, password, "SHUTDOWN")
 
 
 def _describe(spot: places.Places) -> Status:

@@ -75,7 +75,7 @@ def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
             notes += report or ()
         elif not told and _health(spot) in {"absent", "stranger"}:
             # Its socket or password may have been removed. The guard knows whether it is just starting.
-            told = locks.notify(spot.guard, signal.SIGHUP)
+            told = locks.notify(spot.guard, signal.SIGHUP) is not None
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
     return notes

@@ -143,15 +143,15 @@ def holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else max(0, pid)
 
 
-def notify(path: Path, number: int) -> bool:
-    """Send a signal to the holder of the POSIX lock of ``path``; False if nobody holds it.
+def notify(path: Path, number: int) -> int | None:
+    """Send a signal to the holder of the POSIX lock of ``path``; its pid, or None if nobody holds it.
 
     Raises:
         ServerError: the holder cannot be seen from here.
     """
     pid = holder(path)
     if pid is None:
-        return False
+        return None
     if pid == 0:
         raise ServerError(f"the guard that holds {path} runs in another container: stop it there")
     try:
@@ -160,12 +160,12 @@ def notify(path: Path, number: int) -> bool:
             process = os.pidfd_open(pid)
             try:
                 if holder(path) != pid:
-                    return False
+                    return None
                 signal.pidfd_send_signal(process, number)
             finally:
                 os.close(process)
         else:
             os.kill(pid, number)
     except ProcessLookupError:
-        return False
-    return True
+        return None
+    return pid
