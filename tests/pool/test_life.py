@@ -42,8 +42,12 @@ OURS = re.compile(r"headrace.pool|concurrent.futures|(threading|random)\.py$")
 
 @pytest.mark.parametrize(
     ("chore", "arguments", "reason"),
-    [(chores.kill_me, (), "signal 9, SIGKILL"), (chores.die, (7,), "exit code 7")],
-    ids=["signal", "exit"],
+    [
+        (chores.kill_me, (), "signal 9, SIGKILL"),
+        (chores.die, (7,), "exit code 7"),
+        (chores.die_beside_a_program, (7,), "exit code 7"),
+    ],
+    ids=["signal", "exit", "exit beside a program"],
 )
 def test_the_caller_learns_at_once_why_its_member_died(
     make: Make, chore: Any, arguments: tuple[int, ...], reason: str

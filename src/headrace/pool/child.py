@@ -84,7 +84,8 @@ def main(sock: socket.socket, start: bytes) -> None:
     # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
     # the terminal is the pool's to handle.
     os.setpgid(0, 0)
-    # What a call forks must not hold the socket open: the pool would not see this process die.
+    # What a call starts or forks must not hold the socket open: the pool would not see this process die.
+    sock.set_inheritable(False)
     os.register_at_fork(after_in_child=sock.close)
     # Those of the fork server are not ours to run.
     atexit._clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as multiprocessing does from 3.13 on
