@@ -543,6 +543,34 @@ def test_members_end_when_the_program_is_killed(root: Path, tmp_path: Path) -> N
     eventually(lambda: not any(lives(pid) for pid in pids if pid), 20)
 
 
+BUSY = """
+import sys
+from headrace import Pool
+from tests.pool import chores
+from pathlib import Path
+
+if __name__ == "__main__":
+    with Pool(1, kind="process") as pool:
+        pool.call(chores.with_grandchild, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the call ends first")
+def test_what_a_call_runs_ends_when_the_program_is_killed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BUSY)
+    pids = tmp_path / "pids"
+    command = [sys.executable, str(tmp_path / "program.py"), str(pids)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(root)}) as process:
+        eventually(pids.exists, what="the call runs")
+        process.kill()
+    started = [int(pid) for pid in pids.read_text().split()]
+    try:
+        eventually(lambda: not any(lives(pid) for pid in started), 20, what="all that it ran is gone")
+    finally:
+        for pid in filter(lives, started):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 def test_a_fork_is_told_that_the_pool_is_not_its_own(make: Make, kind: str) -> None:
     pool = make(1, kind=kind, name="kitchen")

@@ -8,10 +8,14 @@ pair that nobody else can open.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import os
 import pickle
+import signal
 import socket
 import struct
+import sys
 import threading
 import traceback
 from functools import partial
@@ -75,18 +79,21 @@ class Answers:
             self._none_open.wait_for(lambda: not self._open)
 
 
-def main(sock: socket.socket, start: bytes) -> None:
+def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
     """Serve until the pool closes its end.
 
     Args:
+        leash: closed at the other end when the pool's process is gone; nothing is sent on it.
         start: the pickled initializer and its arguments.
     """
     # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
     # the terminal is the pool's to handle.
     os.setpgid(0, 0)
-    # What a call starts or forks must not hold the socket open: the pool would not see this process die.
-    sock.set_inheritable(False)
-    os.register_at_fork(after_in_child=sock.close)
+    # What a call starts or forks must not hold the sockets open: the pool would not see this process die.
+    for each in (sock, leash):
+        each.set_inheritable(False)
+        os.register_at_fork(after_in_child=each.close)
+    _die_with(leash)
     # Those of the fork server are not ours to run.
     atexit._clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as multiprocessing does from 3.13 on
     answers = Answers(sock)
@@ -105,6 +112,21 @@ def main(sock: socket.socket, start: bytes) -> None:
         return  # the pool's process is gone, and with it all who would want an answer
     finally:
         atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the same
+
+
+def _die_with(leash: socket.socket) -> None:
+    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then.
+
+    A thread would see that too, but not while a call keeps the interpreter to itself. Linux only; elsewhere the process
+    sees it when its call has ended.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(leash, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(leash, fcntl.F_SETFL, os.O_ASYNC)
+        with contextlib.suppress(BlockingIOError):
+            leash.recv(1, socket.MSG_DONTWAIT)
+            os._exit(1)  # it was closed before
 
 
 def _serve(sock: socket.socket, answers: Answers) -> None:

@@ -69,6 +69,8 @@ class ProcessBody:
         # Guards the socket and what was sent on it: a call that was booked just as the process died is sent once.
         self._sending = threading.Lock()
         self._sock: socket.socket | None = None
+        # Our ends of what joins us to it: the socket, and the leash that ends it when this process is gone.
+        self._ours: tuple[socket.socket, ...] = ()
         self._number = 0
         self._deferred: dict[int, Call[Any]] = {}
         self._thread: threading.Thread | None = None
@@ -114,8 +116,8 @@ class ProcessBody:
 
     def disown(self) -> None:
         self._thread = None
-        if self._sock is not None:
-            self._sock.close()
+        for each in self._ours:
+            each.close()
 
     # -- the socket --------------------------------------------------------------------------------------------------
 
@@ -228,31 +230,38 @@ class ProcessBody:
 
     def _incarnation(self) -> str:
         """One process, from its start to its end; why it ended, or empty when it left in order."""
-        ours, theirs = socket.socketpair()
-        context = multiprocessing.get_context("forkserver")
-        process = context.Process(target=main, args=(theirs, self._start), name=f"{self._crew.name}-{self._member.id}")
-        try:
-            with _nursery:
-                process.start()
-        except (OSError, EOFError, RuntimeError) as error:
-            ours.close()
-            return f"it could not be started: {type(error).__name__}: {error}"
-        finally:
-            theirs.close()
-        with self._sending:
-            self._process, self._sock = process, ours
-            self.pid = process.pid or 0
-        if self._killed and self._stopping:
-            _kill_group(self.pid)
-        said = self._read(ours)
-        with self._sending:
-            # From here on nothing is sent, and what was not sent stays booked.
-            self._sock = None
-        ours.close()
-        orderly = self._stopping and not said
-        if not orderly:
-            _kill_group(self.pid, alone=False)
-        return said or self._end_of(process, orderly=orderly)
+        (sock, its_sock), (leash, its_leash) = socket.socketpair(), socket.socketpair()
+        self._ours = (sock, leash)
+        # The leash is let go of last: a process that leaves in order is not to be killed for it.
+        with leash, sock:
+            try:
+                process = self._born(its_sock, its_leash)
+            except (OSError, EOFError, RuntimeError) as error:
+                return f"it could not be started: {type(error).__name__}: {error}"
+            with self._sending:
+                self._process, self._sock = process, sock
+                self.pid = process.pid or 0
+            if self._killed and self._stopping:
+                _kill_group(self.pid)
+            said = self._read(sock)
+            with self._sending:
+                # From here on nothing is sent, and what was not sent stays booked.
+                self._sock = None
+            sock.close()
+            orderly = self._stopping and not said
+            if not orderly:
+                _kill_group(self.pid, alone=False)
+            return said or self._end_of(process, orderly=orderly)
+
+    def _born(self, sock: socket.socket, leash: socket.socket) -> ForkServerProcess:
+        """A process that has these ends, which are closed here."""
+        name = f"{self._crew.name}-{self._member.id}"
+        with sock, leash, _nursery:
+            process = multiprocessing.get_context("forkserver").Process(
+                target=main, args=(sock, leash, self._start), name=name
+            )
+            process.start()
+        return process
 
     def _end_of(self, process: ForkServerProcess, *, orderly: bool) -> str:
         """Reap the process; why it ended, or empty when that was in order."""
