@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ import pytest
 
 from headrace import Pool
 from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolBusy, PoolClosed
-from headrace.pool import Alert, Overrun
+from headrace.pool import Alert, Overrun, processes
 from headrace.pool.desk import lease_call
 from headrace.pool.lease import Lease
 from tests.deadline import eventually
@@ -590,6 +591,28 @@ def test_a_fork_is_told_that_the_pool_is_not_its_own(make: Make, kind: str) -> N
     process.join(20)
     assert process.exitcode == 0
     assert pool.call(chores.double, 2) == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_makes_pools_of_its_own_whatever_threads_held(make: Make) -> None:
+    pool = make(1, kind="process")
+    assert pool.call(chores.double, 1) == 2
+
+    def use() -> None:
+        pool.shutdown()
+        with Pool(1, kind="process") as own:
+            assert own.call(chores.double, 2) == 4
+
+    fork = multiprocessing.get_context("fork").Process(target=use)
+    body: Any = pool._desk.members[0].body
+    with body._sending, processes._nursery, forkserver._forkserver._lock:  # type: ignore[attr-defined]
+        fork.start()
+    fork.join(20)
+    code = fork.exitcode
+    fork.kill()
+    fork.join()
+    assert code == 0
+    assert pool.call(chores.double, 3) == 6
 
 
 def test_bad_options_are_refused_at_once() -> None:

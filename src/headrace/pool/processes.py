@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.process
 import os
 import pickle
 import signal
 import socket
 import threading
 from importlib import import_module
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,24 @@ exits.before_others()
 # The bookkeeping of multiprocessing is not made for several threads that start and reap at once: one of them may be
 # told a wrong exit code.
 _nursery = threading.Lock()
+
+
+def _in_fork() -> None:
+    """A fork starts processes from a server of its own, and has none yet; no thread that held a lock is here."""
+    global _nursery
+    _nursery = threading.Lock()
+    server = vars(forkserver._forkserver)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if server["_forkserver_alive_fd"] is not None:
+        os.close(server["_forkserver_alive_fd"])
+    server.update(_forkserver_alive_fd=None, _forkserver_address=None, _forkserver_pid=None, _lock=threading.Lock())
+    tracker = vars(resource_tracker._resource_tracker)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    tracker["_lock"] = threading.RLock()
+    # A look at one of its parent's would take away what the parent is to be told of its end.
+    vars(multiprocessing.process)["_children"].clear()
+
+
+os.register_at_fork(after_in_child=_in_fork)
+
 # Seconds that a process may take to end after it was told to, or closed its socket.
 _PATIENCE = 5.0
 
@@ -116,6 +136,8 @@ class ProcessBody:
 
     def disown(self) -> None:
         self._thread = None
+        self._sock = None
+        self._sending = threading.Lock()
         for each in self._ours:
             each.close()
 
