@@ -46,6 +46,7 @@ from headrace.worker.wire import (
     Spawn,
     Spawned,
     Stop,
+    ToSupervisor,
     frame,
 )
 
@@ -126,6 +127,19 @@ class Crew:
         limit = self.limits.next
         spawn = min(self._spawn_at[0][0] if self._spawn_at else float("inf"), self._tidy_at)
         return spawn if limit is None else min(limit, spawn)
+
+    # -- the supervisor ---------------------------------------------------------------------------------------------
+
+    def ask(self, *messages: ToSupervisor) -> None:
+        """Tell the supervisor these, after what did not fit before.
+
+        Never waits: the supervisor may be waiting for us to read what it said. That it is gone its socket will tell.
+        """
+        with contextlib.suppress(Closed):
+            for message in messages:
+                self._control.offer(message)
+            self._control.flush()
+            self._watched.also_write(self._control, wanted=self._control.full)
 
     # -- work -------------------------------------------------------------------------------------------------------
 
@@ -290,8 +304,7 @@ class Crew:
 
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
-        with contextlib.suppress(Closed):
-            self._control.send(Spawn(kind, self.waste.audits(kind)))
+        self.ask(Spawn(kind, self.waste.audits(kind)))
 
     def isolated(self, kind: str) -> Seat | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
@@ -487,8 +500,7 @@ class Crew:
             self.limits.remind(start, now)
 
     def _signal(self, seat: Seat, what: str) -> None:
-        with contextlib.suppress(Closed):
-            self._control.send(Signal(seat.number, what))
+        self.ask(Signal(seat.number, what))
 
     def kill_all(self) -> None:
         """End every runner; what runs is handed back."""

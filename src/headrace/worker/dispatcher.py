@@ -14,7 +14,6 @@ One loop, one thread, no blocking call but a connect: every event is a readable 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import random
@@ -187,7 +186,7 @@ class Dispatcher:
         crew.recall_stalled(now)
         crew.respawn(now)
         if crew.waste.news and self.state == "working" and (request := crew.waste.request()) is not None:
-            self.control.send(request)
+            self.crew.ask(request)
         if crew.handout.changed and not self._fenced:
             crew.give(self.lines.serve(now, self._in_time), now)
         self.exchange.keep(now)
@@ -262,7 +261,7 @@ class Dispatcher:
         self._asks = (0, 0)
         self.upkeep.begin(owner, sent)
         self.crew.waste.changed = bool(self.crew.waste.rows)
-        self.control.send(Owner(owner))
+        self.crew.ask(Owner(owner))
         self.exchange.subscribe(self.keys.mail(owner))
         log.info("worker %s serves %s", owner, ", ".join(self.options.queues.names))
 
@@ -604,6 +603,8 @@ class Dispatcher:
     # -- the supervisor ---------------------------------------------------------------------------------------------
 
     def _on_control(self) -> None:
+        if self.control.full:
+            self.crew.ask()
         try:
             messages = self.control.receive_with_descriptors()
         except Closed:
@@ -649,8 +650,7 @@ class Dispatcher:
         except OptionsError as error:
             log.warning("not resized: %s", error)
             return
-        with contextlib.suppress(Closed):
-            self.control.send(Size(kind, size))
+        self.crew.ask(Size(kind, size))
         self._resize(kind, size)
 
     def _resize(self, kind: str, size: int) -> None:

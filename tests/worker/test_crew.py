@@ -1,0 +1,43 @@
+"""What a dispatcher asks of its supervisor, by a socket that holds little of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from headrace.settings import Settings
+from headrace.worker.crew import Crew
+from headrace.worker.exchange import Selectors
+from headrace.worker.options import WorkerOptions
+from headrace.worker.wire import Channel, FromSupervisor, Spawn, ToSupervisor
+from tests.deadline import eventually
+
+MOST = 1024
+
+
+def test_who_asks_for_many_runners_waits_for_nobody() -> None:
+    """The supervisor may itself be waiting for the dispatcher to read: then neither of them would ever go on."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        control: Channel[FromSupervisor] = Channel(ours, FromSupervisor)
+        supervisor: Channel[ToSupervisor] = Channel(theirs, ToSupervisor)
+        watched = Selectors()
+        crew = Crew(Settings(), WorkerOptions(), "here:1", control, watched, lambda *_: None, lambda _: None)
+        watched.watch(control, crew.ask)
+        asking = threading.Thread(target=crew.resize, args=("process", MOST), daemon=True)
+        asking.start()
+        asking.join(10)
+        assert not asking.is_alive(), "it waits"
+        assert control.full, "more than a socket holds"
+        heard: list[ToSupervisor] = []
+
+        def all_heard() -> bool:
+            for handler in watched.select(0.0, 0.0):
+                handler()
+            heard.extend(supervisor.receive(wait=False))
+            return len(heard) >= MOST
+
+        eventually(all_heard)
+        assert len(heard) == MOST
+        assert all(isinstance(one, Spawn) for one in heard)
+        assert not watched.select(0.0, 0.0), "it is not woken any more for what was sent"
