@@ -1,11 +1,16 @@
-"""Start one worker of the fault suite: ``python -m tests.system.station``, its options as JSON in HR_OPTIONS."""
+"""Start one worker of the fault suite: ``python -m tests.system.station``, its options as JSON in HR_OPTIONS.
+
+While the file HR_FULL exists, it cannot be forked.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 from headrace.worker import supervisor
 from headrace.worker.options import WorkerOptions, parse_queues
@@ -13,11 +18,24 @@ from headrace.worker.supervisor import Supervisor
 from tests.system.chores import app
 
 
+def refuse_forks(full: Path) -> None:
+    """As a system without room for another process does, while this file exists."""
+    real = os.fork
+
+    def fork() -> int:
+        if full.exists():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return real()
+
+    os.fork = fork
+
+
 def main() -> int:
     """Be the supervisor; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     supervisor.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor.SAME_SIGNAL))
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
+    refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
     return Supervisor(app, WorkerOptions(**given)).run()
 

@@ -14,7 +14,7 @@ from headrace.errors import JobFailed
 from headrace.job import State
 from tests.processes import lives
 from tests.servers import Server
-from tests.system.fleet import Fleet, send
+from tests.system.fleet import Fleet, Worker, send
 
 NewFleet = Callable[..., Fleet]
 LONG_LEASE = 60.0
@@ -70,6 +70,53 @@ def test_a_killed_dispatcher_is_replaced_and_its_jobs_taken_over_at_once(patient
     assert [job.result(timeout=20) for job in jobs] == [2, 2]
     assert [job.refresh().crashes for job in jobs] == [1, 1]
     assert len(patient.app.overview().workers) == 1
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    """While this file exists, the system has no room for another process."""
+    return tmp_path / "full"
+
+
+def refused(worker: Worker, times: int = 1) -> bool:
+    return worker.log().count("no process can be forked") >= times
+
+
+def test_a_runner_that_cannot_be_replaced_yet_costs_no_other_its_job(
+    patient: Fleet, full: Path, tmp_path: Path
+) -> None:
+    worker = patient.worker(processes=2, environ={"HR_FULL": str(full)})
+    job = patient.enqueue("process.gate", str(tmp_path / "go"))
+    patient.started(job)
+    busy = patient.ledger.starts(job.id)[0].pid
+    full.touch()
+    send([pid for pid in worker.runners() if pid != busy], signal.SIGKILL)
+    # It is tried again, and again; meanwhile it works with what it has.
+    patient.until(lambda: refused(worker, times=3))
+    assert worker.runners() == [busy]
+    full.unlink()
+    patient.until(lambda: len(worker.runners()) == 2)
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 1
+    worker.terminate()
+    assert worker.wait() == 0
+
+
+def test_a_dispatcher_that_cannot_be_replaced_yet_is_replaced_later(patient: Fleet, full: Path) -> None:
+    worker = patient.worker(environ={"HR_FULL": str(full)})
+    full.touch()
+    worker.kill("dispatcher")
+    patient.until(lambda: refused(worker))
+    full.unlink()
+    assert patient.enqueue("process.add", 1, 2).result(timeout=20) == 3
+
+
+def test_a_worker_that_can_fork_nothing_still_stops(patient: Fleet, full: Path) -> None:
+    full.touch()
+    worker = patient.worker(ready=False, environ={"HR_FULL": str(full)})
+    patient.until(lambda: refused(worker))
+    worker.terminate()
+    assert worker.wait() == 0
 
 
 def test_a_dispatcher_that_is_killed_again_and_again_still_gets_the_work_done(patient: Fleet) -> None:

@@ -17,10 +17,22 @@ import pytest
 
 from tests.deadline import eventually
 from tests.processes import below, lives
-from tests.program import Program
+from tests.program import TASKS, Program
 from tests.servers import Server, _free_port
 
 pytestmark = pytest.mark.system
+
+# While the file "full" is there, the system has no room for another process.
+FULL = """
+fork = os.fork
+
+def refuse():
+    if os.path.exists("full"):
+        raise BlockingIOError
+    return fork()
+
+os.fork = refuse
+"""
 
 
 class Worker:
@@ -132,6 +144,21 @@ def test_who_answers_is_replaced_when_it_dies_and_jobs_do_not_notice(
     # The socket is still there: a request waits for whoever comes.
     assert "headrace_workers 1.0" in ask(one.url())
     assert one.answering() != first
+
+
+def test_who_answers_is_replaced_though_that_could_not_be_forked_at_first(
+    headrace: Program, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    headrace.write("tasks", TASKS + FULL)
+    one = worker("--metrics", "0")
+    first = one.answering()
+    full.touch()
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: "no process can be forked" in one.said.read_text(), 20)
+    headrace("enqueue", "tasks.add", "1", "--wait")
+    full.unlink()
+    assert "headrace_workers 1.0" in ask(one.url())
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import selectors
 
+import pytest
+
 from headrace.worker.settling import Settling, tell
 
 
@@ -26,6 +28,21 @@ def test_several_that_cannot_begin_are_told_of_once_though_they_say_so_in_the_sa
             key.data()
         assert len(told) == 1
         assert settling.socks == []
+
+
+def test_one_that_could_not_be_forked_is_not_waited_for() -> None:
+    told: list[str] = []
+    with selectors.DefaultSelector() as selector:
+        settling = Settling(selector, told.append)
+        with pytest.raises(BlockingIOError), settling.expected():
+            raise BlockingIOError
+        assert not settling.socks
+        with settling.expected() as runner:
+            tell(runner, "")
+        while settling.socks:
+            for key, _ in selector.select(10):
+                key.data()
+    assert told == [""]
 
 
 def test_each_that_has_settled_in_is_told_of() -> None:

@@ -60,10 +60,18 @@ def begin(request: Rehearse, never: Collection[object]) -> tuple[int, int]:
 
     Args:
         never: functions that must not be tried.
+
+    Raises:
+        OSError: the system has no room for it now.
     """
     read, write = os.pipe()
     supervisor = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
     if not pid:
         _be(request, never, write, supervisor)
     # A group of its own, set by both: in the supervisor's there is nobody but the dispatcher.

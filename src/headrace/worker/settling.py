@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 # What a runner says ends with this; a child of one of its hooks may keep the socket open for longer.
 _END = b"\0"
@@ -53,6 +53,17 @@ class Settling:
 
         self._selector.register(mine, selectors.EVENT_READ, heard)
         return theirs
+
+    @contextlib.contextmanager
+    def expected(self) -> Generator[socket.socket]:
+        """As :meth:`expect`, for as long as it takes to fork the runner; one that could not be forked says nothing."""
+        with self.expect() as theirs:
+            mine = self.socks[-1]
+            try:
+                yield theirs
+            except OSError:
+                self._forget(mine)
+                raise
 
     def end(self) -> None:
         """Nobody waits any more."""

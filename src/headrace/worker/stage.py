@@ -46,7 +46,12 @@ class Stage:
         self.close()
         warmup.write_out()
         never = {task.function for task in self._app.tasks.values()}
-        self._pid, self._voice = rehearsal.begin(request, never)
+        try:
+            self._pid, self._voice = rehearsal.begin(request, never)
+        except OSError as error:
+            log.warning("no rehearsal can be forked (%s): nothing is tried", error)
+            self._tell([], adopted=False)
+            return
         self._said = b""
         self._selector.register(self._voice, selectors.EVENT_READ, self._on_voice)
 

@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -68,6 +69,8 @@ log = logging.getLogger("headrace.worker")
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
+# What could not be forked is tried again after this long (seconds), then after twice as long each time.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 _FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *RESIZE)
 _FOREVER = float("inf")
 
@@ -104,6 +107,8 @@ class Supervisor:
         self._born = 0.0
         self._deaths = 0
         self._fork_at: float | None = 0.0
+        self._wanted: deque[Spawn] = deque()
+        self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
         self._number = 0
         self._selector = selectors.DefaultSelector()
@@ -124,10 +129,7 @@ class Supervisor:
         self._listen_to_signals()
         try:
             while self._fork_at is not None or self._dispatcher:
-                if self._fork_at is not None and time.monotonic() >= self._fork_at:
-                    self._fork_dispatcher()
-                if self.metrics is not None and time.monotonic() >= self.metrics.next and self.metrics.listens():
-                    self._fork_metrics(self.metrics)
+                self._fork_due()
                 for key, _ in self._selector.select(self._pause()):
                     key.data()
                 if self.lineage is not None:
@@ -140,12 +142,35 @@ class Supervisor:
         return 0
 
     def _pause(self) -> float | None:
-        wanted = min(
+        fork = min(
             _FOREVER if self._fork_at is None else self._fork_at,
-            _FOREVER if self.lineage is None else self.lineage.next,
             _FOREVER if self.metrics is None else self.metrics.next,
+            0.0 if self._wanted else _FOREVER,
         )
+        wanted = min(max(fork, self._again_at), _FOREVER if self.lineage is None else self.lineage.next)
         return None if wanted == _FOREVER else max(0.0, wanted - time.monotonic())
+
+    def _fork_due(self) -> None:
+        """Fork what is wanted. What the system has no room for now is tried again later; what lives goes on."""
+        now = time.monotonic()
+        if now < self._again_at:
+            return
+        try:
+            if self._fork_at is not None and now >= self._fork_at:
+                self._fork_dispatcher()
+            while self._wanted:
+                self._fork_runner(self._wanted[0].kind, audit=self._wanted[0].audit)
+                self._wanted.popleft()
+            if self.metrics is not None and now >= self.metrics.next and self.metrics.listens():
+                self._fork_metrics(self.metrics)
+        except OSError as error:
+            log.error("no process can be forked (%s): trying again in %.1f s", error, self._again_after)
+            self._again_at = time.monotonic() + self._again_after
+            self._again_after = min(self._again_after * 2, LONGEST_PAUSE)
+            return
+        if self._again_after != FIRST_PAUSE:
+            self._again_after = FIRST_PAUSE
+            self._claims()
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -217,15 +242,19 @@ class Supervisor:
     # -- the dispatcher ---------------------------------------------------------------------------------------------
 
     def _fork_dispatcher(self) -> None:
-        self._fork_at = None
         mine, theirs = socket.socketpair()
         parent = os.getpid()
         warmup.write_out()
-        pid = os.fork()
-        if not pid:
-            strangers = [mine, self._wake, self._alarm, *self._links()]
-            _child(self._run_dispatcher, theirs, strangers, parent, die_with_parent=False)
-        theirs.close()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                mine.close()
+                raise
+            if not pid:
+                strangers = [mine, self._wake, self._alarm, *self._links()]
+                _child(self._run_dispatcher, theirs, strangers, parent, die_with_parent=False)
+        self._fork_at = None
         self._dispatcher, self._born = pid, time.monotonic()
         self._control = Channel(mine, ToSupervisor)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -254,7 +283,8 @@ class Supervisor:
         for message in messages:
             match message:
                 case Spawn():
-                    self._fork_runner(message.kind, audit=message.audit)
+                    self._wanted.append(message)
+                    self._fork_due()
                 case Rehearse():
                     self._stage.rehearse(message)
                 case Signal():
@@ -265,12 +295,14 @@ class Supervisor:
                         self.lineage.resized(message.kind, message.size)
                 case Owner():
                     self.owner = message.owner
-                    # Its runners were asked for before this, and are forked.
+                    # Its runners were asked for before this.
                     self._claims()
 
     def _dispatcher_died(self, status: int) -> None:
         """What it held is taken over by the next one, once nothing runs that nobody could settle."""
         self._dispatcher = 0
+        # The next one asks for its own.
+        self._wanted.clear()
         if self._control is not None:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._control)
@@ -287,8 +319,9 @@ class Supervisor:
         self._fork_at = time.monotonic() + delay
 
     def _claims(self) -> None:
-        """The image claims, if it is registered and its runners have settled in."""
-        if self.lineage is None or self.stopping or not self.owner or (self._settling and self._settling.socks):
+        """The image claims, if it is registered and its runners are forked and have settled in."""
+        coming = self._wanted or (self._settling and self._settling.socks)
+        if self.lineage is None or self.stopping or not self.owner or coming:
             return
         self._settling = None
         self.lineage.claims()
@@ -313,56 +346,57 @@ class Supervisor:
         assert mine is not None
         pid = os.fork()
         if not pid:
-            # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
-            os.setpgid(0, 0)
-            self._selector.close()
             strangers = [self._wake, self._alarm, *([self._control.sock] if self._control else [])]
             strangers += [link for link in self._links() if link is not mine]
-            _child(lambda sock: answer(self.app, sock), mine, strangers, parent, die_with_parent=True)
+            _child(self._run_metrics, mine, strangers, parent, die_with_parent=True)
         metrics.forked(pid)
+
+    def _run_metrics(self, sock: socket.socket) -> int:
+        # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
+        os.setpgid(0, 0)
+        self._selector.close()
+        answer(self.app, sock)
 
     # -- runners ----------------------------------------------------------------------------------------------------
 
     def _fork_runner(self, kind: str, *, audit: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            self._fork_runner_with(stack, kind, audit=audit)
+
+    def _fork_runner_with(self, stack: contextlib.ExitStack, kind: str, *, audit: bool) -> None:
+        """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
         began = time.monotonic_ns() if audit else 0
-        mine, theirs = socket.socketpair()
-        ticket_read, ticket_write = os.pipe()
-        err_read, err_write = os.pipe()
+        mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
+        ticket_read, ticket_write = _pipe(stack)
+        err_read, err_write = _pipe(stack)
         os.set_blocking(ticket_read, False)
         parent = os.getpid()
-        self._number += 1
         control = [self._control.sock] if self._control else []
-        settled = None if self._settling is None else self._settling.expect()
+        settled = None if self._settling is None else stack.enter_context(self._settling.expected())
         forker = kind == "fork" and forks.lasts(self.app)
         # A forker surrounds its own children with them.
         before, after = ([], []) if forker else (self.app.before_fork_hooks, self.app.after_fork_parent_hooks)
         run_around_fork(list(reversed(before)))
+        stack.callback(run_around_fork, after)
         warmup.write_out()
+
+        def be(sock: socket.socket) -> int:
+            os.setpgid(0, 0)
+            os.dup2(err_write, 2)
+            for descriptor in (ticket_write, err_read, err_write):
+                os.close(descriptor)
+            return self._run_runner(sock, kind, ticket_read, began, settled, forker=forker)
+
         pid = os.fork()
         if not pid:
-            os.setpgid(0, 0)
-            os.close(ticket_write)
-            os.close(err_read)
-            os.dup2(err_write, 2)
-            os.close(err_write)
             strangers = [mine, self._wake, self._alarm, *control, *self._links()]
-            _child(
-                lambda sock: self._run_runner(sock, kind, ticket_read, began, settled, forker=forker),
-                theirs,
-                strangers,
-                parent,
-                die_with_parent=True,
-            )
+            _child(be, theirs, strangers, parent, die_with_parent=True)
         # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
+        self._number += 1
         self.children[pid] = Child(self._number, kind, pid)
         self._tell(Spawned(self._number, kind, pid, forker), [mine.fileno(), ticket_read, ticket_write, err_read])
-        for sock in (mine, theirs, *([] if settled is None else [settled])):
-            sock.close()
-        for descriptor in (ticket_read, ticket_write, err_read, err_write):
-            os.close(descriptor)
-        run_around_fork(after)
 
     def _run_runner(
         self,
@@ -442,6 +476,14 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             del self.children[pid]
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a pipe, for reading and for writing, which the stack closes."""
+    ends = os.pipe()
+    for end in ends:
+        stack.callback(os.close, end)
+    return ends
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
