@@ -55,7 +55,11 @@ def run(text: str) -> Any:
 def test_children_have_the_interpreters_code_in_their_page_tables() -> None:
     """Where the kernel lets a process write to its own code; else forks cost more, and nothing is wrong."""
     ours, before, after = run("""
-places = {one.start for one in pages._mappings() if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= 2e5}
+places = set()
+while not places:
+    # What reclaims memory may have been here.
+    compile("x = 1\\n" * 10_000, "", "exec")
+    places = {one.start for one in pages._mappings() if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= 2e5}
 before = fork(lambda: told("Rss:", places))
 pages.share_code()
 print(json.dumps([told("Rss:", places), before, fork(lambda: told("Rss:", places))]))
@@ -76,9 +80,9 @@ right = fork(lambda: [number for number, text in enumerate(kept) if text != str(
 print(json.dumps([before, ours, childs, right, told("AnonHugePages:")]))
 """)
     assert before + (32 << 10) <= ours, "it takes 60 MB"
-    assert childs >= ours - (4 << 10), "but for what the fork itself has written to"
+    assert childs >= ours / 2, "but for what the fork itself has written to"
     assert right
-    assert left >= ours - (4 << 10)
+    assert left >= ours / 2
 
 
 @pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
@@ -105,7 +109,7 @@ def joined():
 
 print(json.dumps(fork(joined)))
 """)
-    assert own < 48 << 10, "kB, of 120 MB"
+    assert own < 36 << 10, "kB, of 120 MB"
 
 
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ _COLLAPSE = 25
 _LARGE = 200 << 10
 # Bytes of a mapping that are not in use: with more, somebody reserved what may never be needed.
 _SPARE = 4 << 20
-# Bytes of a mapping that others have as well, in small pages: to join them is to copy them.
-_SHARED = 16 << 20
+# Bytes that others have as well, in small pages: to join them is to copy them.
+_SHARED = 24 << 20
 # Where a huge page has more bytes (arm64 with pages of 64 kB: 512 MB), to take one apart is no trifle any more.
 _MOST = 32 << 20
 
@@ -52,13 +52,12 @@ class Mapping(NamedTuple):
     @property
     def shared(self) -> int:
         """Bytes that another process has as well, but for those in huge pages."""
-        return self.sizes[b"Shared_Clean:"] + self.sizes[b"Shared_Dirty:"] - self.sizes[b"AnonHugePages:"]
+        return max(0, self.sizes[b"Shared_Clean:"] + self.sizes[b"Shared_Dirty:"] - self.sizes[b"AnonHugePages:"])
 
     @property
     def joinable(self) -> bool:
-        """Whether it is memory that is in use, and hardly a copy would be made of what is shared."""
-        written = self.mode == b"rw-p" and not self.file
-        return written and self.end - self.start - self.resident <= _SPARE and self.shared <= _SHARED
+        """Whether it is memory that is in use."""
+        return self.mode == b"rw-p" and not self.file and self.end - self.start - self.resident <= _SPARE
 
 
 def join() -> None:
@@ -66,10 +65,11 @@ def join() -> None:
 
     Children share them as they share others: what a child writes to is copied in the size of a usual page.
     """
-    size = _huge()
+    size, room = _huge(), _SHARED
     for one in _mappings() if size else ():
         start, end = -(-one.start // size) * size, one.end // size * size
-        if start < end and one.joinable:
+        if start < end and one.joinable and one.shared <= room:
+            room -= one.shared
             with contextlib.suppress(OSError, AttributeError):
                 _madvise()(start, end - start, _COLLAPSE)
 
