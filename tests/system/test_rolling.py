@@ -426,6 +426,17 @@ def test_a_worker_hears_what_was_blocked_where_it_was_started(rolled: Rolled) ->
     assert worker.stop() == 0
 
 
+def test_more_runners_than_the_soft_limit_of_descriptors_allows(rolled: Rolled) -> None:
+    few = (
+        "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1])); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'headrace', *sys.argv[1:]])"
+    )
+    worker = rolled.start_by(sys.executable, "-c", few, after=("--processes", "24"))
+    assert {result(job) for job in [rolled.enqueue("nap", 0.01) for _ in range(50)]} == {1}
+    assert "died" not in "".join(worker.lines)
+    assert worker.stop() == 0
+
+
 def test_an_image_taken_for_the_worker_passes_the_wish_on(rolled: Rolled) -> None:
     worker = rolled.start()
     image = rolled.roll(worker, 2)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -267,6 +268,10 @@ class Supervisor:
 
     def _run_dispatcher(self, theirs: socket.socket) -> int:
         self._selector.close()
+        # It holds four descriptors for each runner. No code of the application will miss the lower limit there.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         control: Channel[FromSupervisor] = Channel(theirs, FromSupervisor)
         Dispatcher(self.app, self.options, control, self.place).run(self.owner)
         return 0
@@ -315,7 +320,7 @@ class Supervisor:
         if self.stopping or self.retired:
             return
         self._deaths = self._deaths + 1 if time.monotonic() - self._born < 10.0 else 0
-        delay = 0.0 if self._deaths < 2 else min(0.1 * 2**self._deaths, 10.0)
+        delay = 0.0 if self._deaths < 2 else min(0.1 * 2 ** min(self._deaths, 7), 10.0)
         self._fork_at = time.monotonic() + delay
 
     def _claims(self) -> None:
