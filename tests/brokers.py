@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.deadline import eventually
-from tests.servers import _free_port
+from tests.servers import free_port
 
 PACKAGE = "rabbitmq-server"
 _TREE = (
@@ -111,7 +111,7 @@ def _free_ports(count: int) -> list[int]:
     """Different ones."""
     found: set[int] = set()
     while len(found) < count:
-        found.add(_free_port())
+        found.add(free_port())
     return list(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import psutil
 
@@ -21,3 +22,20 @@ def below(process: psutil.Process | int, *, recursive: bool = True) -> list[psut
         process = psutil.Process(process) if isinstance(process, int) else process
         return [child for child in process.children(recursive=recursive) if lives(child)]
     return []
+
+
+def group_of(pid: int) -> int:
+    """Its process group; 0 once it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return 0
+
+
+def dispatcher_of(worker: int) -> psutil.Process | None:
+    """The dispatcher of a worker's image, which stays in the group of that; its runners lead groups of their own.
+
+    None where there is none, or where it cannot be told from what was forked this moment: then look again.
+    """
+    group = group_of(worker)
+    found = [child for child in below(worker, recursive=False) if group_of(child.pid) == group]
+    return found[0] if len(found) == 1 else None

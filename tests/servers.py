@@ -155,7 +155,7 @@ class Server:
         # A socket's path holds about 104 bytes, so this is not pytest's deep tmp_path.
         self.directory = Path(tempfile.mkdtemp(prefix="hr-"))
         self.socket = self.directory / "s.sock"
-        self.port = _free_port() if tcp else 0
+        self.port = free_port() if tcp else 0
         self.password = password
         self._config = {
             "save": "",
@@ -272,7 +272,7 @@ class Server:
             return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that no outgoing connection takes before the server has it, or while it restarts: the system picks higher ones."""
     dice = random.SystemRandom()
     while True:

@@ -16,7 +16,7 @@ from headrace.errors import StoreUnavailable, UrlError
 from headrace.protocol import admin
 from headrace.store import AsyncStore, Store
 from tests.deadline import eventually
-from tests.servers import Server, _free_port, find
+from tests.servers import Server, find, free_port
 
 CONFIG = """
 port {port}
@@ -44,7 +44,7 @@ def replica(new_server: Make, master: Server) -> Server:
 
 @pytest.fixture
 def sentinel(tmp_path: Path, master: Server, replica: Server) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     path = tmp_path / "sentinel.conf"
     path.write_text(CONFIG.format(port=port, directory=tmp_path, master=master.port))
     with subprocess.Popen(
@@ -92,7 +92,7 @@ def test_asynchronous_callers_find_the_master_too(master: Server, replica: Serve
 def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
     master: Server, replica: Server, sentinel: int
 ) -> None:
-    for url in (f"sentinel://127.0.0.1:{sentinel}/other/0", f"sentinel://127.0.0.1:{_free_port()}/jobs/0"):
+    for url in (f"sentinel://127.0.0.1:{sentinel}/other/0", f"sentinel://127.0.0.1:{free_port()}/jobs/0"):
         store = Store(url, Settings(timeout=0.5))
         with pytest.raises(StoreUnavailable, match="did not answer"):
             store.run(admin.overview(store.keys))

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.servers import Server
-from tests.system.fleet import LEASE, Fleet
+from tests.system.fleet import LONG_LEASE, Fleet
 from tests.system.tap import Tap
 
 
 @pytest.fixture
 def lease() -> float:
-    """That of the fleet's workers; override it with ``LONG_LEASE`` where no test waits for its end."""
-    return LEASE
+    """That of the fleet's workers; override it with ``LEASE`` where a test waits for its end."""
+    return LONG_LEASE
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from headrace.handle import Job
 from headrace.job import Record
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
-from tests.processes import below, lives
+from tests.processes import below, dispatcher_of, group_of, lives
 from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 30.0
 LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
-LONG_LEASE = 30.0
+LONG_LEASE = 60.0
 
 
 class Worker:
@@ -72,18 +72,12 @@ class Worker:
 
     def dispatcher(self) -> int:
         """The process id of the living dispatcher."""
-        return eventually(self._dispatcher, PATIENCE, what=f"a dispatcher of {self!r}")
-
-    def _dispatcher(self) -> int:
-        # Runners lead groups of their own; the dispatcher stays in the supervisor's. So does, for a moment, what was just
-        # forked: then it is looked again.
-        found = [child.pid for child in below(self.pid, recursive=False) if _group(child.pid) == _group(self.pid)]
-        return found[0] if len(found) == 1 else 0
+        return eventually(lambda: dispatcher_of(self.pid), PATIENCE, what=f"a dispatcher of {self!r}").pid
 
     def runners(self) -> list[int]:
         """The process ids of the living runners."""
         found = below(self.pid, recursive=False) if self.alive else []
-        return [child.pid for child in found if _group(child.pid) == child.pid]
+        return [child.pid for child in found if group_of(child.pid) == child.pid]
 
     def everyone(self) -> list[int]:
         """All processes of this worker, what jobs started included."""
@@ -239,10 +233,3 @@ def send(pids: list[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return -1

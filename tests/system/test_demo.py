@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.deadline import eventually
-from tests.processes import below, lives
+from tests.processes import below, dispatcher_of, lives
 
 pytestmark = pytest.mark.system
 
@@ -80,14 +80,6 @@ def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
         with contextlib.suppress(psutil.Error):  # the private server's starter ends at any moment
             if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
                 return child
-    return None
-
-
-def _dispatcher(worker: psutil.Process) -> psutil.Process | None:
-    """The worker's dispatcher: alone in its group, but for a runner that was forked this moment."""
-    with contextlib.suppress(ProcessLookupError):
-        found = [child for child in below(worker, recursive=False) if os.getpgid(child.pid) == worker.pid]
-        return found[0] if len(found) == 1 else None
     return None
 
 
@@ -195,7 +187,7 @@ def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: 
     assert demo.stdout
     assert any("the scan found" in line for line in demo.stdout), "files are being measured"
     worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
-    dispatcher = eventually(lambda: _dispatcher(worker), what="its dispatcher")
+    dispatcher = eventually(lambda: dispatcher_of(worker.pid), what="its dispatcher")
     dispatcher.suspend()
     worker.kill()
     assert demo.wait(60) == 1

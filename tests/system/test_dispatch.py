@@ -16,13 +16,7 @@ from headrace.errors import JobFailed, JobStateError, OptionsError, WorkerNotFou
 from headrace.job import State
 from headrace.worker.lines import MOST
 from tests.servers import Server
-from tests.system.fleet import LEASE, LONG_LEASE, PATIENCE, Fleet, Worker
-
-
-@pytest.fixture
-def lease() -> float:
-    """Nearly no test here waits for its end."""
-    return LONG_LEASE
+from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker
 
 
 def all_at_work(fleet: Fleet, go: Path, count: int) -> list[str]:

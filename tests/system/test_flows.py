@@ -18,18 +18,12 @@ from headrace.run import Run
 from headrace.workflow import FlowState, NodeRecord
 from tests.servers import Server
 from tests.system.chaos import BUDGET, Chaos
-from tests.system.fleet import LEASE, LONG_LEASE, Fleet, send
+from tests.system.fleet import LEASE, Fleet, send
 from tests.system.tap import Tap
 
 KINDS = ("process", "fork", "thread", "async")
 NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
-
-
-@pytest.fixture
-def lease() -> float:
-    """Nearly no test here waits for its end."""
-    return LONG_LEASE
 
 
 def create(fleet: Fleet, function: Callable[..., object], *args: Any, name: str = "", **options: Any) -> Run:

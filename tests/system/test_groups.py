@@ -11,15 +11,9 @@ import pytest
 from headrace.errors import JobFailed
 from tests.processes import lives
 from tests.program import Program
-from tests.system.fleet import LONG_LEASE, Fleet, send
+from tests.system.fleet import Fleet, send
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def lease() -> float:
-    """No test here waits for its end."""
-    return LONG_LEASE
 
 
 WATCHED = """

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from tests.system.fleet import LONG_LEASE, Fleet
-
-
-@pytest.fixture
-def lease() -> float:
-    """No test here waits for its end."""
-    return LONG_LEASE
+from tests.system.fleet import Fleet
 
 
 def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:

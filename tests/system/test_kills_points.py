@@ -22,7 +22,7 @@ import pytest
 
 from headrace.handle import Job
 from headrace.job import State
-from tests.system.fleet import LONG_LEASE, Fleet, Worker, send
+from tests.system.fleet import LEASE, Fleet, Worker, send
 from tests.system.tap import Tap
 
 ROLES = ("runner", "dispatcher", "supervisor", "worker")
@@ -112,7 +112,6 @@ def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["register", "renew", "claim", "settle"])
 def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script: str, side: str) -> None:
     """The connection breaks instead of a process: the request is repeated with its number."""
-    fleet.settings["lease"] = LONG_LEASE
     jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(50)])
     trap = tap.trap(script, side)
     fleet.worker(url=tap.url, ready=False, processes=2)
@@ -125,6 +124,7 @@ def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script:
 
 def test_a_connection_that_falls_silent_is_given_up(fleet: Fleet, tap: Tap) -> None:
     """Half-open: nothing is closed, and nothing is answered any more. Each request has a deadline of our own."""
+    fleet.settings["lease"] = LEASE
     job = fleet.enqueue("process.add", 20, 22)
     trap = tap.trap("settle", "reply")
     worker = fleet.worker(url=tap.url, ready=False)

@@ -14,11 +14,14 @@ from headrace.errors import JobFailed
 from headrace.job import State
 from tests.processes import lives
 from tests.servers import Server
-from tests.system.fleet import Fleet, Worker, send
+from tests.system.fleet import LEASE, LONG_LEASE, Fleet, Worker, send
 
 NewFleet = Callable[..., Fleet]
-LONG_LEASE = 60.0
-"""Far longer than a test may take: what happens did not wait for the lease."""
+
+
+@pytest.fixture
+def lease() -> float:
+    return LEASE
 
 
 @pytest.fixture

@@ -16,16 +16,11 @@ from headrace.handle import Job
 from headrace.job import Record, State
 from headrace.protocol import produce
 from tests.servers import Server
-from tests.system.fleet import LONG_LEASE, Fleet, send
+from tests.system.fleet import Fleet, send
 
 NewFleet = Callable[..., Fleet]
 KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
-
-
-@pytest.fixture
-def lease() -> float:
-    return LONG_LEASE
 
 
 def works_on(fleet: Fleet) -> None:

@@ -45,6 +45,12 @@ def gate(path: str) -> int:
         time.sleep(0.005)
     return VERSION
 """
+# Before code whose import is to wait for a file, once it has said so.
+HELD = """
+import os, time
+open('began', 'w').close()
+while not os.path.exists('go'): time.sleep(0.005)
+"""
 # Imported for ever, once it has said so.
 STUCK = "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n"
 
@@ -269,8 +275,7 @@ def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
 
 def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start()
-    held = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
-    rolled.program.write("tasks", held + GOOD.format(version=2))
+    rolled.program.write("tasks", HELD + GOOD.format(version=2))
     rolled.hup(worker)
     worker.says("warms up: process")
     rolled.hup(worker)
@@ -364,10 +369,7 @@ def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: 
 
 
 def test_a_hang_up_before_there_is_anything_to_replace_replaces_it_then(rolled: Rolled, tmp_path: Path) -> None:
-    held = (
-        f"import os, time\nopen('began', 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
-    )
-    rolled.program.write("tasks", held + GOOD.format(version=1))
+    rolled.program.write("tasks", HELD + GOOD.format(version=1))
     worker = rolled.start(ready=False)
     eventually((tmp_path / "began").exists, 20)
     rolled.hup(worker)
@@ -403,10 +405,7 @@ def test_a_hang_up_just_before_it_can_be_heard_is_not_lost(rolled: Rolled) -> No
 
 
 def test_a_wish_for_runners_before_there_are_any_suspends_nothing(rolled: Rolled, tmp_path: Path) -> None:
-    held = (
-        f"import os, time\nopen('began', 'w')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
-    )
-    rolled.program.write("tasks", held + GOOD.format(version=1))
+    rolled.program.write("tasks", HELD + GOOD.format(version=1))
     worker = rolled.start(ready=False)
     eventually((tmp_path / "began").exists, 20)
     for number in (signal.SIGTTIN, signal.SIGTTOU):

@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import WorkerNotFound
 from tests.deadline import eventually
 from tests.program import Worker
-from tests.system.test_rolling import GOOD, Rolled, result
+from tests.system.test_rolling import GOOD, HELD, Rolled, result
 
 pytestmark = pytest.mark.system
 
@@ -94,8 +94,7 @@ def test_the_size_of_each_kind_is_kept(rolled: Rolled) -> None:
 
 def test_a_size_that_is_wished_while_an_image_warms_up_is_that_of_both(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start()
-    held = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.005)\n"
-    rolled.program.write("tasks", held + GOOD.format(version=2))
+    rolled.program.write("tasks", HELD + GOOD.format(version=2))
     rolled.hup(worker)
     worker.says("warms up: process")
     worker.process.send_signal(signal.SIGTTIN)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from headrace import Headrace
 from headrace.cli.exits import Exit
 from tests.deadline import eventually
-from tests.processes import below
+from tests.processes import dispatcher_of
 from tests.program import Program
 from tests.worker.test_pages import joins
 
@@ -390,27 +388,13 @@ def test_without_the_audit_nothing_is_said(headrace: Program, app: Headrace, lat
     assert "loses" not in worker.log.read_text()
 
 
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except ProcessLookupError:
-        return 0
-
-
 def test_the_audit_is_there_for_the_successor_of_a_dispatcher(
     headrace: Program, app: Headrace, late: Callable[..., Beside]
 ) -> None:
     worker = late()
     reports(app, 6)
     worker.says("loses")
-
-    def dispatcher() -> psutil.Process | None:
-        # What was forked this very moment is not in a group of its own yet.
-        group, children = os.getpgid(worker.process.pid), below(worker.process.pid, recursive=False)
-        found = [child for child in children if _group(child.pid) == group]
-        return found[0] if len(found) == 1 else None
-
-    eventually(dispatcher).kill()
+    eventually(lambda: dispatcher_of(worker.process.pid)).kill()
     eventually(lambda: worker.log.read_text().count("serves default") == 2, 20)
     reports(app, 6)
     eventually(lambda: worker.log.read_text().count("loses") >= 2, 20)

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.fleet import Fleet
 
 SIZE = 700_000
-
-
-@pytest.fixture
-def lease() -> float:
-    return LONG_LEASE
 
 
 def test_large_arguments_sent_ahead_arrive_whole(fleet: Fleet) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import TASKS, Program
-from tests.servers import Server, _free_port
+from tests.servers import Server, free_port
 
 pytestmark = pytest.mark.system
 
@@ -176,7 +176,7 @@ def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Sign
 
 
 def test_the_next_image_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
-    one = worker("--metrics", str(_free_port()))
+    one = worker("--metrics", str(free_port()))
     first = one.answering()
     one.process.send_signal(signal.SIGHUP)
     eventually(lambda: not lives(first), 20)

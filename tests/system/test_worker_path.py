@@ -15,17 +15,12 @@ from headrace.job import State
 from headrace.protocol.admin import resume
 from tests.processes import below
 from tests.servers import Server
-from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.fleet import Fleet
 
 KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
 BRIEF = 1.5
 """A lease that is renewed often, for tests that wait for that and run nothing which its end would harm."""
-
-
-@pytest.fixture
-def lease() -> float:
-    return LONG_LEASE
 
 
 def test_one_worker_serves_all_kinds_and_starts_each_job_once(fleet: Fleet) -> None:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import JobFailed, JobQuarantined
-from tests.system.fleet import LONG_LEASE, Fleet
+from tests.system.fleet import Fleet
 
 GOOD = 1000
-
-
-@pytest.fixture
-def lease() -> float:
-    return LONG_LEASE
 
 
 @pytest.mark.slow

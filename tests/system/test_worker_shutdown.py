@@ -18,11 +18,6 @@ KINDS = ("process", "fork", "thread", "async")
 ALL = ",".join(KINDS)
 
 
-@pytest.fixture
-def lease() -> float:
-    return LONG_LEASE
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, number: int, tmp_path: Path) -> None:
     worker = fleet.worker(kinds=ALL)

@@ -41,7 +41,7 @@ class Origin:
     @classmethod
     def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker.lineage import RESIZE, heir_of
+        from headrace.worker.lineage import RESIZE, heir_of, only_wake
 
         origin = cls(launch, heir_of(os.environ))
 
@@ -52,7 +52,7 @@ class Origin:
         # fewer runners, of which there are none yet, suspend it.
         signal.signal(signal.SIGHUP, note)
         for number in RESIZE:
-            signal.signal(number, _nothing)
+            signal.signal(number, only_wake)
         return origin
 
     @property
@@ -124,7 +124,3 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     anchor = Anchor(launch, settings.warm_limit)
     anchor.duty = Reload(anchor.succession, {Exit.SERVER})
     return anchor.run()
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Heard, and no more."""

@@ -26,10 +26,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from types import FrameType
 from typing import Any, Protocol
 
-from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works, signals
+from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works, only_wake, signals
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -194,7 +193,7 @@ class Anchor:
             sock.setblocking(False)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         for number in HEARD:
-            signal.signal(number, _nothing)
+            signal.signal(number, only_wake)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
@@ -285,10 +284,6 @@ def _image(pid: int, number: int, begun: str) -> Image:
     sock = socket.socket(fileno=number)
     sock.set_inheritable(False)
     return Image(pid, Words(sock, begun.encode()))
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """A signal is a byte in the wake-up socket; the handler has nothing to add."""
 
 
 def _nothing_to_stop() -> None:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, Protocol, Self
 
 # Names the descriptor through which a new image speaks; taken out of the environment before any other code runs.
@@ -31,6 +32,10 @@ Word = list[Any]
 RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
 # What whoever watches images hears.
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
+
+
+def only_wake(number: int, frame: FrameType | None) -> None:
+    """A handler for signals that are heard by :func:`signals`, or not at all: it has nothing to add."""
 
 
 def signals(wake: socket.socket) -> Counter[int]:

@@ -29,13 +29,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.worker import forks, runner, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
-from headrace.worker.lineage import HEARD, RESIZE, Lineage, signals
+from headrace.worker.lineage import HEARD, RESIZE, Lineage, only_wake, signals
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
@@ -178,13 +177,13 @@ class Supervisor:
     def _listen_to_signals(self) -> None:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
-        # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
+        # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
         for number in (*_FORWARD, signal.SIGUSR1):
-            signal.signal(number, _nothing)
+            signal.signal(number, only_wake)
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
         if self.lineage is not None:
-            signal.signal(signal.SIGHUP, _nothing)
+            signal.signal(signal.SIGHUP, only_wake)
             self.lineage.join(self._selector, self)
             if self.lineage.waits:
                 self._settling = Settling(self._selector, self._settled)
@@ -491,10 +490,6 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """A signal is a byte in the wake-up socket; the handler has nothing to add."""
-
-
 def _how(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -515,7 +510,7 @@ def _child(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.
-            signal.signal(number, _nothing)
+            signal.signal(number, only_wake)
         for stranger in strangers:
             stranger.close()
         null = os.open(os.devnull, os.O_RDONLY)
