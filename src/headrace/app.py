@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpac
 
 import msgspec
 
-from headrace import bulk, naming
+from headrace import bulk, elsewhere, naming
 from headrace.annotations import hints, reason_unchecked
 from headrace.client import Client
 from headrace.context import CurrentJob, running
@@ -112,6 +112,12 @@ class Headrace:
         self.exit_hooks: list[Hook] = []
         self.closers: list[Hook] = []
         self._stats: Stats | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what the verb of another queue is called here."""
+            raise AttributeError(elsewhere.of_app(name), name=name, obj=self)
 
     @property
     def store(self) -> Store:
@@ -434,7 +440,10 @@ class Headrace:
 
     def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
         given = dict(options)
-        name = naming.name_of(function, given.pop("name", None))
+        own = given.pop("name", None)
+        name = naming.name_of(function, own)
+        if own is None or inspect.isbuiltin(function):
+            naming.check_found(function)
         try:
             kind = _kind(function, given.pop("kind", None))
             task: Task[..., Any, Any] = Task(self.client, name, function, kind, of_task(given))

@@ -5,6 +5,7 @@ Owns no connection. Each verb has an asynchronous pair; what a reply means is de
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -121,11 +122,11 @@ class Job(Generic[R]):
         return self._cancelled(await self._client.arun(self._cancel()))
 
     def retry(self) -> None:
-        """Run the finished job again, with the same arguments and fresh budgets. One that is ready stays as it is.
+        """Run the finished job again, with the same arguments and fresh budgets.
 
         Raises:
             JobNotFound: it is not stored any more.
-            JobStateError: it runs, or waits for something else than a worker.
+            JobStateError: it has not ended.
 
         Cost: one round trip.
         """
@@ -150,7 +151,7 @@ class Job(Generic[R]):
         return produce.read(self._client.keys, [self.id])
 
     def _rerun(self) -> Call[str]:
-        return produce.rerun(self._client.keys, self.id)
+        return produce.rerun(self._client.keys, self.id, os.urandom(8).hex())
 
     def _cancel(self) -> Call[str]:
         keep = self._client.settings.keep_failed if self._keep_failed is None else self._keep_failed
@@ -181,7 +182,7 @@ class Job(Generic[R]):
                 f"job {self.id} is a node of workflow {flow_of(self.id)}, which goes on from it: "
                 f"app.workflows.get({flow_of(self.id)!r}).retry_failed()"
             )
-        if word != State.READY:
+        if word != "retried":
             raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
 
     def _conclude(self, seen: Watched, timeout: Duration | None) -> R:

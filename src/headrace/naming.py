@@ -39,6 +39,30 @@ def name_of(function: Any, given: Any) -> str:
     return check(f"{module_name(function.__module__)}.{qualified.replace('<locals>.', '')}")
 
 
+def check_found(function: Any) -> None:
+    """Refuse as a task what a worker would not find where it imports the module.
+
+    A task that is given a name is not checked: a factory, say, defines its tasks in a function that each worker calls.
+
+    Raises:
+        OptionsError: it is a builtin, a method, or defined inside of another function.
+    """
+    qualified = getattr(function, "__qualname__", "")
+    if inspect.isbuiltin(function):
+        raise OptionsError(f"{qualified} is a builtin: write a function of yours that calls it, with annotations")
+    if "<locals>" in qualified:
+        raise OptionsError(
+            f"{qualified.replace('<locals>.', '')} is defined inside of another function, where a worker that imports "
+            f"the module does not find it: move it to the module; or, where each worker calls that function too, "
+            f"name it with @app.task(name=...)"
+        )
+    if "." in qualified:
+        raise OptionsError(
+            f"{qualified} is a method, and a job has no object to call it on: make it a function of the module; a "
+            f"static one may be named with @app.task(name=...)"
+        )
+
+
 def check(name: Any) -> str:
     """``name`` if a task may have it.
 

@@ -6,6 +6,7 @@ The one list of options: the decorator, ``task.options(...)`` and ``app.by_name(
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from headrace import elsewhere
 from headrace.errors import OptionsError
 from headrace.job import Overrides
 from headrace.keys import check_name
@@ -29,7 +31,7 @@ DEFAULT_CRASHES = 3
 
 
 class JobOptions(TypedDict, total=False):
-    """What one job may ask for; a task gives the defaults.
+    """What one job may ask for; a task gives the defaults. None stands for an option that is not given.
 
     Attributes:
         queue: the line that it waits in; ``default``.
@@ -38,8 +40,9 @@ class JobOptions(TypedDict, total=False):
         at: when it becomes ready: a datetime with a time zone.
         expires: it must start within this, or ends as cancelled.
         retries: further starts after an error: a number, or a :class:`Retry`.
-        timeout: soft limit: raises ``SoftTimeLimit`` in the job. None or 0: none.
-        hard_timeout: the runner is killed. None or 0: ``timeout`` plus the settings' ``hard_grace``, if there is one.
+        timeout: soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.
+        hard_timeout: the runner is killed. ``math.inf``: as if not given, ``timeout`` plus the settings'
+            ``hard_grace``, if there is a ``timeout``.
         crashes: how often it may take its runner down before it is quarantined, 1 to 1000.
         keep: how long a success and its result stay; 0 removes it at once.
         keep_failed: how long it stays when it failed, was cancelled or quarantined.
@@ -52,21 +55,21 @@ class JobOptions(TypedDict, total=False):
             ``round_robin``, ``random`` or ``hash`` (by ``key``).
     """
 
-    queue: str
-    priority: int
-    delay: Duration
-    at: datetime
-    expires: Duration
-    retries: int | Retry
+    queue: str | None
+    priority: int | None
+    delay: Duration | None
+    at: datetime | None
+    expires: Duration | None
+    retries: int | Retry | None
     timeout: Duration | None
     hard_timeout: Duration | None
-    crashes: int
-    keep: Duration
-    keep_failed: Duration
-    at_most_once: bool
-    key: str
-    ordered: bool
-    strategy: Strategy
+    crashes: int | None
+    keep: Duration | None
+    keep_failed: Duration | None
+    at_most_once: bool | None
+    key: str | None
+    ordered: bool | None
+    strategy: Strategy | None
 
 
 class CallOptions(JobOptions, total=False):
@@ -76,7 +79,7 @@ class CallOptions(JobOptions, total=False):
         request_id: within the settings' ``dedupe`` time, enqueues with the same id make one job.
     """
 
-    request_id: str
+    request_id: str | None
 
 
 class TaskOptions(JobOptions, total=False):
@@ -87,8 +90,8 @@ class TaskOptions(JobOptions, total=False):
         kind: who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async`` for coroutines.
     """
 
-    name: str
-    kind: Kind
+    name: str | None
+    kind: Kind | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,11 @@ def _at(name: str, value: Any) -> int:
 
 
 def _limit(name: str, value: Any) -> float:
-    return 0.0 if value is None else seconds(value, name)
+    if value == math.inf:
+        return 0.0
+    if value == 0 and type(value) is not bool:
+        raise OptionsError(f"{name}=0 would leave a job no time: for no limit give math.inf, or leave {name} out")
+    return seconds(value, name, zero=False)
 
 
 def _queue(name: str, value: Any) -> str:
@@ -209,7 +216,7 @@ def of_task(given: Mapping[str, Any]) -> Options:
     Raises:
         OptionsError: names the option and what would be right.
     """
-    if "request_id" in given:
+    if given.get("request_id") is not None:
         raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
     return _consistent(replace(Options(), **_checked(given)))
 
@@ -221,13 +228,13 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
         OptionsError: names the option and what would be right.
     """
     for name in ("kind", "name"):
-        if name in given:
+        if given.get(name) is not None:
             raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
     checked = _checked(given)
-    if "at" in checked:
-        checked["delay"] = 0
-    if "delay" in given:
+    if "delay" in checked:
         checked["at"] = 0
+    elif "at" in checked:
+        checked["delay"] = 0
     retries = given.get("retries")
     if isinstance(retries, Retry):
         if (retries.on, retries.never) != (Retry().on, Retry().never):
@@ -262,17 +269,31 @@ def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("at") is not None and "delay" in given:
+    if given.get("at") is not None and given.get("delay") is not None:
         raise OptionsError("delay and at contradict each other: give the one or the other")
     checked: dict[str, Any] = {}
     for name, value in given.items():
         check = _CHECKS.get(name)
         if check is None:
-            close = difflib.get_close_matches(name, _CHECKS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(_CHECKS)}"
-            raise OptionsError(f"there is no option {name!r}: {hint}")
-        checked[name] = check(name, value)
+            raise OptionsError(f"there is no option {name!r}: {_instead(name)}")
+        if value is not None:
+            checked[name] = check(name, value)
     return checked
+
+
+def misplaced(task: str, name: str, value: object) -> str:
+    """What an error adds where an option was given to ``enqueue`` as an argument; empty where it is none."""
+    if name in _CHECKS:
+        return f"; as an option of the job: {task}.options({name}={value!r:.40}).enqueue(...)"
+    return f"; as an option, {elsewhere.OPTIONS[name]}" if name in elsewhere.OPTIONS else ""
+
+
+def _instead(name: str) -> str:
+    """What to write for an option that does not exist."""
+    if name in elsewhere.OPTIONS:
+        return elsewhere.OPTIONS[name]
+    close = difflib.get_close_matches(name, _CHECKS, 1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(_CHECKS)}"
 
 
 def _consistent(options: Options) -> Options:

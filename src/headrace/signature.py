@@ -16,6 +16,7 @@ import msgspec
 from headrace import codec
 from headrace.annotations import hints, reason_unchecked
 from headrace.errors import ArgumentError, CorruptArguments, ResultUndecodable
+from headrace.options import misplaced
 
 # What an enqueue without arguments sends: [[], {}].
 NOTHING = b"\x92\x90\x80"
@@ -174,14 +175,14 @@ class Signature:
             if name in names[: len(more)] and (name in self._keywords or self._others is None):
                 raise self._misfit(f"got its argument {name!r} twice, by position and by name")
             if name not in self._keywords and self._others is None:
-                raise self._misfit(f"takes no argument {name!r}")
+                raise self._misfit(f"takes no argument {name!r}", misplaced(self.task, name, kwargs[name]))
         for name in (*names[len(more) : self._least], *self._demanded):
             if name not in kwargs or name not in self._keywords:
                 raise self._misfit(f"is missing its argument {name!r}")
         return tuple(more), kwargs
 
-    def _misfit(self, text: str) -> ArgumentError:
-        return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}")
+    def _misfit(self, text: str, hint: str = "") -> ArgumentError:
+        return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}{hint}")
 
     def _decode(
         self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
+from headrace import elsewhere
 from headrace.client import Client, Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job
@@ -105,6 +106,14 @@ class Task(Generic[P, R, V]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
         """Run the function here and now; no server is needed, and there is no current job."""
         return self.function(*args, **kwargs)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what the verb of another queue is called here."""
+            # Not while it is being made, or copied: a task without its name has no attributes to tell of.
+            task = self.__dict__.get("name", "task")
+            raise AttributeError(elsewhere.of_task(task, name), name=name, obj=self)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this task: once this returns, no fault of a worker loses it.

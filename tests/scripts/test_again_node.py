@@ -43,5 +43,5 @@ def test_a_node_is_not_rerun_apart_from_its_workflow(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
     flow.play(a="failed")
     before = stage.everything()
-    assert stage.run(produce.rerun(stage.keys, flow["a"], stage.now)) == "node"
+    assert stage.run(produce.rerun(stage.keys, flow["a"], "r", stage.now)) == "node"
     assert stage.everything() == before

@@ -39,4 +39,4 @@ def test_it_is_run_once_and_by_nobody_else(stage: Stage) -> None:
     (claim,) = stage.claim("w1", queues=["@w1"]).jobs
     stage.end(claim, "crashed", b"{}")
     assert stage.state(id) == "failed"
-    assert stage.run(produce.rerun(stage.keys, id, stage.now)) == "broadcast"
+    assert stage.run(produce.rerun(stage.keys, id, "r", stage.now)) == "broadcast"

@@ -85,7 +85,7 @@ def test_no_verb_of_its_users_brings_anything_back(stage: Stage) -> None:
     assert stage.run(protocol.watch_flow(stage.keys, flow.id, SECOND, stage.now)) is None
     assert stage.run(protocol.reserve(stage.keys, "w1", claim.id, claim.token, 3)) == 0
     assert stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now)) == "missing"
-    assert stage.run(produce.rerun(stage.keys, claim.id, stage.now)) == "missing"
+    assert stage.run(produce.rerun(stage.keys, claim.id, "r", stage.now)) == "missing"
     assert stage.everything() == before
 
 

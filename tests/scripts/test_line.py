@@ -21,5 +21,5 @@ def test_each_way_in_wakes_the_queue_once(stage: Stage) -> None:
     stage.doze()
     (claim,) = stage.take()
     stage.end(claim)
-    stage.run(produce.rerun(stage.keys, claim.id, stage.now))
+    stage.run(produce.rerun(stage.keys, claim.id, "r", stage.now))
     assert stage.tokens() == 1

@@ -139,7 +139,7 @@ def test_cancelling_a_delayed_one_leaves_the_turn_where_it_is(stage: Stage) -> N
 def test_a_job_that_runs_again_joins_behind_the_others(stage: Stage) -> None:
     first, second, third = put(stage, 3)
     stage.end(stage.take()[0], "failed")
-    assert stage.run(produce.rerun(stage.keys, first, stage.now)) == "ready"
+    assert stage.run(produce.rerun(stage.keys, first, "r", stage.now)) == "retried"
     assert list(stage.members("chain:k")) == [third, first]
     assert stage.ready() == [second]
 

@@ -214,6 +214,8 @@ async def test_retry_runs_a_finished_job_again(app: Headrace, worker: Worker) ->
     worker.settle(claim, "succeeded", b"\xc0")
     job.retry()
     assert job.state is State.READY
+    with pytest.raises(JobStateError, match="is ready: only a job that has ended can be retried"):
+        job.retry()
     worker.succeed(b"\xc0")
     await job.aretry()
     assert await job.acancel() is State.CANCELLED

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace, Retry, Settings, Task, current_job
-from headrace.errors import CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
+from headrace import Headrace, Retry, Settings, Task, current_job, elsewhere
+from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
 from headrace.job import Form
 from headrace.keys import is_ordered, ordered_id
 from headrace.options import CallOptions, JobOptions, TaskOptions
@@ -38,7 +39,7 @@ def test_a_task_called_like_a_function_runs_in_place_without_a_server(app: Headr
 
 
 async def test_a_coroutine_task_called_in_place_is_a_coroutine(app: Headrace) -> None:
-    @app.task
+    @app.task(name="double")
     async def double(x: int) -> int:
         await asyncio.sleep(0)
         return 2 * x
@@ -48,7 +49,7 @@ async def test_a_coroutine_task_called_in_place_is_a_coroutine(app: Headrace) ->
 
 
 def test_a_task_keeps_what_python_knows_of_its_function(app: Headrace) -> None:
-    @app.task
+    @app.task(name="documented")
     def documented() -> None:
         """Say why."""
 
@@ -67,11 +68,29 @@ def test_names_come_from_module_and_function(app: Headrace) -> None:
     assert app.tasks == {task.name: task}
 
 
-def test_a_local_function_has_a_name_too(app: Headrace) -> None:
-    @app.task
+def test_a_function_that_no_worker_would_find_needs_a_name(app: Headrace) -> None:
     def inner() -> None: ...
 
-    assert inner.name.endswith("test_a_local_function_has_a_name_too.inner")
+    with pytest.raises(
+        OptionsError, match=r"needs_a_name\.inner is defined inside of another function, where a worker"
+    ):
+        app.task(inner)
+    for function in (Shop.sell, Shop().sell, Shop.static):
+        with pytest.raises(OptionsError, match=r"Shop\.\w+ is a method, and a job has no object to call it on"):
+            app.task(function)
+    for options in ({}, {"name": "length"}):
+        with pytest.raises(OptionsError, match="len is a builtin: write a function of yours that calls it"):
+            app.task(**options)(len)
+    assert app.tasks == {}
+    assert app.task(name="inner")(inner).name == "inner"
+    assert app.task(name="static")(Shop.static).name == "static"
+
+
+class Shop:
+    def sell(self) -> None: ...
+
+    @staticmethod
+    def static() -> None: ...
 
 
 def test_the_same_name_twice_is_refused_and_both_places_are_told(app: Headrace) -> None:
@@ -127,6 +146,8 @@ def gen() -> Any:
         (plain, {"request_id": "x"}, "request_id names one job"),
         (plain, {"prio": 1}, "there is no option 'prio': did you mean 'priority'"),
         (plain, {"zzz": 1}, "there is no option 'zzz': the options are queue, "),
+        (plain, {"bind": True}, "there is no option 'bind': a job asks for itself: current_job"),
+        (plain, {"countdown": 5}, "there is no option 'countdown': write delay="),
     ],
 )
 def test_what_cannot_be_a_task_is_refused_where_it_is_defined(
@@ -141,7 +162,7 @@ def test_a_coroutine_of_another_kind_is_refused(app: Headrace) -> None:
     async def waits() -> None: ...
 
     with pytest.raises(OptionsError, match="runs on an event loop, so kind='thread' cannot be"):
-        app.task(kind="thread")(waits)
+        app.task(name="waits", kind="thread")(waits)
 
 
 def test_wrong_options_are_refused_before_the_function_is_seen(app: Headrace) -> None:
@@ -153,10 +174,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"strategy": "best"}, "strategy must be one of available, least_loaded, round_robin, random, hash, not 'best'"),
     ({"strategy": "next_available"}, "answers a caller at once, and a job has none; take available"),
     ({"strategy": max}, "a function can choose in headrace.Pool, but a dispatcher runs no code of yours"),
-    ({"strategy": None}, "strategy must be one of"),
     ({"queue": "sp ace"}, "queue name 'sp ace' cannot be used"),
     ({"queue": ""}, "queue name '' cannot be used"),
-    ({"queue": None}, "queue must be the name of a queue"),
+    ({"queue": 7}, "queue must be the name of a queue"),
     ({"queue": "q" * 129}, "cannot be used: take 1 to 128"),
     ({"priority": 101}, "priority must be a whole number from -100 to 100, not 101"),
     ({"priority": 1.5}, "priority must be a whole number"),
@@ -172,7 +192,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"expires": 5, "delay": 5}, "expires must be more than delay"),
     ({"retries": -1}, "retries must be a whole number from 0 to 1000, not -1"),
     ({"retries": "3"}, "retries must be a whole number"),
-    ({"timeout": -1}, "timeout must be at least 0"),
+    ({"timeout": -1}, "timeout must be more than 0"),
+    ({"timeout": 0}, "timeout=0 would leave a job no time: for no limit give math.inf, or leave timeout out"),
+    ({"hard_timeout": 0}, "hard_timeout=0 would leave a job no time"),
+    ({"timeout": False}, "timeout must be seconds or a timedelta, not bool"),
     ({"timeout": 5, "hard_timeout": 5}, "hard_timeout=5 must be more than timeout=5"),
     ({"crashes": 0}, "crashes must be a whole number from 1 to 1000"),
     ({"keep": -1}, "keep must be at least 0"),
@@ -280,7 +303,7 @@ def test_a_plan_puts_settings_task_and_call_together() -> None:
     plan = task.plan(options)
     assert plan.retry == Retry(max=5, delay=9, never=(KeyError,))
     assert (plan.timeout, plan.hard_timeout, plan.keep) == (1.0, 5.0, 0)
-    assert task.plan(row(task.options(timeout=None)).options).hard_timeout is None
+    assert task.plan(row(task.options(timeout=math.inf)).options).hard_timeout is None
     assert task.plan(row(task.options(hard_timeout=99)).options).hard_timeout == 99.0
     plan = task.plan(row(task.options(retries=Retry(max=1, delay=2, factor=1, jitter=0))).options)
     assert plan.retry == Retry(max=1, delay=2, factor=1, jitter=0, never=(KeyError,))
@@ -336,3 +359,40 @@ def test_settings_are_taken_and_overridden(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_task_can_be_subscripted_at_run_time() -> None:
     assert "Task" in repr(Task[[str], int])
+
+
+def test_none_stands_for_an_option_that_is_not_given(app: Headrace) -> None:
+    task = app.task(**dict.fromkeys(CallOptions.__annotations__), kind=None)(plain)
+    assert task.defaults == app.task(name="bare")(plain).defaults
+    limited = app.task(name="limited", timeout=5, delay=60, retries=3)(plain)
+    assert row(limited.options(**dict.fromkeys(CallOptions.__annotations__))) == row(limited)
+    assert row(app.task(name="later", at=datetime(2030, 1, 1, tzinfo=UTC))(plain).options(delay=None, at=None)).at
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_TASK))
+def test_a_task_says_what_the_verb_of_another_queue_is_called_here(app: Headrace, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"a task has no '{name}': write tests\S+\.plain\.\w+\("):
+        getattr(app.task(plain), name)
+    assert not hasattr(app.task(name="other")(plain), "zzz")
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_APP))
+def test_an_application_says_what_the_verb_of_another_queue_is_called_here(app: Headrace, name: str) -> None:
+    with pytest.raises(AttributeError, match=f"a Headrace application has no '{name}': "):
+        getattr(app, name)
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere.OPTIONS))
+def test_each_option_of_another_queue_has_its_hint(app: Headrace, name: str) -> None:
+    with pytest.raises(OptionsError, match=f"there is no option '{name}': ") as raised:
+        app.task(**{name: 1})
+    assert elsewhere.OPTIONS[name] in str(raised.value)
+
+
+def test_every_option_of_a_job_is_told_from_its_arguments(app: Headrace) -> None:
+    task = app.task(name="plain")(plain)
+    for name in CallOptions.__annotations__:
+        with pytest.raises(ArgumentError, match=rf"as an option of the job: plain\.options\({name}=5\)\.enqueue"):
+            task.job(**{name: 5})
+    with pytest.raises(ArgumentError, match="as an option, write delay=, in seconds"):
+        task.job(countdown=5)

@@ -145,16 +145,19 @@ def cancel(keys: Keys, id: str, keep: int, now: int = 0) -> Call[str]:
     return load("cancel").bind(keys, bytes.decode, now=now, id=id, keep=keep)
 
 
-def rerun(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:
     """Make a finished job ready again, with fresh budgets.
 
+    Args:
+        request: names this request: the same one again, after a lost reply, changes nothing.
+
     Returns:
-        ``ready``, ``missing``, ``node`` (its workflow is retried instead), ``broadcast``, or the state that does not
+        ``retried``, ``missing``, ``node`` (its workflow is retried instead), ``broadcast``, or the state that does not
         allow it.
 
     Cost: one round trip.
     """
-    return load("rerun").bind(keys, bytes.decode, now=now, id=id)
+    return load("rerun").bind(keys, bytes.decode, now=now, id=id, request=request)
 
 
 @dataclass(frozen=True, slots=True)

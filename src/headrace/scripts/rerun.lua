@@ -9,12 +9,14 @@
 -- key     totals       hash  totals
 -- derive  job          hash  job:<id>
 -- arg     id           text
--- return  ready | missing | node | broadcast: its worker's alone | the state that does not allow it; a node's workflow goes on from it, see flow_retry
+-- arg     request      text  names this request: the same again, after a lost reply, changes nothing
+-- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it; a node's workflow goes on from it, see flow_retry
 if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
-local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority')
+local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority', 'retried')
 if f[2] and string.sub(f[2], 1, 1) == '@' then return 'broadcast' end
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 if not f[1] then return 'missing' end
+if f[4] == request then return 'retried' end
 if not finals[f[1]] or not f[2] then return f[1] end
 local field = f[1] == 'succeeded' and 'result' or 'error'
 redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
@@ -22,6 +24,7 @@ redis.call('ZREM', finals[f[1]], id)
 redis.call('ZREM', expires, id)
 redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
   'cancel', 'expires')
+redis.call('HSET', job .. id, 'retried', request)
 ready_again(id, f[2], f[3], 0)
 line_up_all()
-return 'ready'
+return 'retried'

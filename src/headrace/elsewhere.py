@@ -1,0 +1,84 @@
+"""What the verbs and options of other queues are called here: hints for errors. Pure.
+
+The table holds what people who come from Celery, RQ, Dramatiq or arq type first; a test walks through it.
+"""
+
+from __future__ import annotations
+
+# Options of a task or job elsewhere -> what to write here.
+OPTIONS = {
+    "bind": "a job asks for itself: current_job() gives its id, attempt and more",
+    "countdown": "write delay=, in seconds",
+    "eta": "write at=, a datetime with a time zone",
+    "defer_by": "write delay=, in seconds",
+    "defer_until": "write at=, a datetime with a time zone",
+    "max_retries": "write retries=, a number or a Retry(max=...)",
+    "autoretry_for": "write retries=Retry(on=(...))",
+    "retry_for": "write retries=Retry(on=(...))",
+    "default_retry_delay": "write retries=Retry(delay=...)",
+    "retry_backoff": "write retries=Retry(factor=...)",
+    "min_backoff": "write retries=Retry(delay=...)",
+    "max_backoff": "write retries=Retry(max_delay=...)",
+    "time_limit": "write hard_timeout= for a kill, timeout= for an exception in the job",
+    "soft_time_limit": "write timeout=",
+    "job_timeout": "write timeout=",
+    "ignore_result": "write keep=0",
+    "store_results": "a result is kept for keep= seconds",
+    "result_ttl": "write keep=",
+    "failure_ttl": "write keep_failed=",
+    "ttl": "write expires=",
+    "max_age": "write expires=",
+    "queue_name": "write queue=",
+    "actor_name": "write name=",
+    "task_id": "write request_id=: the same one makes no second job",
+    "job_id": "write request_id=: the same one makes no second job",
+    "depends_on": "jobs that follow others are nodes of a workflow: @app.workflow",
+    "link": "jobs that follow others are nodes of a workflow: @app.workflow",
+    "acks_late": "a job is acknowledged after it ran, always; at_most_once=True is the opposite",
+    "serializer": "arguments travel as MessagePack, checked against the annotations",
+}
+# Verbs of a task elsewhere -> the one here.
+_OF_TASK = {
+    "delay": "enqueue(...)",
+    "send": "enqueue(...)",
+    "kiq": "enqueue(...)",
+    "queue": "enqueue(...)",
+    "apply_async": "options(delay=..., queue=...).enqueue(...)",
+    "send_with_options": "options(delay=..., queue=...).enqueue(...)",
+    "schedule": "options(delay=...).enqueue(...)",
+    "s": "job(...)",
+    "si": "job(...)",
+    "message": "job(...)",
+    "map": "job(...), for app.enqueue_many(...)",
+}
+# Verbs of an application elsewhere -> what to write here.
+_OF_APP = {
+    "enqueue": "a task enqueues itself: task.enqueue(...); one whose code is elsewhere, app.by_name(name).enqueue(...)",
+    "enqueue_job": "app.by_name(name).enqueue(...)",
+    "enqueue_in": "task.options(delay=...).enqueue(...)",
+    "enqueue_at": "task.options(at=...).enqueue(...)",
+    "enqueue_call": "task.enqueue(...)",
+    "send_task": "app.by_name(name).enqueue(...)",
+    "actor": "@app.task",
+    "job": "@app.task makes a task; app.jobs.get(id) finds a job",
+    "shared_task": "@app.task",
+    "register_task": "@app.task",
+    "add_periodic_task": "a schedule is not there yet: let cron or systemd run `headrace enqueue`",
+    "control": "app.workers, app.queues and job.cancel()",
+    "AsyncResult": "app.jobs.get(id)",
+    "fetch_job": "app.jobs.get(id)",
+    "worker_main": "run `headrace worker module:app`",
+    "start": "run `headrace worker module:app`",
+}
+
+
+def of_task(task: str, name: str) -> str:
+    """Why a task has no such attribute."""
+    here = _OF_TASK.get(name)
+    return f"a task has no {name!r}" + (f": write {task}.{here}" if here else "")
+
+
+def of_app(name: str) -> str:
+    """Why an application has no such attribute."""
+    here = _OF_APP.get(name)
+    return f"a Headrace application has no {name!r}" + (f": {here}" if here else "")
