@@ -14,16 +14,14 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
 from functools import partial
 from typing import Any
 
-# Length of what follows, what it is, and the number of the call that it belongs to.
-HEADER = struct.Struct("!IBI")
-CALL, READY, FAILED, RESULT, ERROR, DEFERRED = range(6)
+from headrace.pool.frames import DEFERRED, ERROR, FAILED, READY, RESULT, Frames, send
+
 _dumps, _loads = pickle.dumps, pickle.loads
 
 
@@ -45,7 +43,7 @@ class Answers:
 
     def send(self, kind: int, number: int, body: bytes = b"") -> None:
         with self._lock:
-            self._sock.sendall(HEADER.pack(len(body), kind, number) + body)
+            send(self._sock, kind, number, body)
 
     def give(self, number: int, result: object, error: BaseException | None) -> None:
         """Answer a call."""
@@ -130,21 +128,14 @@ def _die_with(leash: socket.socket) -> None:
 
 
 def _serve(sock: socket.socket, answers: Answers) -> None:
-    buffer = b""
-    while True:
-        while len(buffer) < HEADER.size or len(buffer) < HEADER.size + HEADER.unpack_from(buffer)[0]:
-            data = sock.recv(1 << 18)
-            if not data:
-                answers.wait()
-                return
-            buffer = buffer + data if buffer else data
-        length, _, number = HEADER.unpack_from(buffer)
-        end = HEADER.size + length
-        _run(answers, number, memoryview(buffer)[HEADER.size : end])
-        buffer = buffer[end:]
+    frames = Frames(sock)
+    while (frame := frames.next()) is not None:
+        _run(answers, frame.number, frame.body)
+        del frame  # nothing large is kept while the process waits
+    answers.wait()
 
 
-def _run(answers: Answers, number: int, body: memoryview) -> None:
+def _run(answers: Answers, number: int, body: bytes | memoryview) -> None:
     result, error = None, None
     try:
         fn, args, kwargs = _loads(body)

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
 from headrace.pool import exits
 from headrace.pool.call import Call, settle
-from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, HEADER, READY, RemoteTraceback, main
+from headrace.pool.child import RemoteTraceback, main
+from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, HEADER, READY, Frames, Garbled
 from headrace.pool.member import Member, ended
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class ProcessBody:
                 return True
             self._number += 1
             body = call.data or b""
-            data = HEADER.pack(len(body), CALL, self._number & 0xFFFFFFFF) + body
+            data = HEADER.pack(CALL, self._number & 0xFFFFFFFF, len(body)) + body
             call.sent = True
             call.data = None
             try:
@@ -170,28 +171,25 @@ class ProcessBody:
 
     def _read(self, sock: socket.socket) -> str:
         """Complete calls until the process closes its end; returns what it said about that."""
-        said, buffer = "", b""
+        said, frames = "", Frames(sock)
         while True:
             try:
-                data = sock.recv(1 << 18)
+                frame = frames.next()
             except OSError:
                 return said
-            if not data:
+            except Garbled:
+                return (
+                    "what it wrote into its socket is no answer: a call must not use descriptors that it did not open"
+                )
+            if frame is None:
                 return said
-            buffer = buffer + data if buffer else data
-            while len(buffer) >= HEADER.size:
-                length, kind, number = HEADER.unpack_from(buffer)
-                end = HEADER.size + length
-                if len(buffer) < end:
-                    break
-                body = buffer[HEADER.size : end]
-                buffer = buffer[end:]
-                if kind == FAILED:
-                    said = body.decode(errors="replace")
-                elif kind == READY:
-                    self._first()
-                else:
-                    self._answered(kind, number, body)
+            if frame.kind == FAILED:
+                said = bytes(frame.body).decode(errors="replace")
+            elif frame.kind == READY:
+                self._first()
+            else:
+                self._answered(*frame)
+            del frame  # nothing large is kept while this thread waits
 
     def _first(self) -> None:
         call = self._crew.ready(self._member)
@@ -200,7 +198,7 @@ class ProcessBody:
         elif self._member.leaving and self._member.running is None:
             self.leave()
 
-    def _answered(self, kind: int, number: int, body: bytes) -> None:
+    def _answered(self, kind: int, number: int, body: bytes | memoryview) -> None:
         call = self._deferred.pop(number, None)
         if call is not None:
             settle(call, *_opened(kind, body))
@@ -312,7 +310,7 @@ class ProcessBody:
             settle(call, None, MemberDied(text, self._member.id, reason))
 
 
-def _opened(kind: int, body: bytes) -> tuple[object, BaseException | None]:
+def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException | None]:
     """What an answer says."""
     try:
         if kind != ERROR:
