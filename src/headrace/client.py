@@ -103,14 +103,18 @@ class Client:
         """Store new jobs, once however often the connection fails. Cost: one round trip."""
         store = self.store
         sender, number = store.slots.take()
-        accepted = store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        accepted = store.run(
+            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.dedupe)
+        )
         store.slots.answered(sender, number)
         return accepted
 
     async def asubmit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
         store = await self.ready()
         sender, number = store.slots.take()
-        accepted = await store.run(enqueue(self.keys, jobs, sender, number, request, self.settings.dedupe))
+        accepted = await store.run(
+            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.dedupe)
+        )
         store.slots.answered(sender, number)
         return accepted
 

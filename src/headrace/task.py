@@ -335,7 +335,7 @@ class Bound(Generic[P, R]):
         return Job(self._client, id, self.task, self._signature.unpack_result, self._options.keep_failed)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
-        return self.handle(accepted.id if accepted.word == "duplicate" else new.id)
+        return self.handle(accepted.duplicates.get(new.id, new.id))
 
     def __repr__(self) -> str:
         return f"<Task {self.task} with options>"

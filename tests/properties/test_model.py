@@ -122,14 +122,12 @@ class Machine(RuleBasedStateMachine):
     @rule(request=st.sampled_from(["r1", "r2"]), queue=queues)
     def enqueue_with_a_request_id(self, request: str, queue: str) -> None:
         job = self.stage.job(queue=queue)
-        call = produce.enqueue(self.keys, [job], "q", self.stage.next(), request, now=self.now)
+        call = produce.enqueue(self.keys, [job], "q", self.stage.next(), [request], now=self.now)
         earlier = self.requests.get(request)
         for attempt in range(2):
             answer = self.stage.run(call)
-            if earlier:
-                assert (answer.word, answer.id) == ("duplicate", earlier)
-            else:
-                assert answer.word == ("repeated" if attempt else "ok")
+            assert answer.word == ("repeated" if attempt else "ok")
+            assert answer.duplicates == ({job.id: earlier} if earlier else {})
         if not earlier:
             self.requests[request] = job.id
             self.ever.append(job.id)

@@ -20,6 +20,6 @@ def test_a_batch_is_taken_once_whole(stage: Stage, ordered: bool) -> None:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_request_id_makes_one_job(stage: Stage, ordered: bool) -> None:
     first, second = (stage.job(key="k", ordered=ordered) for _ in range(2))
-    assert stage.run(produce.enqueue(stage.keys, [first], "p", 1, "r", now=stage.now)).word == "ok"
-    again = stage.run(produce.enqueue(stage.keys, [second], "p", 2, "r", now=stage.now))
-    assert (again.word, again.id) == ("duplicate", first.id)
+    assert stage.run(produce.enqueue(stage.keys, [first], "p", 1, ["r"], now=stage.now)).word == "ok"
+    again = stage.run(produce.enqueue(stage.keys, [second], "p", 2, ["r"], now=stage.now))
+    assert again.duplicates == {second.id: first.id}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -23,12 +23,12 @@ class Accepted:
     """The store's answer to an enqueue.
 
     Attributes:
-        word: ``ok``, ``repeated`` (this very request had been applied: its reply was lost) or ``duplicate``.
-        id: of the earlier job with the same request id, when ``duplicate``.
+        word: ``ok``, or ``repeated``: this very request had been applied, and its reply was lost.
+        duplicates: ids that were not stored, each with the job that its request id had made.
     """
 
     word: str
-    id: str = ""
+    duplicates: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @lru_cache(1024)
@@ -69,7 +69,9 @@ def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]
 
 
 def _accepted(reply: Any) -> Accepted:
-    return Accepted(reply[0].decode(), reply[1].decode() if len(reply) > 1 else "")
+    word, twice = reply
+    ids = [id.decode() for id in twice]
+    return Accepted(word.decode(), dict(zip(ids[::2], ids[1::2], strict=True)))
 
 
 def enqueue(
@@ -77,11 +79,14 @@ def enqueue(
     jobs: Sequence[NewJob],
     sender: str,
     number: int,
-    request: str = "",
+    requests: Sequence[str] = (),
     dedupe: float = 86400.0,
     now: int = 0,
 ) -> Call[Accepted]:
     """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
+
+    A job with a request id is not stored when that made one before, or when a job of its own id is stored, whoever
+    sent it: so a job whose id is its request id is stored once, however many senders know it.
 
     Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of :func:`headrace.keys.ordered_id`.
 
@@ -89,7 +94,7 @@ def enqueue(
         jobs: at most ``CHUNK``.
         sender, number: a producer's slot and its request's number: each slot sends one request after another, and
             repeats a request with the same number when its reply was lost.
-        request: the user's request id, for a single job: within ``dedupe`` seconds it makes one job.
+        requests: of each job, empty for one without: within ``dedupe`` seconds a request id makes one job.
 
     Cost: one round trip, O(n log m).
     """
@@ -100,10 +105,9 @@ def enqueue(
         now=now,
         sender=sender,
         number=str(number),
-        request=request,
+        requests=requests,
         dedupe=max(1, round(dedupe * 1000)),
         batches=batches,
-        head=jobs[0].id,
     )
 
 

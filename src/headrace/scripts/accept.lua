@@ -1,22 +1,45 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
--- Returns {ok} | {repeated}: this request was applied before | {duplicate, id}: its request id had made that job.
+-- Returns {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
 -- include wake
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>
 -- derive  job        hash    job:<id>
+-- derive  asked      string  request:<request>
+-- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id names this one.
+local function made_by(wish, id)
+  local earlier = redis.call('GET', asked .. wish) or redis.call('EXISTS', job .. id) == 1 and id
+  if not earlier then redis.call('SET', asked .. wish, id, 'PX', dedupe) end
+  return earlier
+end
+
+-- What is left of the batches when those jobs are taken out whose request ids made one before.
+local function unmade(repeated)
+  local left, twice, at = {}, {}, 0
+  for _, batch in ipairs(batches) do
+    local rows = {}
+    for n = 1, #batch[2], 2 do
+      local id, wish = batch[2][n], requests[at + 1]
+      local earlier = wish ~= '' and made_by(wish, id)
+      if not earlier then
+        rows[#rows + 1], rows[#rows + 2] = id, batch[2][n + 1]
+      elseif earlier ~= id or not repeated then
+        -- Also of a repeat: the lost reply may have been the one that named another job.
+        twice[#twice + 1], twice[#twice + 2] = id, earlier
+      end
+      at = at + 1
+    end
+    if #rows > 0 then left[#left + 1] = {batch[1], rows} end
+  end
+  return left, twice
+end
+
 local function accept(in_turn)
   local repeated = redis.call('SET', seen, number, 'EX', 600, 'GET') == number
-  if request ~= '' then
-    local earlier = redis.call('GET', asked)
-    -- Asked before the number is: the lost reply may have been the one that named another job.
-    if earlier and earlier ~= head then return {'duplicate', earlier} end
-    if repeated then return {'repeated'} end
-    redis.call('SET', asked, head, 'PX', dedupe)
-  elseif repeated then
-    return {'repeated'}
-  end
-  for _, batch in ipairs(batches) do
+  local left, twice = batches, {}
+  if #requests > 0 then left, twice = unmade(repeated) end
+  if repeated then return {'repeated', twice} end
+  for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
     local rows, due, line = batch[2], at > 0 and at or now + delay, {}
     local waits = due > now
@@ -43,5 +66,5 @@ local function accept(in_turn)
       redis.call('ZADD', waits and scheduled or ready .. queue, unpack(line, first, math.min(first + 999, #line)))
     end
   end
-  return {'ok'}
+  return {'ok', twice}
 end
