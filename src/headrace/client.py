@@ -83,7 +83,7 @@ class Client:
                 mine.close()
         return held.url
 
-    def _reviver(self) -> Callable[[], object] | None:
+    def _reviver(self) -> Callable[[], str] | None:
         held: Embedded | None = self._made.get("embedded")
         return None if held is None else held.revive
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis import exceptions as driver
 
 from headrace.connection import Target, aconnect, check_server, connect, packed, parse, pause_before, verdict
-from headrace.errors import SchemaMismatch, StoreUnavailable
+from headrace.errors import SchemaMismatch, StoreUnavailable, UrlError
 from headrace.keys import OLDEST, SCHEMA, Keys, keys_of
 from headrace.protocol.admin import Greeting, greet
 from headrace.protocol.produce import Watched, watch
@@ -88,19 +88,21 @@ class _Common:
     """What both stores know before they connect."""
 
     def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url
         self.target = parse(url)
         self.settings = settings
         self.keys: Keys = keys_of(settings.namespace)
         self.slots = Slots()
         self.round_trips: int = 0
         self._checked = False
-        # Brings a private server back whose guard was killed; None where the server is somebody else's to run.
-        self.revive: Callable[[], object] | None = None
+        # Brings a private server back whose guard was killed or whose directory was removed, and says where it is;
+        # None where the server is somebody else's to run.
+        self.revive: Callable[[], str] | None = None
 
     def _try_to_revive(self, attempt: int) -> None:
         # Once, and not at the first failure: a server that restarts by itself needs no help.
-        if attempt == REVIVE_AT and self.revive is not None:
-            self.revive()
+        if attempt == REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
+            self.url, self.target, self._checked = url, parse(url), False
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
@@ -115,6 +117,9 @@ class _Common:
             HeadraceError: there is no point in repeating.
         """
         word = verdict(error, self.target, doing)
+        if isinstance(word, UrlError) and self.revive is not None and attempt <= REVIVE_AT:
+            # A private server knows its own password: this is another one, in a directory that was made anew.
+            word = "again"
         if isinstance(word, Exception):
             raise word from None
         if time.monotonic() >= deadline:

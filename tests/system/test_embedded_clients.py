@@ -1,17 +1,21 @@
-"""What uses the private server finds it again after its guard and it were killed."""
+"""What uses the private server finds it again after its guard and it were killed, or its directory was removed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
 from headrace import Headrace, embedded
 from tests.deadline import eventually
+from tests.program import Program, Worker
 
 
 @pytest.fixture
@@ -46,3 +50,67 @@ def test_an_asynchronous_client_does_so_too(app: Headrace, tmp_path: Path) -> No
         await app.aclose()
 
     asyncio.run(story())
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Program]:
+    """A project without a URL, and its private server."""
+    project = Program(tmp_path, None)
+    project.environment["HEADRACE_TIMEOUT"] = "20"
+    yield project
+    embedded.stop(tmp_path / ".headrace")
+
+
+def test_programs_of_a_directory_that_was_removed_come_together_on_one_server(project: Program) -> None:
+    directory = project.directory / ".headrace"
+    worker = Worker(project.start("worker", "tasks:app", "--processes", "1"))
+    try:
+        with Headrace(dir=str(directory)) as producer:
+            assert producer.by_name("tasks.add").enqueue(1).result(timeout=20) == 2
+            old = embedded.status(directory).pid
+            shutil.rmtree(directory)
+            # A program that starts then makes a directory and a server: all others must come to that one.
+            id = project.enqueue("tasks.add", "2")
+            worker.says("was removed or moved while programs used it")
+            eventually(lambda: not psutil.pid_exists(old or 0), what="the end of the server that lost its directory")
+            assert producer.by_name("tasks.add").enqueue(3).result(timeout=20) == 4
+            assert producer.jobs.get(id).result(timeout=20) == 3
+            assert embedded.status(directory).pid != old
+            assert len(producer.overview().workers) == 1
+        assert worker.stop() == 0
+        said = "".join(worker.lines)
+        assert said.count("was removed or moved") == 1
+        assert "refused the credentials" not in said
+    finally:
+        worker.close()
+
+
+def test_an_asynchronous_client_follows_to_the_new_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = tmp_path / "private"
+
+    async def story() -> None:
+        app = Headrace(dir=str(directory), linger=0.1)
+        await app.by_name("tasks.later").aenqueue(1)
+        old = embedded.status(directory).pid
+        await asyncio.to_thread(shutil.rmtree, directory)
+        eventually(lambda: not psutil.pid_exists(old or 0), what="the end of the server that lost its directory")
+        with embedded.attach(directory, linger=0.1):
+            job = await app.by_name("tasks.later").aenqueue(1)
+            with Headrace(dir=str(directory)) as newcomer:
+                assert newcomer.jobs.get(job.id).state == "ready"
+        await app.aclose()
+
+    asyncio.run(story())
+    assert "was removed or moved" in caplog.text
+
+
+def test_a_command_in_a_directory_that_was_removed_says_so(project: Program, tmp_path: Path) -> None:
+    for command in (["queues", "list"], ["enqueue", "tasks.add", "1"], ["server", "status"], ["worker", "tasks:app"]):
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        project.directory = gone
+        process = project.start(*command)
+        gone.rmdir()
+        out, err = process.communicate(timeout=30)
+        assert (out, err.count("\n")) == ("", 1), err
+        assert "the current directory was removed" in err

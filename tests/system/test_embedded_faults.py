@@ -94,6 +94,70 @@ def test_a_directory_removed_under_a_running_server_costs_its_data_only(director
             assert embedded.status(directory).health == "ready"
 
 
+def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with embedded.attach(directory, linger=60) as handle:
+        before, url = embedded.status(directory), handle.url
+        shutil.rmtree(directory)
+        eventually(lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server and its guard")
+        assert not directory.exists()
+        with caplog.at_level(logging.WARNING, "headrace.embedded"):
+            assert handle.revive() == handle.url != url
+        assert f"{directory} was removed or moved while programs used it" in caplog.text
+        caplog.clear()
+        handle.revive()
+        assert not caplog.text
+
+
+def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:
+    elsewhere = directory.with_name("elsewhere")
+    with embedded.attach(directory, linger=60) as handle:
+        pid = embedded.status(directory).pid
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            client.set("k", "v")
+        directory.rename(elsewhere)
+        eventually(lambda: not alive(pid), what="the end of the server")
+    assert keys(elsewhere) == 1
+    embedded.stop(elsewhere)
+
+
+def test_locks_removed_under_a_running_server_cost_no_data(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with embedded.attach(directory, linger=60) as handle:
+        pid = embedded.status(directory).pid
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            client.set("k", "v")
+        for lock in directory.glob("*.lock"):
+            lock.unlink()
+        eventually(lambda: not alive(pid), what="the end of the server that lost its lock")
+        handle.revive()
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            assert client.get("k") == b"v"
+        assert not caplog.text
+
+
+def test_a_project_that_was_removed_as_a_whole_does_not_come_back(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    with embedded.attach(project / ".headrace", linger=60) as handle:
+        pid = embedded.status(project / ".headrace").pid
+        shutil.rmtree(project)
+        eventually(lambda: not alive(pid), what="the end of the server")
+        with pytest.raises(ServerError, match=r"was removed or moved together with .*project: stop this program"):
+            handle.revive()
+        assert not project.exists()
+
+
+def test_a_current_directory_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ServerError, match="the current directory was removed"):
+        embedded.attach()
+
+
 def alive(pid: int | None) -> bool:
     try:
         os.kill(pid or 0, 0)

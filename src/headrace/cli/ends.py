@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 
-from headrace.cli.exits import Exit, exit_of
+from headrace.cli.exits import Exit, UsageFault, exit_of
 from headrace.cli.output import Output
 
 
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:
     """Say why a command ended, once; its exit code."""
+    if isinstance(error, FileNotFoundError) and _is_homeless():
+        error = UsageFault("the current directory was removed: change to another directory").with_traceback(
+            error.__traceback__
+        )
     code = exit_of(error)
     if code is Exit.INTERRUPTED:
         return code
@@ -22,6 +27,15 @@ def last_word(error: BaseException, text: str, code: Exit, *, json: bool, debug:
         traceback.print_exception(error)
     output.fault(text, type(error).__name__, code)
     return code
+
+
+def _is_homeless() -> bool:
+    """Whether the current directory was removed, so that whatever is named in relation to it cannot be found."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd is the same
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _text(error: BaseException) -> str:

@@ -23,6 +23,9 @@ from headrace.embedded import locks, places
 from headrace.embedded.server import Server
 from headrace.errors import ServerError, ServerTooOld
 
+WATCH = 0.25
+"""Seconds between two looks whether the data directory is still in its place."""
+
 Event = Literal["stop", "check", "child", "alone"]
 """TERM or INT; HUP (somebody cannot reach the server); a child ended; no user holds the lock."""
 
@@ -64,7 +67,8 @@ class Guard:
     """The one guard of a directory.
 
     Duties: 1. be the only one; 2. start the server and report; 3. restart it when it ends by itself;
-    4. notice that the last user has left, and end it then; 5. leave no socket behind.
+    4. notice that the last user has left, and end it then; 5. notice that the data directory was removed or
+    moved, and end it then; 6. leave no socket behind.
     """
 
     def __init__(self, orders: Orders) -> None:
@@ -99,7 +103,7 @@ class Guard:
         users = locks.open_lock(self.spot.users)
         threading.Thread(target=self.watch, args=[users], daemon=True).start()
         try:
-            self.serve(users)
+            self.serve(users, claim)
         except StopError:
             note("stopped")
         except (ServerError, OSError) as error:
@@ -130,10 +134,14 @@ class Guard:
             self.events.put("alone")
             self.again.acquire()
 
-    def serve(self, users: int) -> None:
+    def serve(self, users: int, claim: int) -> None:
         """Act on events until the end."""
         while True:
-            match self.next():
+            event = self.next()
+            if not locks.names(self.spot.guard, claim):
+                note("the data directory was removed or moved: its server ends")
+                return
+            match event:
                 case "stop":
                     raise StopError
                 case "check":
@@ -147,15 +155,15 @@ class Guard:
                 case "alone":
                     self.leave_at = time.monotonic() + self.orders.linger
                 case None:
-                    if self.deserted(users):
+                    if self.leave_at is not None and time.monotonic() >= self.leave_at and self.deserted(users):
                         return
 
     def next(self) -> Event | None:
-        """The next event, or None when it is time to look for users."""
+        """The next event, or None when it is time to look for the directory and the users."""
         if self.pending:
             return self.pending.popleft()
         try:
-            left = None if self.leave_at is None else max(0, self.leave_at - time.monotonic())
+            left = WATCH if self.leave_at is None else min(WATCH, max(0, self.leave_at - time.monotonic()))
             return self.events.get(timeout=left)
         except Empty:
             return None
@@ -223,9 +231,11 @@ class Guard:
             self.server.stop()
             self.server.tidy()
         else:
-            # The directory was removed under us, and a new one may be in its place with a server of its own:
-            # an orderly end would unlink that server's socket.
+            # The directory was removed or moved, and a new one may be in its place with a server of its own: an
+            # orderly end would unlink that server's socket. What was acknowledged is in the old file all the same.
             self.server.kill()
+            if not self.spot.directory.exists():
+                self.server.tidy()
         os.close(claim)  # before the users' lock, so that whoever waits for that one finds no guard
 
     def explain(self, error: Exception) -> str:

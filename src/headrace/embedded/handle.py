@@ -35,6 +35,8 @@ class Embedded:
         self._spot = spot
         self._hold: int | None = hold
         self._linger = linger
+        # Made at random with the data directory: another one means other data.
+        self._secret = spot.password()
 
     @property
     def directory(self) -> Path:
@@ -52,10 +54,12 @@ class Embedded:
     def revive(self, *, timeout: float = 30.0) -> str:
         """Make sure that the server serves, and return its URL: for a client that lost its connection.
 
-        The guard restarts a server that crashed by itself; this also brings back one whose guard was killed.
+        The guard restarts a server that crashed by itself; this also brings back one whose guard was killed. If the
+        data directory was removed, this joins the server of the directory that is in its place now, or makes both,
+        and logs a warning. The URL is another one then.
 
         Raises:
-            ServerError: it was stopped by command, or cannot be started.
+            ServerError: it was stopped by command, it cannot be started, or what the data directory was in is gone too.
 
         Cost: one round trip when it serves.
         """
@@ -67,13 +71,23 @@ class Embedded:
             )
         deadline = time.monotonic() + timeout
         try:
-            if not locks.names(self._spot.users, self._hold):
-                places.prepare(self._spot)
+            removed = not locks.names(self._spot.users, self._hold)
+            if removed:
+                places.prepare(self._spot, parents=False)
                 stale, self._hold = self._hold, _enter(self._spot, deadline)
                 os.close(stale)
             _up(self._spot, self._linger, deadline)
+            # Of a directory whose locks alone were removed, the password and the data are the same.
+            known, self._secret = self._secret, self._spot.password()
         except OSError as error:
             raise places.unusable(self._spot, error) from error
+        if removed and self._secret != known:
+            log.warning(
+                "%s was removed or moved while programs used it, and its server has ended: the jobs in it went with"
+                " it. This program goes on with the new private server of %s",
+                self.directory,
+                self.directory,
+            )
         return self.url
 
     def close(self) -> None:

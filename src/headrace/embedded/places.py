@@ -98,18 +98,38 @@ class Places:
 
 
 def locate(directory: str | os.PathLike[str]) -> Places:
-    """The files of a directory, which need not exist. Pure but for resolving links."""
-    return Places(Path(directory).expanduser().resolve())
+    """The files of a directory, which need not exist. Pure but for resolving links.
+
+    Raises:
+        ServerError: the path is relative, and the current directory was removed.
+    """
+    path = Path(directory).expanduser()
+    try:
+        return Places(path.resolve())
+    except FileNotFoundError:
+        raise ServerError(
+            f"the current directory was removed, so there is no place for {path}: change to another directory, or set"
+            " HEADRACE_DIR to an absolute path, or HEADRACE_URL to a server"
+        ) from None
 
 
-def prepare(places: Places) -> None:
+def prepare(places: Places, *, parents: bool = True) -> None:
     """Make the data directory, or check that it is ours and nobody else's to read.
+
+    Args:
+        parents: make the directories above it too.
 
     Raises:
         ServerError: it cannot be made, is no directory, belongs to another user, or is somebody's directory
             for other things, whose permissions are not ours to change.
     """
     directory = places.directory
+    if not parents and not directory.parent.exists():
+        # A project that was removed as a whole must not come back because one of its programs still runs.
+        raise ServerError(
+            f"{directory} was removed or moved together with {directory.parent}: stop this program, or make"
+            f" {directory.parent} again"
+        )
     try:
         _own(directory)
         if not places.users.exists():

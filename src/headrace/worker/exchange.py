@@ -16,7 +16,7 @@ from typing import Any
 
 from redis import exceptions as driver
 
-from headrace.connection import Target, pause_before, verdict
+from headrace.connection import Target, parse, pause_before, verdict
 from headrace.errors import ServerError
 from headrace.script import Call, load
 from headrace.worker.link import Link
@@ -77,7 +77,7 @@ class Exchange:
         channel: on which cancellations are announced; empty before the incarnation is registered.
         mailed: called with what others wrote: the id of a job to cancel, or a question (see roster.py).
         stir: called when the armed claim was answered, before the answer is read.
-        revive: brings a private server back; None where the server is somebody else's to run.
+        revive: brings a private server back, and says where it is; None where the server is somebody else's to run.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
         woken: whether the last sleep was ended by a queue, and not by its time or by ``disarm``.
     """
@@ -95,7 +95,7 @@ class Exchange:
         self.channel = ""
         self.armed: Step | None = None
         self.woken = False
-        self.revive: Callable[[], object] | None = None
+        self.revive: Callable[[], str] | None = None
         self.mailed = mailed
         self.stir = stir
         self._watched = watched
@@ -133,7 +133,7 @@ class Exchange:
             return
         if self._failures >= 2 and self.revive is not None:
             try:
-                self.revive()
+                self.target = parse(self.revive())
             except ServerError as error:
                 self._fail(error)
                 return
