@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -18,7 +19,8 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary, launch
+from headrace.embedded import binary, launch, places
+from headrace.embedded.server import Server
 from headrace.errors import ServerError, ServerTooOld
 from tests import servers
 from tests.deadline import eventually
@@ -100,7 +102,9 @@ def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
     with embedded.attach(directory, linger=60) as handle:
         before, url = embedded.status(directory), handle.url
         shutil.rmtree(directory)
-        eventually(lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server and its guard")
+        eventually(
+            lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server and its guard"
+        )
         assert not directory.exists()
         with caplog.at_level(logging.WARNING, "headrace.embedded"):
             assert handle.revive() == handle.url != url
@@ -122,9 +126,7 @@ def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:
     embedded.stop(elsewhere)
 
 
-def test_locks_removed_under_a_running_server_cost_no_data(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_locks_removed_under_a_running_server_cost_no_data(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     with embedded.attach(directory, linger=60) as handle:
         pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
@@ -218,6 +220,117 @@ def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(ServerError, match=r"data is no directory: remove it, or set HEADRACE_DIR"):
         embedded.attach(tmp_path / "data")
+
+
+@pytest.fixture
+def treasure(tmp_path: Path) -> Path:
+    """A private directory of ours, where a planted link leads."""
+    treasure = tmp_path / "treasure"
+    treasure.mkdir(mode=0o700)
+    return treasure
+
+
+def plant(link: Path, target: Path, owner: int | None = None) -> None:
+    link.symlink_to(target)
+    if owner is not None:
+        os.lchown(link, owner, -1)
+
+
+def test_a_link_planted_for_the_socket_is_not_followed(
+    tmp_path: Path, treasure: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(places, "SOCKET_LIMIT", len(os.fsencode(tmp_path)) + 50)
+    directory = tmp_path / ("long" * 20)
+    link = places._choose(directory).parent
+    link.rmdir()
+    assert link.parent == temporary
+    plant(link, treasure)
+    with pytest.raises(ServerError, match="is not a private directory of yours"):
+        places.furnish(prepared(directory))
+    assert treasure.is_dir()
+    assert not list(treasure.iterdir())
+    # Nor is one that is planted when the socket was chosen: neither by those who connect, nor at the end.
+    link.unlink()
+    spot = prepared(directory)
+    socket, _ = places.furnish(spot)
+    link.rmdir()
+    plant(link, treasure)
+    assert spot.socket() is None
+    (treasure / socket.name).touch()
+    server = Server(spot, Path("unused"), lambda _: None)
+    server.socket = socket
+    server.tidy()
+    assert treasure.is_dir()
+
+
+def prepared(directory: Path) -> places.Places:
+    spot = places.locate(directory)
+    places.prepare(spot)
+    return spot
+
+
+@ROOT
+def test_a_link_of_another_user_in_place_of_the_directory_is_not_followed(directory: Path, treasure: Path) -> None:
+    plant(directory, treasure, owner=12345)
+    for verb in (embedded.attach, embedded.stop, embedded.status, embedded.start):
+        with pytest.raises(ServerError, match=r"data is a link that belongs to user 12345: it is not followed"):
+            verb(directory)
+    assert not list(treasure.iterdir())
+    directory.unlink()
+    # Whose own link it is may keep the data on another disk.
+    plant(directory, treasure)
+    assert keys(directory) == 0
+
+
+NAMES = (
+    "users.lock", "guard.lock", "server.lock", "start.lock", "keep", "stopped", "server.log", "guard.log", "password",
+    "socket", "version", ".gitignore", "valkey.sock", "appendonlydir", "appendonly.aof",
+)  # fmt: skip
+
+
+def test_every_file_of_the_directory_is_tried(directory: Path) -> None:
+    embedded.start(directory)
+    embedded.stop(directory)
+    assert {path.name for path in directory.iterdir()} <= set(NAMES)
+
+
+@ROOT
+@pytest.mark.parametrize("name", NAMES)
+def test_what_another_user_planted_in_the_directory_is_not_used(directory: Path, treasure: Path, name: str) -> None:
+    directory.mkdir()
+    # Open to all once, and taken for one of ours.
+    (directory / "users.lock").touch()
+    (directory / name).unlink(missing_ok=True)
+    plant(directory / name, treasure / "prize", owner=12345)
+    with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
+        embedded.attach(directory)
+    with contextlib.suppress(ServerError):
+        embedded.stop(directory)
+    (directory / name).unlink(missing_ok=True)
+    (directory / name).touch()
+    os.chown(directory / name, 12345, -1)
+    with pytest.raises(ServerError, match=rf"{name} does not belong to you|holds other files"):
+        embedded.attach(directory)
+    (directory / name).unlink()
+    assert not list(treasure.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name", ["users.lock", "guard.lock", "server.lock", "start.lock", "keep", "stopped", "server.log", "guard.log"]
+)
+def test_no_link_is_written_through(directory: Path, treasure: Path, name: str) -> None:
+    with contextlib.suppress(ServerError):
+        prepared(directory)
+        plant(directory / name, treasure / "prize")
+        embedded.start(directory, timeout=5)
+    with contextlib.suppress(ServerError):
+        embedded.stop(directory)
+    assert (directory / name).is_symlink() or name in ("keep", "stopped")
+    assert not list(treasure.iterdir())
+    (directory / name).unlink(missing_ok=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that even root cannot write")

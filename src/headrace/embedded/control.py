@@ -98,7 +98,7 @@ def stop(directory: Directory = None, *, timeout: float = 30.0) -> bool:
         spot.keep.unlink(missing_ok=True)
         if not _alive(spot):
             return False
-        spot.stopped.touch(mode=0o600)
+        places.write(spot.stopped, "")
         _end(spot, time.monotonic() + timeout)
     except OSError as error:
         raise places.unusable(spot, error) from error

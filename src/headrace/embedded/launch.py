@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.embedded import guard, locks, server, wire
+from headrace.embedded import guard, locks, places, server, wire
 from headrace.errors import ServerError, ServerTooOld
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ def _spawn(spot: Places, orders: guard.Orders) -> None:
     package = str(Path(__file__).parent.parent)
     # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.
     command = [sys.executable, "-I", "-S", "-c", _BOOT, package, json.dumps(asdict(orders))]
-    spot.journal.touch(mode=0o600)
-    with spot.journal.open("ab") as journal:
+    with places.log(spot.journal) as journal:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ _LAYOUT = "qqihh" if _BSD else "hhqqi"
 
 def open_lock(path: Path) -> int:
     """Open a lock file, made if absent; not inherited by programs that this process runs."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def take(fd: int, mode: int, deadline: float) -> bool:
@@ -82,7 +82,7 @@ def shared(path: Path) -> bool:
 
 def _free(path: Path, mode: int, deadline: float) -> bool:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     try:
@@ -131,7 +131,7 @@ def holder(path: Path) -> int | None:
     0 is a process that lives where this one cannot see it (another container on the same directory).
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

@@ -5,6 +5,7 @@ Owns the layout of a data directory. Starts nothing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -12,6 +13,7 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.errors import ServerError
 
@@ -98,12 +100,18 @@ class Places:
 
 
 def locate(directory: str | os.PathLike[str]) -> Places:
-    """The files of a directory, which need not exist. Pure but for resolving links.
+    """The files of a directory, which need not exist. Looks at links, and at nothing else.
 
     Raises:
-        ServerError: the path is relative, and the current directory was removed.
+        ServerError: the path is relative, and the current directory was removed; or it is a link of another user, who
+            would choose where our files go.
     """
     path = Path(directory).expanduser()
+    if path.is_symlink() and (owner := path.lstat().st_uid) not in (0, os.geteuid()):
+        raise ServerError(
+            f"{path} is a link that belongs to user {owner}: it is not followed; remove it, or set HEADRACE_DIR to"
+            " another directory"
+        )
     try:
         return Places(path.resolve())
     except FileNotFoundError:
@@ -156,18 +164,28 @@ def _own(directory: Path) -> None:
             f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a"
             " directory of your own, or HEADRACE_URL to a server that several users share"
         )
+    with os.scandir(directory) as entries:
+        owners = {entry.name: entry.stat(follow_symlinks=False).st_uid for entry in entries}
     if found.st_mode & 0o077:
         # Never change the mode of a directory with other uses: HEADRACE_DIR=/tmp would lock all out.
-        if not (directory / OWN).exists() and any(directory.iterdir()):
+        if owners and OWN not in owners:
             raise ServerError(
                 f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of its own"
             )
         directory.chmod(0o700)
+    if alien := sorted(name for name, owner in owners.items() if owner != os.geteuid()):
+        # A password, a log or data that somebody else put there while the directory was open to all.
+        raise ServerError(
+            f"{directory / alien[0]} does not belong to you ({os.geteuid()}): it is not used; remove it, or set"
+            " HEADRACE_DIR to another directory"
+        )
 
 
 def unusable(places: Places, error: OSError) -> ServerError:
     """The one error for a directory that cannot be used."""
     step = "free space there" if error.errno in _FULL else "make it writable for you"
+    if error.errno == errno.ELOOP:
+        step = f"{error.filename} is a link, where a file must be: remove it"
     return ServerError(
         f"{places.directory} cannot be used for the private server: {error.strerror or error}; {step}, set"
         " HEADRACE_DIR to another directory, or HEADRACE_URL to a server"
@@ -197,9 +215,10 @@ def _choose(directory: Path) -> Path:
         return inside
     mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
     name = f"headrace-{os.geteuid()}-{mark}"
-    short = Path(tempfile.gettempdir(), name).resolve()
+    # The last part is never resolved: in a directory that all may write, it may be a link that somebody planted.
+    short = Path(tempfile.gettempdir()).resolve() / name
     if len(os.fsencode(short / inside.name)) > SOCKET_LIMIT:
-        short = Path("/tmp", name).resolve()  # noqa: S108 - private, and checked to be ours below
+        short = Path("/tmp").resolve() / name  # noqa: S108 - private, and checked to be ours below
     try:
         short.mkdir(mode=0o700)
     except FileExistsError:
@@ -222,7 +241,7 @@ def _private(directory: Path) -> bool:
 def write(path: Path, text: str) -> None:
     """Replace a small file, 0600, whole or not at all: a reader must never see half a password."""
     spare = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(os.fsencode(text))
@@ -230,6 +249,11 @@ def write(path: Path, text: str) -> None:
     except BaseException:
         spare.unlink(missing_ok=True)
         raise
+
+
+def log(path: Path) -> BinaryIO:
+    """Open a log to write at its end; made 0600 if absent."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
 
 
 def _text(path: Path) -> str | None:

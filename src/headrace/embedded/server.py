@@ -135,7 +135,7 @@ class Server:
         try:
             rotate(self.spot.log, 1 << 20)
             said = self.spot.log.stat().st_size if self.spot.log.exists() else 0
-            with self.spot.log.open("ab") as log:
+            with places.log(self.spot.log) as log:
                 self.process = subprocess.Popen(
                     [aof.name(self.binary, "server"), "-"],
                     executable=self.binary,
