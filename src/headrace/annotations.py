@@ -48,14 +48,23 @@ def reason_unchecked(annotation: Any) -> str:
     return f"MessagePack has no {custom.__module__}.{custom.__qualname__}" if custom else ""
 
 
+def is_open(annotation: Any) -> bool:
+    """Whether an annotation leaves the type of a value in it to MessagePack: Any, object, a bare list."""
+    return any(isinstance(kind, kinds.AnyType) for kind in _within(kinds.type_info(annotation)))
+
+
 def _custom(kind: Any) -> Iterator[type]:
-    """Types that msgspec would only compare with isinstance; fields of records are not looked into."""
-    if isinstance(kind, kinds.CustomType):
-        yield kind.cls
+    """Types that msgspec would only compare with isinstance."""
+    return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))
+
+
+def _within(kind: Any) -> Iterator[kinds.Type]:
+    """A type and those in it; fields of records are not looked into."""
+    yield kind
     for name in ("item_type", "key_type", "value_type", "type"):
         inner = getattr(kind, name, None)
         if isinstance(inner, kinds.Type):
-            yield from _custom(inner)
+            yield from _within(inner)
     for name in ("item_types", "types"):
         for inner in getattr(kind, name, ()):
-            yield from _custom(inner)
+            yield from _within(inner)

@@ -23,7 +23,7 @@ from headrace.client import Client
 from headrace.context import CurrentJob, running
 from headrace.errors import DuplicateTask, OptionsError
 from headrace.jobs import Jobs
-from headrace.options import KINDS, CallOptions, Kind, TaskOptions, of_call, of_task
+from headrace.options import KINDS, CallOptions, Kind, TaskOptions, flag, of_call, of_task
 from headrace.protocol import admin
 from headrace.protocol.admin import Overview
 from headrace.queues import Queues
@@ -190,6 +190,7 @@ class Headrace:
         checked = dict(options)
         _kind(None, checked.pop("kind", None))
         checked.pop("name", None)
+        checked.pop("loose", None)
         of_task(checked)
 
         def decorate(function: Callable[..., Any]) -> Any:
@@ -446,7 +447,8 @@ class Headrace:
             naming.check_found(function)
         try:
             kind = _kind(function, given.pop("kind", None))
-            task: Task[..., Any, Any] = Task(self.client, name, function, kind, of_task(given))
+            loose = flag("loose", given.pop("loose", None) or False)
+            task: Task[..., Any, Any] = Task(self.client, name, function, kind, of_task(given), loose=loose)
         except OptionsError as error:
             raise OptionsError(f"task {name}: {error}") from None
         if name in self.tasks:

@@ -22,7 +22,7 @@ from headrace.errors import OptionsError
 from headrace.flow import OUTER, define
 from headrace.keys import check_name, flow_id
 from headrace.node import arguments
-from headrace.options import of_task
+from headrace.options import flag, of_task
 from headrace.protocol import graph as verbs
 from headrace.run import Run
 from headrace.scope import Definition, Scope, Site
@@ -63,11 +63,13 @@ class WorkflowOptions(CreateOptions, total=False):
         name: instead of ``module.function``.
         on_success, on_failure: a task, or the name of one, that runs when it has succeeded, or has failed or was
             cancelled; called with the workflow's id.
+        loose: arguments without an annotation may arrive as another type in a nested workflow; see ``@app.task``.
     """
 
     name: str
     on_success: Task[..., Any, Any] | Bound[..., Any] | str | None
     on_failure: Task[..., Any, Any] | Bound[..., Any] | str | None
+    loose: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class _Options:
     globals: dict[str, Any] = field(default_factory=dict[str, Any])
     on_success: Any = None
     on_failure: Any = None
+    loose: bool = False
 
 
 class Workflow(Generic[P]):
@@ -99,9 +102,13 @@ class Workflow(Generic[P]):
         self._options = _read(_Options(), options, WorkflowOptions.__annotations__.keys() - {"name"})
         bare = partial(function, None)
         self.definition = Definition(
-            name, function, Signature(name, bare), _task(site, name, function), self._options.queue,
+            name,
+            function,
+            Signature(name, bare, loose=self._options.loose),
+            _task(site, name, function),
+            self._options.queue,
             self._options.globals,
-        )  # fmt: skip
+        )
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 
@@ -247,7 +254,8 @@ def _task(site: Site, name: str, function: Callable[..., object]) -> Task[..., A
     at = next((n for n, one in enumerate(parameters) if one.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
     parameters.insert(at, extra)
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return Task(site.client, f"workflow:{name}", grow, "process", of_task({}))
+    # What it is given was checked where the workflow's own signature packed it.
+    return Task(site.client, f"workflow:{name}", grow, "process", of_task({}), loose=True)
 
 
 def check_function(function: Any) -> None:
@@ -279,6 +287,8 @@ def _read(known: _Options, given: Mapping[str, Any], names: Collection[str]) -> 
         changes["ttl"] = FOR_EVER if ttl is None else microseconds(seconds(ttl, "ttl"))
     if "queue" in changes:
         changes["queue"] = check_name("queue", changes["queue"]) if changes["queue"] else ""
+    if "loose" in changes:
+        changes["loose"] = flag("loose", changes["loose"])
     if "globals" in changes:
         changes["globals"] = known.globals | arguments(changes["globals"], "globals")
     return replace(known, **changes)

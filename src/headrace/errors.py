@@ -127,6 +127,10 @@ class JobStateError(HeadraceError):
     """The job's state does not allow this."""
 
 
+class ResultMismatch(HeadraceError, TypeError):
+    """What a task returned does not fit its return annotation; the job fails, and no reader sees the value."""
+
+
 class ResultUndecodable(HeadraceError, ValueError):
     """The stored result does not fit the task's return annotation."""
 

@@ -88,10 +88,12 @@ class TaskOptions(JobOptions, total=False):
     Attributes:
         name: instead of ``module.function``.
         kind: who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async`` for coroutines.
+        loose: arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.
     """
 
     name: str | None
     kind: Kind | None
+    loose: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise OptionsError(f"{name} must be True or False, not {value!r}")
     return value
@@ -202,9 +204,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "crashes": lambda name, value: _whole(name, value, 1, 1000),
     "keep": lambda name, value: seconds(value, name),
     "keep_failed": lambda name, value: seconds(value, name),
-    "at_most_once": _flag,
+    "at_most_once": flag,
     "key": _text,
-    "ordered": _flag,
+    "ordered": flag,
     "strategy": check_strategy,
     "request_id": _text,
 }
@@ -227,7 +229,7 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
     Raises:
         OptionsError: names the option and what would be right.
     """
-    for name in ("kind", "name"):
+    for name in ("kind", "name", "loose"):
         if given.get(name) is not None:
             raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
     checked = _checked(given)

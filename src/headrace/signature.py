@@ -14,8 +14,8 @@ from typing import Any, TypedDict, cast
 import msgspec
 
 from headrace import codec
-from headrace.annotations import hints, reason_unchecked
-from headrace.errors import ArgumentError, CorruptArguments, ResultUndecodable
+from headrace.annotations import hints, is_open, reason_unchecked
+from headrace.errors import ArgumentError, CorruptArguments, ResultMismatch, ResultUndecodable
 from headrace.options import misplaced
 
 # What an enqueue without arguments sends: [[], {}].
@@ -40,8 +40,14 @@ class Signature:
         text: the signature for messages, such as ``(url, sizes=...)``.
     """
 
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], *, loose: bool = False) -> None:
+        """Read a signature.
+
+        Args:
+            loose: let values without an annotation arrive as another type, a tuple as a list.
+        """
         self.task = task
+        self._loose = loose
         self._function = function
         parameters = list(inspect.signature(function).parameters.values())
         by_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in {p.kind for p in parameters}}
@@ -72,14 +78,18 @@ class Signature:
         if kwargs or not self._least <= len(args) <= len(self._positions) or self._demanded:
             args, kwargs = self._bound(args, kwargs)
         data = codec.encode((args, kwargs), limit, f"arguments of {self.task}")
-        self._decode(data, len(args), kwargs)
+        back = self._decode(data, len(args), kwargs)
+        if self._open:
+            self._refuse_changed((args, kwargs), back)
         return data
 
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
         """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
         args, kwargs = self._bound(args, kwargs)
         data, unknown = _packed(self.task, args, kwargs, limit, slots)
-        self._decode(data, len(args), kwargs, unknown)
+        back = self._decode(data, len(args), kwargs, unknown)
+        if self._open:
+            self._refuse_changed((args, kwargs), back, unknown)
         return data
 
     def prepare(self) -> None:
@@ -88,6 +98,8 @@ class Signature:
             # Annotations that nothing can be made of are told by the job that meets them.
             with contextlib.suppress(Exception):
                 self._decoder(count, count, ())
+        with contextlib.suppress(Exception):
+            self.pack_result(None, 1)
 
     def accepts(self, name: str, count: int) -> bool:
         """Whether a call with ``count`` positions may still be given ``name``."""
@@ -115,6 +127,26 @@ class Signature:
         self._bound(tuple(args), kwargs)
         return self._decode(data, len(args), kwargs)
 
+    def pack_result(self, value: object, limit: int) -> bytes:
+        """A result as it is stored: what its readers would refuse is refused here.
+
+        Raises:
+            ArgumentError: it has a type that cannot be sent.
+            PayloadTooLarge: it takes more than ``limit`` bytes.
+            ResultMismatch: it does not fit the return annotation.
+        """
+        if value is None and self._may_be_none:
+            return codec.NONE
+        data = codec.encode(value, limit, f"result of {self.task}")
+        if self._returns is not Any:
+            try:
+                self._result_decoder.decode(data)
+            except (msgspec.MsgspecError, ValueError, TypeError) as error:
+                raise ResultMismatch(
+                    f"what {self.task} returned does not fit its return annotation: {_of_result(error)}"
+                ) from None
+        return data
+
     def unpack_result(self, data: bytes) -> Any:
         """The result that :meth:`pack_result` packed, converted to the return annotation.
 
@@ -124,11 +156,9 @@ class Signature:
         try:
             return self._result_decoder.decode(data or codec.NONE)
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            what, _, path = str(error).partition(" - at `$")
-            text = _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
             raise ResultUndecodable(
-                f"the stored result of {self.task} does not fit its return annotation: {text}; another version of "
-                f"the code may have returned it (job.refresh().result has the bytes)"
+                f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; another "
+                f"version of the code may have returned it (job.refresh().result has the bytes)"
             ) from None
 
     @cached_property
@@ -147,7 +177,50 @@ class Signature:
 
     @cached_property
     def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        return msgspec.msgpack.Decoder(self.types.get("return", Any))
+        return msgspec.msgpack.Decoder(self._returns)
+
+    @cached_property
+    def _returns(self) -> Any:
+        return self.types.get("return", Any)
+
+    @cached_property
+    def _may_be_none(self) -> bool:
+        try:
+            self._result_decoder.decode(codec.NONE)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    @cached_property
+    def _open(self) -> frozenset[str]:
+        """Parameters whose values MessagePack may change the type of, since no annotation says it."""
+        if self._loose:
+            return frozenset()
+        names = {*self._positions, *self._keywords, *filter(None, (self._rest, self._others))}
+        return frozenset(name for name in names if name not in self.types or is_open(self.types[name]))
+
+    def _refuse_changed(
+        self, sent: tuple[Positions, Keywords], back: tuple[Positions, Keywords], unknown: Unknown = frozenset()
+    ) -> None:
+        places: list[tuple[int | str, Any, Any]] = [
+            *((n, one, other) for n, (one, other) in enumerate(zip(sent[0], back[0], strict=True))),
+            *((name, one, back[1][name]) for name, one in sent[1].items()),
+        ]
+        for place, one, other in places:
+            name = self._name_at(place)
+            if name not in self._open or place in unknown or (found := codec.changed(one, other)) is None:
+                continue
+            what, path = type(found.sent).__name__, f" at {name}{found.path}" if found.path else ""
+            raise ArgumentError(
+                f"argument {name!r} of {self.task}: {what} would arrive as {type(found.back).__name__}{path}; annotate "
+                f"it in the task, {name}: {found.annotation}, or let it with @app.task(loose=True)"
+            )
+
+    def _name_at(self, place: int | str) -> str:
+        """The parameter that takes what stands at a position or under a name."""
+        if isinstance(place, str):
+            return place if place in self._keywords else self._others or place
+        return self._positions[place] if place < len(self._positions) else self._rest or ""
 
     def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
         """Arguments in one decode, where all are given by position; None where more must be looked at."""
@@ -264,16 +337,6 @@ class Unchecked:
             raise ResultUndecodable(f"the stored result of {self.task} is not MessagePack: {error}") from None
 
 
-def pack_result(task: str, value: object, limit: int) -> bytes:
-    """A result as it is stored.
-
-    Raises:
-        ArgumentError: it has a type that cannot be sent.
-        PayloadTooLarge: it takes more than ``limit`` bytes.
-    """
-    return codec.NONE if value is None else codec.encode(value, limit, f"result of {task}")
-
-
 def _packed(task: str, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
     """Arguments with slots, and which of them have any."""
     what, raws, unknown = f"arguments of {task}", dict[int | str, msgspec.Raw](), set[int | str]()
@@ -285,6 +348,12 @@ def _packed(task: str, args: Positions, kwargs: Keywords, limit: int, slots: cod
             unknown.add(place)
     positions = [raws[place] for place in range(len(args))]
     return codec.encode((positions, {name: raws[name] for name in kwargs}), limit, what), frozenset(unknown)
+
+
+def _of_result(error: Exception) -> str:
+    """What a decoder said of a result: the fault, and where in it."""
+    what, _, path = str(error).partition(" - at `$")
+    return _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
 
 
 def _lower(text: str) -> str:

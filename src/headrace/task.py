@@ -27,7 +27,7 @@ from headrace.protocol import admin, produce
 from headrace.protocol.produce import Accepted
 from headrace.retry import Retry
 from headrace.settings import microseconds
-from headrace.signature import Signature, Unchecked, pack_result
+from headrace.signature import Signature, Unchecked
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -89,14 +89,23 @@ class Task(Generic[P, R, V]):
         # V has a default for type checkers, which the typing of Python 3.11 cannot express.
         __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, client: Client, name: str, function: Callable[P, V], kind: Kind, options: Options) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        function: Callable[P, V],
+        kind: Kind,
+        options: Options,
+        *,
+        loose: bool = False,
+    ) -> None:
         """Use ``@app.task``."""
         self.name = name
         self.function = function
         self.kind: Kind = kind
         self.is_async = kind == "async"
         self.defaults = options
-        self.signature = Signature(name, function)
+        self.signature = Signature(name, function, loose=loose)
         self._client = client
         self._bound: Bound[P, R] = Bound(client, self.signature, options)
         self._plans: dict[bytes, Plan] = {}
@@ -186,8 +195,9 @@ class Task(Generic[P, R, V]):
         Raises:
             ArgumentError: it has a type that cannot be sent.
             PayloadTooLarge: it exceeds the settings' ``max_result``.
+            ResultMismatch: it does not fit the return annotation.
         """
-        return pack_result(self.name, value, self._client.settings.max_result)
+        return self.signature.pack_result(value, self._client.settings.max_result)
 
     def prepare(self) -> None:
         """Make what a first job would make for itself: in a process that is forked for each, every job is first."""

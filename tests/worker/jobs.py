@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from headrace import CurrentJob, Headrace, Retry, current_job
 from headrace.errors import CancelRequested, Snooze, SoftTimeLimit
@@ -203,6 +204,26 @@ def swallow() -> str:
             time.sleep(0.001)
     except BaseException:  # noqa: BLE001
         return f"swallowed {current_job().cancelled}"
+
+
+@app.task
+def misfit() -> int:
+    return cast(int, "text")
+
+
+@app.task
+async def amisfit() -> int:
+    return cast(int, "text")
+
+
+@app.task
+def misfit_raises() -> int:
+    raise KeyError
+
+
+@app.task
+async def amisfit_raises() -> int:
+    raise KeyError
 
 
 @app.task

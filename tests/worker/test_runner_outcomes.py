@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -230,6 +231,30 @@ def test_middleware_sees_the_exception(start: Callable[..., Runner]) -> None:
     assert "in fail_enclosed" in error.traceback
     one.one(claim(2, f"{jobs.__name__}.look_back"))
     assert one.value(2)[2:5] == ["inner out", "outer saw", "outer out"]
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
+def test_a_result_that_breaks_its_annotation_fails_its_job(start: Callable[..., Runner], kind: str) -> None:
+    one = start(kind)
+    done = one.one(claim(1, "amisfit" if kind == "async" else "misfit"))
+    assert done.kind == "failed"
+    error = error_of(done)
+    assert (error.type, error.message.partition(" does not fit ")[2]) == (
+        "headrace.errors.ResultMismatch",
+        "its return annotation: expected int, got str",
+    )
+
+
+@pytest.mark.parametrize(("kind", "task"), [("process", "misfit_raises"), ("async", "amisfit_raises")])
+def test_a_function_whose_exception_was_swallowed_returns_none(
+    start: Callable[..., Runner], kind: str, task: str
+) -> None:
+    app = Headrace()
+    app.tasks.update(jobs.app.tasks)
+    app.middleware(lambda job: contextlib.suppress(KeyError))
+    one = start(kind, app=app)
+    assert one.one(claim(1, task)).kind == "succeeded"
+    assert one.value(1) is None
 
 
 def test_peak_memory_is_measured_where_asked(start: Callable[..., Runner]) -> None:

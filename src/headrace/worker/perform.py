@@ -34,6 +34,8 @@ Emit = Callable[[Note], None]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 
 _NOTHING = object()
+# Stands for the value of a function whose exception a middleware has swallowed.
+SWALLOWED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _enclosed(
     kwargs: dict[str, Any],
 ) -> Any:
     """The function's value; a stop may be raised in here and nowhere else."""
-    value, result = _NOTHING, None
+    value, result = _NOTHING, SWALLOWED
     try:
         try:
             gate.open(job)
@@ -184,12 +186,14 @@ async def _aenclosed(
 ) -> Any:
     with bench.around(job):
         return await function(*args, **kwargs)
+    return SWALLOWED
 
 
 def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:
     """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
-        result = task.pack_result(value)
+        # None, whatever the annotation says: the function returned nothing.
+        result = codec.NONE if value is SWALLOWED else task.pack_result(value)
         graft = expand.added(job)
         return ("succeeded", result, plan.keep) if graft is None else ("growing", pack_grown(result, graft), plan.keep)
     except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises

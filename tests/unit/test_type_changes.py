@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import collections
+import enum
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from headrace import Flow, Headrace, Task
+from headrace.errors import ArgumentError, ResultMismatch
+
+app = Headrace("redis://localhost:1/0")
+
+
+@dataclass
+class Box:
+    width: int
+
+
+@app.task(name="tasks.bare")
+def bare() -> None: ...
+
+
+def sent(task: Task[..., Any, Any], *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return task.unpack(task.job(*args, **kwargs).args)
+
+
+def test_a_result_that_breaks_its_annotation_is_refused_where_it_is_made() -> None:
+    for value in ("x", {"a": {"width": "w"}}, None, [Box(1)]):
+        with pytest.raises(ResultMismatch, match=r"what tasks.mine returned does not fit .*annotation: expected "):
+            mine.pack_result(value)
+    with pytest.raises(ResultMismatch, match=r"expected int, got str at result\[...\].width"):
+        mine.pack_result({"a": {"width": "w"}})
+    with pytest.raises(ResultMismatch, match="expected null, got int"):
+        bare.pack_result(1)
+    assert msgspec.msgpack.decode(unannotated.pack_result((1, 2))) == [1, 2]
+
+
+@app.task(name="tasks.mine")
+def mine() -> dict[str, Box]: ...
+
+
+@app.task(name="tasks.unannotated")
+def unannotated(
+    x: Any,
+    *rest: Any,
+    y: object = None,
+    z: list[Any] | None = None,
+    typed: tuple[UUID, ...] = (),
+    **more: Any,
+) -> Any: ...
+
+
+@app.task(name="tasks.loose", loose=True)
+def loose(x: Any) -> None: ...
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Point(NamedTuple):
+    x: int
+
+
+CHANGING: list[tuple[object, str, str]] = [
+    (UUID(int=1), "UUID would arrive as str", "UUID"),
+    (Decimal("1.5"), "Decimal would arrive as str", "Decimal"),
+    (datetime(2030, 1, 1), "datetime would arrive as str", "datetime"),  # noqa: DTZ001 - it is what is refused
+    (date(2030, 1, 1), "date would arrive as str", "date"),
+    (timedelta(seconds=1), "timedelta would arrive as str", "timedelta"),
+    (Colour.RED, "Colour would arrive as str", "Colour"),
+    (Level.LOW, "Level would arrive as int", "Level"),
+    ((1, 2), "tuple would arrive as list", r"tuple\[...\]"),
+    ({1}, "set would arrive as list", r"set\[...\]"),
+    (frozenset({1}), "frozenset would arrive as list", r"frozenset\[...\]"),
+    (bytearray(b"x"), "bytearray would arrive as bytes", "bytearray"),
+    (Point(1), "Point would arrive as list", "Point"),
+    (Box(1), "Box would arrive as dict", "Box"),
+]
+
+
+@pytest.mark.parametrize(("value", "fault", "annotation"), CHANGING, ids=[type(one[0]).__name__ for one in CHANGING])
+def test_an_argument_without_an_annotation_keeps_its_type_or_is_refused(
+    value: Any, fault: str, annotation: str
+) -> None:
+    advice = rf"; annotate it in the task, {{}}: {annotation}, or let it with @app.task\(loose=True\)"
+    for name, call in (("x", ((value,), {})), ("rest", ((1, value), {})), ("y", ((1,), {"y": value}))):
+        with pytest.raises(
+            ArgumentError, match=f"argument '{name}' of tasks.unannotated: {fault}{advice.format(name)}"
+        ):
+            unannotated.job(*call[0], **call[1])
+    with pytest.raises(ArgumentError, match=f"argument 'more' of tasks.unannotated: {fault}"):
+        unannotated.job(1, other=value)
+    inside = rf"{fault} at x\[1\]\['a'\]; annotate it in the task, x: list\[dict\[str, {annotation}\]\], or"
+    with pytest.raises(ArgumentError, match=inside):
+        unannotated.job([1, {"b": 2, "a": value}])
+    with pytest.raises(ArgumentError, match=rf"argument 'z' of tasks.unannotated: {fault} at z\[0\]"):
+        unannotated.job(1, z=[value])
+    assert loose.job(value).args
+
+
+def test_what_keeps_its_type_needs_no_annotation() -> None:
+    values = [None, True, 1, 1.5, "s", b"b", [1, [2]], {"a": {1: "x"}}, datetime(2030, 1, 1, tzinfo=UTC)]
+    assert sent(unannotated, values, *values, y=values, typed=(UUID(int=1),), more=values)
+    kinds = (collections.OrderedDict(a=1), collections.defaultdict(int, a=1), collections.Counter("a"))
+    assert sent(unannotated, *kinds) == (({"a": 1}, {"a": 1}, {"a": 1}), {})
+
+
+def test_a_key_that_changes_its_type_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"UUID would arrive as str at x as a key; .* x: dict\[UUID, ...\]"):
+        unannotated.job({UUID(int=1): 2})
+
+
+def test_a_workflows_arguments_keep_their_types_too() -> None:
+    @app.workflow(name="keeps")
+    def keeps(flow: Flow, x: Any) -> None:
+        flow.run(bare)
+
+    @app.workflow(name="lets", loose=True)
+    def lets(flow: Flow, x: Any) -> None:
+        flow.run(bare)
+
+    with pytest.raises(ArgumentError, match="argument 'x' of keeps: tuple would arrive as list"):
+        keeps.graph((1,))
+    assert lets.graph((1,)).nodes
