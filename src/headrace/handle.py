@@ -24,6 +24,8 @@ from headrace.job import JobError, Record, State, parse_error
 from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
+from headrace.protocol.why import Why, why
+from headrace.reasons import reason
 from headrace.script import Call
 from headrace.settings import Duration, microseconds, seconds
 
@@ -86,7 +88,7 @@ class Job(Generic[R]):
             timeout: the longest wait; None waits for ever, 0 only looks.
 
         Raises:
-            ResultTimeout: it has not ended by then; it goes on.
+            ResultTimeout: it has not ended by then; it goes on, and the text says what it waits for.
             JobFailed: it raised, or exceeded a limit; the text holds its traceback.
             JobCancelled: it was cancelled, or expired.
             JobQuarantined: it crashed too often, or cannot be read.
@@ -94,14 +96,21 @@ class Job(Generic[R]):
             JobNotFound: it is not stored: with ``keep=0``, ask before it ends.
             ResultUndecodable: the result does not fit the task's return annotation.
 
-        Cost: one round trip when it has ended; three, and one more each five seconds, when it has not.
+        Cost: one round trip when it has ended; three, and one more each five seconds, when it has not; another one
+        for what it waits for, unless the timeout is 0.
         """
-        return self._conclude(self._client.store.wait_final(self.id, _wait(timeout)), timeout)
+        seen = self._client.store.wait_final(self.id, _wait(timeout))
+        if _overdue(seen) and timeout:
+            raise self._late(seen, timeout, reason(self._client.run(self._why())))
+        return self._conclude(seen, timeout)
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         """See :meth:`result`."""
         store = await self._client.ready()
-        return self._conclude(await store.wait_final(self.id, _wait(timeout)), timeout)
+        seen = await store.wait_final(self.id, _wait(timeout))
+        if _overdue(seen) and timeout:
+            raise self._late(seen, timeout, reason(await self._client.arun(self._why())))
+        return self._conclude(seen, timeout)
 
     def cancel(self) -> State:
         """End the job if it waits; ask it to stop if it runs.
@@ -146,6 +155,9 @@ class Job(Generic[R]):
 
     def _watch(self) -> Call[Watched]:
         return produce.watch(self._client.keys, self.id, 0)
+
+    def _why(self) -> Call[Why]:
+        return why(self._client.keys, self.id)
 
     def _read(self) -> Call[list[Record | None]]:
         return produce.read(self._client.keys, [self.id])
@@ -192,8 +204,12 @@ class Job(Generic[R]):
             return self._decode(seen.result or b"")
         if seen.state.final:
             raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
-        raise ResultTimeout(
-            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: it goes on; ask again, or cancel"
+        raise self._late(seen, timeout, "")
+
+    def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
+        said = f"{cause}; " if cause else ""
+        return ResultTimeout(
+            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: {said}ask again, or cancel it"
         )
 
     def __repr__(self) -> str:
@@ -265,6 +281,10 @@ def describe(error: JobError | None) -> str:
     if error.traceback:
         text += f"\n\n{error.traceback.rstrip()}"
     return text
+
+
+def _overdue(seen: Watched) -> bool:
+    return seen.state is not None and not seen.state.final
 
 
 def _wait(timeout: Duration | None) -> Any:

@@ -19,6 +19,7 @@ key                    type    meaning, owner and end
 ``parked:<task>``      zset    Ids whose task no worker here knew, scored by the time of parking.
 ``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
 ``owner:<owner>``      hash    What an incarnation says of itself, and its last request. Ends with the incarnation.
+``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind. Ends with the incarnation.
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
@@ -128,6 +129,9 @@ class Keys:
 
     def owner(self, owner: str) -> str:
         return f"{self.prefix}owner:{owner}"
+
+    def tasks(self, owner: str) -> str:
+        return f"{self.prefix}tasks:{owner}"
 
     def claims(self, owner: str) -> str:
         return f"{self.prefix}claims:{owner}"

@@ -5,7 +5,7 @@ Every verb goes through its Call, as in production, and runs as a user who may d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,8 +89,15 @@ class Stage:
             self.enqueue(*jobs[first : first + 1000])
         return [job.id for job in jobs]
 
-    def register(self, owner: str = "w1", lease: int = 15 * SECOND) -> str:
-        self.run(consume.register(self.keys, owner, lease, ["place", f"host:{owner}"], now=self.now))
+    def register(
+        self,
+        owner: str = "w1",
+        lease: int = 15 * SECOND,
+        queues: str = "default",
+        tasks: Mapping[str, str] | None = None,
+    ) -> str:
+        facts = ["place", f"host:{owner}", "queues", queues]
+        self.run(consume.register(self.keys, owner, lease, facts, tasks, now=self.now))
         return owner
 
     def claim(

@@ -6,7 +6,7 @@ from tests.scripts.stage import KEEP, Stage
 
 
 def test_who_holds_nothing_leaves_without_a_trace(stage: Stage) -> None:
-    stage.register()
+    stage.register(tasks={"add": "process"})
     for _ in range(2):
         assert stage.run(retire(stage.keys, "w1"))
         assert stage.client.dbsize() == 0

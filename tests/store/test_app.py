@@ -130,13 +130,30 @@ async def test_coroutines_that_wait_are_woken(
 
 def test_waiting_ends_at_its_time_and_the_job_goes_on(app: Headrace) -> None:
     job = app.tasks["fetch"].enqueue()
-    with pytest.raises(ResultTimeout, match=rf"job {job.id} of fetch is ready after 0 s: it goes on"):
+    with pytest.raises(ResultTimeout, match=rf"job {job.id} of fetch is ready after 0 s: ask again, or cancel it"):
         job.result(timeout=0)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"is ready after 0.05 s: no worker lives: start one with"):
         job.result(timeout=timedelta(milliseconds=50))
     with pytest.raises(OptionsError, match="timeout must be at least 0"):
         job.result(timeout=-1)
     assert job.state is State.READY
+
+
+async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
+    job = await app.tasks["fetch"].options(queue="mail").aenqueue()
+    app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
+    told = "no worker serves queue mail; workers serve default; ask again"
+    with pytest.raises(ResultTimeout, match=told):
+        await job.aresult(timeout=0.01)
+    trips = app.client.store.round_trips
+    with pytest.raises(ResultTimeout, match=told):
+        job.result(timeout=0.01)
+    assert app.client.store.round_trips == trips + 5
+    trips = app.client.store.round_trips
+    with pytest.raises(ResultTimeout):
+        job.result(timeout=0)
+    assert app.client.store.round_trips == trips + 1
+    await app.aclose()
 
 
 def test_a_failure_carries_its_evidence(app: Headrace, worker: Worker) -> None:

@@ -71,6 +71,11 @@ class WorkerFacts:
     facts: dict[str, str]
 
     @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that it serves, those that it prefers first."""
+        return tuple(filter(None, self.facts.get("queues", "").split(",")))
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Jobs that it runs at once, by kind of runner."""
         pairs = (part.partition(":") for part in self.facts.get("sizes", "").split())

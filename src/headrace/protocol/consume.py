@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,16 +140,21 @@ def settle(
     return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed)
 
 
-def register(keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0) -> Call[str]:
+def register(
+    keys: Keys, owner: str, lease: int, facts: Sequence[str | int], tasks: Mapping[str, str] | None = None, now: int = 0
+) -> Call[str]:
     """Begin an incarnation's lease.
 
     Args:
         lease: microseconds.
         facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
+        tasks: the kind of each task that it knows.
 
     Cost: one round trip.
     """
-    return load("register").bind(keys, bytes.decode, now=now, owner=owner, lease=lease, facts=list(facts))
+    known = [word for row in (tasks or {}).items() for word in row]
+    call = load("register")
+    return call.bind(keys, bytes.decode, now=now, owner=owner, lease=lease, facts=list(facts), tasks=known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
 -- clock   now
 -- key     owners    zset  owners
 -- key     victim    hash  owner:<owner>
+-- key     tasks     hash  tasks:<owner>
 -- key     claims    zset  claims:<owner>
 -- key     cancels   set   cancels:<owner>
 -- arg     owner     text  the incarnation that is believed dead
@@ -33,5 +34,5 @@ leave_behind(owner, limit - #held, keep)
 finish_all()
 if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
 redis.call('ZREM', owners, owner)
-redis.call('UNLINK', victim, cancels)
+redis.call('UNLINK', victim, tasks, cancels)
 return {'done', #held}

@@ -2,12 +2,17 @@
 -- clock   now
 -- key     owners  zset    owners
 -- key     self    hash    owner:<owner>
+-- key     known   hash    tasks:<owner>
 -- arg     owner   text
 -- arg     lease   int     microseconds
 -- arg     facts   packed  {field, value, ...} that people see
+-- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  ok
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 redis.call('HDEL', self, '')
 redis.call('ZADD', owners, now + lease, owner)
 redis.call('HSET', self, 'since', now, unpack(facts))
+for n = 1, #tasks, 1000 do
+  redis.call('HSET', known, unpack(tasks, n, math.min(n + 999, #tasks)))
+end
 return 'ok'

@@ -3,6 +3,7 @@
 -- include left_behind
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>
+-- key     known    hash  tasks:<owner>
 -- key     claims   zset  claims:<owner>
 -- key     cancels  set   cancels:<owner>
 -- arg     owner    text
@@ -13,5 +14,5 @@ if not busy then leave_behind(owner, 500, keep) end
 finish_all()
 if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
 redis.call('ZREM', owners, owner)
-redis.call('UNLINK', self, cancels)
+redis.call('UNLINK', self, known, cancels)
 return 'ok'

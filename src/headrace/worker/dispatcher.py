@@ -252,7 +252,8 @@ class Dispatcher:
         owner = f"{self.place}:{os.urandom(4).hex()}"
         facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
         facts += self._sizes()
-        call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts)
+        tasks = {name: task.kind for name, task in self.app.tasks.items()}
+        call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks)
         return [(call, lambda _: self._registered(owner, now))]
 
     def _registered(self, owner: str, sent: float) -> None:
