@@ -83,6 +83,10 @@ MESSAGE_CAP = 4_000
 TRACEBACK_CAP = 16_000
 
 
+# Microseconds of waiting that one level of priority is worth: a ready job is scored by when it became ready, less that.
+HEAD_START = 600_000_000
+
+
 class Form(msgspec.Struct, frozen=True, gc=False):
     """What the jobs of one task with the same options share: all but id and arguments.
 
@@ -148,13 +152,14 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         id, token: the job and the fencing token of this start (server microseconds, strictly increasing).
         queue: where it came from.
-        ready: microseconds of server time when it became ready, less its priority's head start.
+        ready: microseconds of server time when it became ready; 0: unknown, since the reply to its claim was lost.
         task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
         failures, crashes, interruptions, snoozes: how earlier starts of it ended.
         once: at most one start.
         expires: microseconds of server time after which it must not start; 0: never.
         parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
         inputs: those outputs, in edge order; empty until the dispatcher has read them.
+        priority: as enqueued; 0 for what is no priority.
     """
 
     id: str
@@ -174,6 +179,12 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     parents: str = ""
     facts: bytes = b""
     inputs: tuple[Input, ...] = ()
+    priority: int = 0
+
+    @property
+    def score(self) -> int:
+        """Where it stood in its queue, and lines up again when it is released; 0 where ``ready`` is unknown."""
+        return self.ready - self.priority * HEAD_START if self.ready else 0
 
     @property
     def attempt(self) -> int:
@@ -204,7 +215,7 @@ class Record:
 
     Attributes:
         started: when the current or last start was claimed (its fencing token).
-        due: when a scheduled job becomes ready; when a ready one did (less its priority's head start).
+        due: when a scheduled job becomes ready; when a ready one did.
         fields: every stored field, undecoded, for ``jobs show``.
     """
 
@@ -261,3 +272,14 @@ def number(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         return 0
+
+
+def priority_of(value: Any) -> int:
+    """The priority that a record's field says; 0 where it is absent, alien or out of range."""
+    found = number(value)
+    return found if -100 <= found <= 100 else 0
+
+
+def ready_at(score: int, priority: int) -> int:
+    """When a job became ready, microseconds, of its score in its queue; 0 for a score that is unknown."""
+    return score + priority * HEAD_START if score else 0

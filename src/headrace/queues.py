@@ -113,7 +113,7 @@ class Queue:
 
 
 class Queues:
-    """``app.queues``: by name, or all that ever held work or are paused."""
+    """``app.queues``: by name, or all that hold work, are paused or are served, and up to 500 that held work once."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

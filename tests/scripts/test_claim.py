@@ -4,7 +4,7 @@ import pytest
 
 from headrace.job import Outcome
 from headrace.protocol.admin import pause
-from tests.scripts.stage import KEEP, SECOND, START, Stage
+from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
 
 
 def test_a_job_leaves_the_line_and_is_leased(stage: Stage) -> None:
@@ -206,3 +206,39 @@ def test_without_queues_it_is_only_a_question(stage: Stage) -> None:
     assert answer.alive
     assert answer.jobs == []
     assert len(stage.ready()) == 1
+
+
+@pytest.mark.parametrize("priority", [3, -1, 100, -100])
+def test_a_priority_changes_neither_when_a_job_was_ready_nor_its_place_when_it_comes_back(
+    stage: Stage, priority: int
+) -> None:
+    (id,) = stage.put(priority=priority)
+    stage.now += 2 * SECOND
+    (claim,) = stage.take()
+    assert (claim.ready, claim.priority, claim.token - claim.ready) == (START, priority, 2 * SECOND)
+    assert claim.score == START - priority * LEVEL
+    stage.settle(stage.outcome(claim, "released"), ready=claim.score)
+    assert stage.members("ready:default") == {id: START - priority * LEVEL}
+
+
+def test_a_priority_out_of_range_is_none(stage: Stage) -> None:
+    for alien in ("1e308", "9" * 400, "101", "high"):
+        (id,) = stage.put(priority=1)
+        stage.client.hset(stage.keys.job(id), "priority", alien)
+        (claim,) = stage.take()
+        assert (claim.priority, claim.ready) == (0, stage.now - LEVEL)
+        stage.end(claim)
+
+
+def test_when_a_job_was_ready_is_unknown_after_a_lost_reply(stage: Stage) -> None:
+    stage.put(priority=2)
+    stage.register()
+    stage.claim(request=5)
+    (claim,) = stage.claim(request=5).jobs
+    assert (claim.ready, claim.score, claim.priority) == (0, 0, 2)
+
+
+def test_a_job_without_priority_is_read_no_more_than_it_was(stage: Stage) -> None:
+    plain, first = stage.put()[0], stage.put(priority=1)[0]
+    assert stage.record(first)["more"] == b"1"
+    assert "more" not in stage.record(plain)

@@ -128,6 +128,9 @@ def test_queue_and_priority_of_a_child_are_its_own(stage: Stage) -> None:
     assert stage.members("ready:low") == {flow["b"]: stage.now - 2 * LEVEL}
     assert stage.tokens("low") == 1
     assert stage.names("queues") == {"default", "low"}
+    ready, stage.now = stage.now, stage.now + SECOND
+    (claim,) = stage.take(queues=["low"])
+    assert (claim.ready, claim.priority, claim.score) == (ready, 2, ready - 2 * LEVEL)
 
 
 def test_outcomes_that_are_no_end_keep_the_workflow_running(stage: Stage) -> None:

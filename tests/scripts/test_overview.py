@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from headrace.protocol import admin
-from tests.scripts.stage import KEEP, SECOND, START, Stage
+from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
+
+IDLE = 500
+"""Queues that are told of though they hold nothing and are neither paused nor served."""
 
 
 def test_an_empty_store(stage: Stage) -> None:
@@ -34,3 +39,67 @@ def test_how_much_is_where(stage: Stage) -> None:
     assert (worker.owner, worker.running, worker.lease) == ("w1", 1, START + 15 * SECOND)
     assert worker.facts["place"] == "host:w1"
     assert (seen.parked, seen.bytes) == ({"t": 1}, 10)
+
+
+@pytest.mark.parametrize("priority", [0, 3, -1, 100, -100])
+def test_the_next_job_is_as_old_as_it_is_whatever_its_priority(stage: Stage, priority: int) -> None:
+    stage.put(priority=priority)
+    stage.now += 7 * SECOND
+    (queue,) = stage.run(admin.overview(stage.keys, stage.now)).queues
+    assert queue.oldest == START
+
+
+def test_a_first_job_without_a_readable_record_has_its_score(stage: Stage) -> None:
+    first, second = stage.put(queue="a", priority=2) + stage.put(queue="b", priority=2)
+    stage.client.delete(stage.keys.job(first))
+    stage.client.hset(stage.keys.job(second), "priority", "9" * 400)
+    seen = stage.run(admin.overview(stage.keys, stage.now))
+    assert [queue.oldest for queue in seen.queues] == [START - 2 * LEVEL] * 2
+    stage.client.delete(stage.keys.ready("a"))
+
+
+def commands(stage: Stage) -> int:
+    """Commands that the server has run, those of scripts included."""
+    return sum(row["calls"] for row in stage.client.info("commandstats").values())
+
+
+def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
+    stage.register("w1")
+    stage.client.hset(stage.keys.owner("w1"), "queues", "served,other")
+    for name in ("busy", "served", "held"):
+        stage.put(queue=name)
+    stage.take(queues=["served", "held"])
+    stage.run(admin.pause(stage.keys, "held"))
+    for n in range(3000):
+        stage.client.sadd(stage.keys("queues"), f"past{n}")
+        stage.client.zadd(stage.keys.wake(f"past{n}"), {"": 0})
+    seen = stage.run(admin.overview(stage.keys, stage.now))
+    live = {"busy", "served", "other", "held"}
+    told = {queue.name for queue in seen.queues}
+    assert (len(told), told & live) == (IDLE + len(live), live)
+    before = commands(stage)
+    again = stage.run(admin.overview(stage.keys, stage.now))
+    assert commands(stage) - before < 2 * IDLE
+    assert again.queues == seen.queues
+    # What was forgotten is known again with its next job.
+    gone = next(name for name in (f"past{n}" for n in range(3000)) if name not in told)
+    (id,) = stage.put(queue=gone)
+    assert stage.names("queues") >= {gone, "busy"}
+    assert stage.ready(gone) == [id]
+    assert stage.tokens(gone) == 1
+
+
+def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
+    stage.register("w1")
+    stage.client.hset(stage.keys.owner("w1"), "queues", "served")
+    assert [queue.name for queue in stage.run(admin.overview(stage.keys, stage.now)).queues] == ["served"]
+    assert stage.run(admin.overview(stage.keys, stage.now + 16 * SECOND)).queues == []
+
+
+def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
+    stage.register("w1")
+    stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "crew": "[]"})
+    (whole,) = stage.run(admin.overview(stage.keys, stage.now)).workers
+    (brief,) = stage.run(admin.overview(stage.keys, stage.now, details=False)).workers
+    assert whole.facts.keys() - brief.facts.keys() == {"crew"}
+    assert (brief.sizes, brief.facts["place"]) == ({"async": 2}, "host:w1")

@@ -5,7 +5,7 @@ import pytest
 from headrace.job import State
 from headrace.protocol import consume, produce
 from headrace.protocol.produce import read
-from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
+from tests.scripts.stage import ARGS, KEEP, SECOND, START, Stage
 
 
 def test_everything_stored_is_told(stage: Stage) -> None:
@@ -27,7 +27,7 @@ def test_when_a_waiting_job_is_due(stage: Stage) -> None:
     one, two = stage.run(read(stage.keys, [ready, later]))
     assert one is not None
     assert two is not None
-    assert (one.due, two.due) == (START - LEVEL, START + SECOND)
+    assert (one.due, two.due) == (START, START + SECOND)
 
 
 def test_what_is_not_stored_is_none(stage: Stage) -> None:

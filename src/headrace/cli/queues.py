@@ -27,7 +27,7 @@ app = group("Look at queues, hold and release them, empty them.")
 
 @command(app, "list")
 def list_(session: Session) -> None:
-    """List the queues that ever held work or are paused: ready jobs, and how long the next one has waited."""
+    """List the queues that held work, are paused or are served: ready jobs, and how long the next one has waited."""
     with session.app() as app:
         seen = app.overview()
     if session.output.json:
@@ -58,7 +58,7 @@ def _paused(queue: QueueFacts, now: int) -> str:
 
 
 def _waited(queue: QueueFacts, now: int) -> float | None:
-    """Seconds that the next job has waited; a high priority may let it look older than it is."""
+    """Seconds that the next job has waited."""
     return max(0, now - queue.oldest) / 1e6 if queue.size else None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.job import priority_of, ready_at
 from headrace.keys import Keys
 from headrace.protocol.produce import pairs
 from headrace.script import Call, load
@@ -19,7 +20,7 @@ class QueueFacts:
 
     Attributes:
         size: its ready jobs.
-        oldest: since when its next job is ready, microseconds; 0: it is empty.
+        oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty.
         until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
     """
 
@@ -109,8 +110,8 @@ def _overview(reply: Any) -> Overview:
         {states[n].decode(): states[n + 1] for n in range(0, len(states), 2)},
         sorted(
             (
-                QueueFacts(name.decode(), count, bool(paused), int(float(oldest)), int(float(until)))
-                for name, count, paused, oldest, until in lines
+                QueueFacts(name.decode(), count, bool(paused), _since(score, priority), int(float(until)))
+                for name, count, paused, score, priority, until in lines
             ),
             key=lambda queue: queue.name,
         ),
@@ -128,12 +129,22 @@ def _overview(reply: Any) -> Overview:
     )
 
 
-def overview(keys: Keys, now: int = 0) -> Call[Overview]:
+def _since(score: bytes | int, priority: bytes | int) -> int:
+    return ready_at(int(float(score)), priority_of(priority))
+
+
+def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview]:
     """How much is where.
 
-    Cost: one round trip, O(queues + workers + parked tasks), whatever the number of jobs.
+    Tells of each queue that holds ready jobs, is paused or is named by a worker, and of 500 others that held work
+    once. A look at a store that knows more queues takes 10,000 of them, and forgets the idle ones.
+
+    Args:
+        details: with what workers say of their runners (up to 64 for each), and of their preloading.
+
+    Cost: one round trip, O(live queues + workers + parked tasks), whatever the number of jobs and of past queues.
     """
-    return load("overview").bind(keys, _overview, now=now)
+    return load("overview").bind(keys, _overview, now=now, details=int(details))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Claim, Outcome, number
+from headrace.job import Claim, Outcome, number, priority_of, ready_at
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
@@ -37,9 +37,9 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> list[Claim]:
     graph = {id: about for id, *about in zip(*[fields] * 4, strict=True)}
     claims: list[Claim] = []
     fields = iter(flat)
-    for id, token, queue, ready, task, args in zip(*[fields] * 6, strict=True):
+    for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
         text = (id.decode("utf-8", "replace"), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
-        head = (text[0], int(token), text[1], int(float(ready)), text[2], args)
+        head = (text[0], int(token), text[1], int(float(score)), text[2], args)
         if id in rest or id in graph:
             claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
         else:
@@ -47,11 +47,11 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> list[Claim]:
     return claims
 
 
-_NO_REST, _NO_NODE = [None] * 8, [b""] * 3
+_NO_REST, _NO_NODE = [None] * 9, [b""] * 3
 
 
 def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once, expires = fields
+    options, key, failures, crashes, interruptions, snoozes, once, expires, priority = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
     rest: tuple[Any, ...] = (
@@ -66,7 +66,11 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim
         parents.decode("utf-8", "replace"),
         facts,
     )
-    return Claim(*head, *rest)
+    if not priority:
+        return Claim(*head, *rest)
+    id, token, queue, score, *job = head
+    level = priority_of(priority)
+    return Claim(id, token, queue, ready_at(score, level), *job, *rest, priority=level)
 
 
 def _claimed(reply: Any) -> Claimed:
@@ -127,7 +131,7 @@ def settle(
 
     Args:
         request: a number that grows with each settle; the same number again changes nothing.
-        outcomes: at most 1000, each with its claim's ``ready`` score, at which a released job lines up again.
+        outcomes: at most 1000, each with its claim's ``score``, at which a released job lines up again.
         keep: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
 
     Cost: one round trip, O(n log m).

@@ -38,7 +38,7 @@ def _of_form(form: Form) -> list[Any]:
         "once": 1 if form.once else None,
         "key": form.key or None,
         # A claim of a node reads its options anyway, these only where the record says that there is more.
-        "more": 1 if form.once or form.key else None,
+        "more": 1 if form.once or form.key or form.priority else None,
     }
     for name, value in optional.items():
         if value is not None:

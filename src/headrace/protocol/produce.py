@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Form, NewJob, Record, State, number, parse_error
+from headrace.job import Form, NewJob, Record, State, number, parse_error, priority_of, ready_at
 from headrace.keys import Keys, milliseconds_of
 from headrace.script import Call, blob, load
 
@@ -45,7 +45,7 @@ def _head(form: Form) -> msgspec.Raw:
         fields += ("once", "1")
     if form.key:
         fields += ("key", form.key)
-    if form.options or form.once or form.key or form.expires:
+    if form.options or form.once or form.key or form.expires or form.priority:
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
     head = [form.queue, form.priority, form.delay, form.at, form.expires, fields]
@@ -202,7 +202,11 @@ def _text(value: bytes | None) -> str:
 
 
 def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
-    """A stored job as a record; alien values become empty ones rather than raise."""
+    """A stored job as a record; alien values become empty ones rather than raise.
+
+    Args:
+        due: its score in the structure of its state, where that is one of times; else 0.
+    """
     get = fields.get
     progress = get("progress")
     try:
@@ -213,6 +217,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         created = milliseconds_of(id) * 1000
     except ValueError:
         created = 0
+    priority = priority_of(get("priority"))
     return Record(
         id=id,
         state=state,
@@ -220,10 +225,10 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         queue=_text(get("queue")),
         args=get("args", b""),
         options=get("options", b""),
-        priority=number(get("priority")),
+        priority=priority,
         key=_text(get("key")),
         created=created,
-        due=due,
+        due=ready_at(due, priority) if state is State.READY else due,
         started=number(get("token")),
         finished=number(get("finished")),
         expires=number(get("expires")),

@@ -1,4 +1,5 @@
--- Overview: how many jobs are in each state, what queues and workers there are. Bounded by queues, tasks and workers, not by jobs.
+-- Overview: how many jobs are in each state, what queues and workers there are. Bounded by live queues, tasks and workers, not by jobs or history.
+-- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others forgotten.
 -- clock   now
 -- key     scheduled    zset  scheduled
 -- key     succeeded    zset  succeeded
@@ -12,35 +13,66 @@
 -- key     parking      set   parking
 -- key     totals       hash  totals
 -- derive  ready        zset  ready:<queue>
+-- derive  wake         zset  wake:<queue>
+-- derive  job          hash  job:<id>
 -- derive  parked       zset  parked:<task>
 -- derive  claims       zset  claims:<owner>
 -- derive  facts        hash  owner:<owner>
--- return  {now, {state, count, ...}, {{queue, size, paused, oldest, end of its pause or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
-local lines, workers, tasks, waiting, running, idle = {}, {}, {}, 0, 0, 0
-local function both(one, other)
-  local seen = {}
-  for _, name in ipairs(redis.call('SMEMBERS', one)) do seen[name] = true end
-  for _, name in ipairs(redis.call('SMEMBERS', other)) do seen[name] = true end
-  return seen
-end
-for queue in pairs(both(queues, paused)) do
-  local size = redis.call('ZCARD', ready .. queue)
-  local oldest = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or 0
-  lines[#lines + 1] = {queue, size, redis.call('SISMEMBER', paused, queue), oldest, redis.call('ZSCORE', resumes, queue) or 0}
-  waiting = waiting + size
+-- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
+-- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'since'}
+local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
+-- Queues by name, and whether they are told of even while they are idle.
+local names, held = {}, {}
+for _, queue in ipairs(redis.call('SRANDMEMBER', queues, LOOK)) do names[queue] = false end
+for _, queue in ipairs(redis.call('SMEMBERS', paused)) do names[queue], held[queue] = true, true end
+
+local function said(owner)
+  if details == 1 then return redis.call('HGETALL', facts .. owner) end
+  local found, flat = redis.call('HMGET', facts .. owner, unpack(FACTS)), {}
+  for n, name in ipairs(FACTS) do
+    if found[n] then flat[#flat + 1], flat[#flat + 2] = name, found[n] end
+  end
+  return flat
 end
 local all = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES')
 for n = 1, #all, 2 do
-  local holds = redis.call('ZCARD', claims .. all[n])
-  workers[#workers + 1] = {all[n], all[n + 1], holds, redis.call('HGETALL', facts .. all[n])}
+  local holds, about = redis.call('ZCARD', claims .. all[n]), said(all[n])
+  workers[#workers + 1] = {all[n], all[n + 1], holds, about}
   running = running + holds
+  for m = 1, tonumber(all[n + 1]) > now and #about or 0, 2 do
+    for queue in string.gmatch(about[m] == 'queues' and about[m + 1] or '', '[^,]+') do names[queue] = true end
+  end
 end
+
+local idle, forgotten = 0, {}
+for queue, stays in pairs(names) do
+  local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
+  if not (first[1] or stays) then idle = idle + 1 end
+  if not (first[1] or stays) and idle > IDLE then
+    forgotten[#forgotten + 1] = queue
+  else
+    local size = first[1] and redis.call('ZCARD', ready .. queue) or 0
+    local priority = first[1] and redis.pcall('HGET', job .. first[1], 'priority')
+    lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0, type(priority) == 'string' and priority or 0,
+      held[queue] and redis.call('ZSCORE', resumes, queue) or 0}
+    waiting = waiting + size
+  end
+end
+-- Without its token, or the next job of this queue would not name it again.
+for n = 1, #forgotten, 1000 do
+  local some = {unpack(forgotten, n, math.min(n + 999, #forgotten))}
+  redis.call('SREM', queues, unpack(some))
+  for m, queue in ipairs(some) do some[m] = wake .. queue end
+  redis.call('UNLINK', unpack(some))
+end
+
 for _, task in ipairs(redis.call('SMEMBERS', parking)) do
   local count = redis.call('ZCARD', parked .. task)
   tasks[#tasks + 1] = {task, count}
-  idle = idle + count
+  parks = parks + count
 end
-return {now, {'scheduled', redis.call('ZCARD', scheduled), 'ready', waiting, 'running', running, 'parked', idle,
+return {now, {'scheduled', redis.call('ZCARD', scheduled), 'ready', waiting, 'running', running, 'parked', parks,
   'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
   'succeeded', redis.call('ZCARD', succeeded), 'failed', redis.call('ZCARD', failed),
   'cancelled', redis.call('ZCARD', cancelled), 'quarantined', redis.call('ZCARD', quarantined)},

@@ -120,7 +120,7 @@ class Engine:
         """All figures, at one moment."""
         from prometheus_client.core import GaugeMetricFamily
 
-        seen = self._way.run(admin.overview(self._way.keys))
+        seen = self._way.run(admin.overview(self._way.keys, details=False))
         jobs = GaugeMetricFamily("headrace_jobs", "Jobs in a state; the final ones are those kept.", labels=["state"])
         for state, count in seen.states.items():
             jobs.add_metric([state], count)
@@ -132,7 +132,9 @@ class Engine:
             paused.add_metric([queue.name], queue.paused)
             delay.add_metric([queue.name], max(0, seen.now - queue.oldest) / 1e6 if queue.oldest else 0)
         yield from (jobs, ready, paused, delay)
-        yield GaugeMetricFamily("headrace_workers", "Workers whose lease holds.", value=len(seen.workers))
+        yield GaugeMetricFamily(
+            "headrace_workers", "Workers whose lease holds.", value=sum(one.lease > seen.now for one in seen.workers)
+        )
 
     def describe(self) -> list[Metric]:
         """See :meth:`Scrape.describe`."""

@@ -362,7 +362,7 @@ class Dispatcher:
         self._request += 1
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
         keep = microseconds(self.settings.keep_failed)
-        ends = [(outcome, claim.ready) for outcome, claim in batch]
+        ends = [(outcome, claim.score) for outcome, claim in batch]
         call = consume.settle(self.keys, self.owner, self._request, ends, keep)
         return call, lambda reply: self._settled(reply, batch, min(again, default=None))
 
