@@ -16,6 +16,9 @@ from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, Payl
 # MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
 SLOT = 7
 NONE = b"\xc0"
+# How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
+TOO_DEEP = "nested too deeply to be read here"
+_ALIEN = "<{} bytes that are not MessagePack>"
 
 Position = Callable[[object], int | None]
 
@@ -37,7 +40,8 @@ def encode(value: object, limit: int, what: str) -> bytes:
         what: how an error names the value, such as ``arguments of fetch``.
 
     Raises:
-        ArgumentError: a value in it has a type that cannot be sent, is cyclic, or an integer beyond 64 bits.
+        ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested too deeply, or an integer
+            beyond 64 bits.
         PayloadTooLarge: it takes more than ``limit`` bytes.
     """
     return _encode(_encoder, value, limit, what)
@@ -63,6 +67,8 @@ class Slotted:
         if self.met != met:
             try:
                 _strict.decode(data)
+            except RecursionError:
+                raise ArgumentError(f"{what} cannot be sent: {TOO_DEEP}") from None
             except msgspec.DecodeError:
                 raise ArgumentError(f"{what}: a node cannot be the key of a dictionary; make it a value") from None
         return data
@@ -87,6 +93,7 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
 
     Raises:
         CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
+        ArgumentError: they are nested too deeply.
     """
 
     def put(code: int, payload: memoryview) -> Any:
@@ -96,6 +103,8 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
 
     try:
         return _encoder.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
+    except RecursionError:
+        raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
         raise CorruptArguments(
             f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
@@ -108,7 +117,10 @@ def _encode(encoder: msgspec.msgpack.Encoder, value: object, limit: int, what: s
     except HeadraceError:
         raise
     except RecursionError:
-        raise ArgumentError(f"{what} cannot be sent: it contains itself; send ids instead of linked objects") from None
+        raise ArgumentError(
+            f"{what} cannot be sent: nested too deeply, or it contains itself; send a flat list, or ids instead of "
+            f"linked objects"
+        ) from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise ArgumentError(
             f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, msgspec Structs, enums, dates, "
@@ -126,9 +138,12 @@ def decode(data: bytes) -> Any:
     """The plain value of a MessagePack.
 
     Raises:
-        msgspec.DecodeError: truncated or alien bytes.
+        msgspec.DecodeError: truncated or alien bytes, or lists and dictionaries nested too deeply to be read here.
     """
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
 
 
 # What MessagePack gives back as it was, whatever reads it.
@@ -195,5 +210,7 @@ def readable(data: bytes) -> str:
     """JSON text of a MessagePack, for people; alien bytes are shown as such."""
     try:
         return msgspec.json.encode(decode(data)).decode()
-    except (msgspec.MsgspecError, ValueError, TypeError):
-        return f"<{len(data)} bytes that are not MessagePack>"
+    except RecursionError:
+        return f"<{len(data)} bytes, {TOO_DEEP}>"
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        return f"<{len(data)} bytes, {TOO_DEEP}>" if str(error) == TOO_DEEP else _ALIEN.format(len(data))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
 
 from headrace import codec
-from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, Snooze
-from headrace.job import Claim
+from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze
+from headrace.job import Claim, Input
 from headrace.keys import flow_of, is_node
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
@@ -68,8 +70,11 @@ class CurrentJob:
         """What the direct parents of this node returned, in edge order; empty for a plain job.
 
         A node that is passed as an argument is the first way to its output; this is for those in ``after=``.
+
+        Raises:
+            ResultUndecodable: an output cannot be read, or is nested too deeply.
         """
-        return [Payload(one.id, one.name, one.task, one.state, codec.decode(one.output)) for one in self._inputs]
+        return [Payload(one.id, one.name, one.task, one.state, _output(one)) for one in self._inputs]
 
     @property
     def workflow(self) -> Flow:
@@ -121,6 +126,13 @@ class CurrentJob:
 
     def __repr__(self) -> str:
         return f"<CurrentJob {self.id} {self.task} attempt {self.attempt}>"
+
+
+def _output(one: Input) -> Any:
+    try:
+        return codec.decode(one.output)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ResultUndecodable(f"what {one.name} returned cannot be read: {error}") from None
 
 
 _current: ContextVar[CurrentJob] = ContextVar("headrace_current_job")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from headrace.errors import OptionsError
 from headrace.settings import Duration, seconds
@@ -18,8 +20,8 @@ class Retry:
         factor: each later delay is this many times the one before, at least 1.
         max_delay: no delay is longer, seconds.
         jitter: each delay is moved by up to this share of itself, 0 to 1, so that a herd spreads out.
-        on: only these exceptions are retried.
-        never: these are not, even when ``on`` names them.
+        on: only these exceptions are retried; a list or tuple of classes.
+        never: these are not, even when ``on`` names them; likewise.
     """
 
     max: int = 3
@@ -27,22 +29,24 @@ class Retry:
     factor: float = 2.0
     max_delay: Duration = 3600.0
     jitter: float = 0.1
-    on: tuple[type[BaseException], ...] = (Exception,)
-    never: tuple[type[BaseException], ...] = ()
+    on: Sequence[type[BaseException]] = (Exception,)
+    never: Sequence[type[BaseException]] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.max, bool) or not isinstance(self.max, int) or not 0 <= self.max <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"retries must be a whole number from 0 to 1000, not {self.max!r}")
-        if not 1 <= self.factor <= 1000:
+        if not _is_number(self.factor) or not 1 <= self.factor <= 1000:
             raise OptionsError(f"the factor between retries must be from 1 to 1000, not {self.factor!r}")
-        if not 0 <= self.jitter <= 1:
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise OptionsError(f"jitter is a share of the delay, from 0 to 1, not {self.jitter!r}")
         object.__setattr__(self, "delay", seconds(self.delay, "the delay before a retry"))
         object.__setattr__(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
+        object.__setattr__(self, "on", _classes("on", self.on))
+        object.__setattr__(self, "never", _classes("never", self.never))
 
     def wants(self, error: BaseException) -> bool:
         """Whether an error of this type may be retried at all."""
-        return isinstance(error, self.on) and not isinstance(error, self.never)
+        return isinstance(error, tuple(self.on)) and not isinstance(error, tuple(self.never))
 
     def wait(self, failures: int, dice: float) -> float:
         """Seconds until the start after the ``failures``-th error (counted from 1).
@@ -55,6 +59,27 @@ class Retry:
         # The exponent is capped: 1000 ** 1000 overflows a float long before max_delay is reached.
         spread = min(base * self.factor ** min(failures - 1, 60), ceiling)
         return min(spread * (1 + self.jitter * (2 * dice - 1)), ceiling)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    """Exception classes as ``isinstance`` takes them.
+
+    Raises:
+        OptionsError: the value is no list or tuple of exception classes.
+    """
+    one = value.__name__ if isinstance(value, type) else "TimeoutError"
+    hint = f"give {name} a tuple of exception classes: Retry({name}=({one},))"
+    if not isinstance(value, list | tuple):
+        raise OptionsError(f"{hint}, not {value!r:.80}")
+    classes: tuple[Any, ...] = tuple(cast("Sequence[Any]", value))
+    for item in classes:
+        if not (isinstance(item, type) and issubclass(item, BaseException)):
+            raise OptionsError(f"{hint}; {item!r:.80} is no exception class")
+    return classes
 
 
 def policy(value: Retry | int) -> Retry:

@@ -120,6 +120,8 @@ class Signature:
             return found
         try:
             args, kwargs = _sent.decode(data)
+        except RecursionError:
+            raise self._too_deep() from None
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptArguments(
                 f"the stored arguments of {self.task} cannot be read ({error}): another program wrote or cut them"
@@ -141,6 +143,8 @@ class Signature:
         if self._returns is not Any:
             try:
                 self._result_decoder.decode(data)
+            except RecursionError:
+                raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise ResultMismatch(
                     f"what {self.task} returned does not fit its return annotation: {_of_result(error)}"
@@ -155,6 +159,11 @@ class Signature:
         """
         try:
             return self._result_decoder.decode(data or codec.NONE)
+        except RecursionError:
+            raise ResultUndecodable(
+                f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value (job.refresh().result "
+                f"has the bytes)"
+            ) from None
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise ResultUndecodable(
                 f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; another "
@@ -208,7 +217,13 @@ class Signature:
         ]
         for place, one, other in places:
             name = self._name_at(place)
-            if name not in self._open or place in unknown or (found := codec.changed(one, other)) is None:
+            if name not in self._open or place in unknown:
+                continue
+            try:
+                found = codec.changed(one, other)
+            except RecursionError:
+                raise self._too_deep() from None
+            if found is None:
                 continue
             what, path = type(found.sent).__name__, f" at {name}{found.path}" if found.path else ""
             raise ArgumentError(
@@ -230,6 +245,8 @@ class Signature:
             return None
         try:
             found = (self._decoders.get(count) or self._decoder(count, count, ())).decode(data)
+        except RecursionError:
+            raise self._too_deep() from None
         except (msgspec.MsgspecError, TypeError, ValueError):
             return None
         return None if found[1] else found
@@ -257,6 +274,9 @@ class Signature:
     def _misfit(self, text: str, hint: str = "") -> ArgumentError:
         return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}{hint}")
 
+    def _too_deep(self) -> ArgumentError:
+        return ArgumentError(f"the arguments of {self.task} are {codec.TOO_DEEP}: send a flat list, or ids")
+
     def _decode(
         self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset()
     ) -> tuple[Positions, Keywords]:
@@ -266,6 +286,8 @@ class Signature:
         try:
             decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown)
             return decoder.decode(data)
+        except RecursionError:
+            raise self._too_deep() from None
         except (msgspec.ValidationError, TypeError) as error:
             raise ArgumentError(self._explain(str(error), kwargs)) from None
 

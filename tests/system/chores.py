@@ -184,6 +184,21 @@ def close_all() -> None:
     os.closerange(3, 4096)
 
 
+def rubbish(count: int) -> None:
+    """Write into every descriptor that the process has but stdout and stderr, as a job that mixed them up does."""
+    for descriptor in range(3, 256):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, b"rubbish!" * count)
+    time.sleep(LONG)
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def leave_thread() -> int:
     threading.Thread(target=time.sleep, args=(LONG,), daemon=True).start()
     return threading.active_count()
@@ -261,6 +276,10 @@ async def a_crash(how: str, times: int = 1000) -> int:
     return crash(how, times)
 
 
+async def a_rubbish(count: int) -> None:
+    rubbish(count)
+
+
 async def a_snooze(times: int) -> int:
     return snooze(times)
 
@@ -319,11 +338,11 @@ async def a_block(seconds: float) -> float:
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, needs, numbers, total, undo, told, payloads, graft,
     add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
-    close_all, leave_thread, grow, pid,
+    close_all, leave_thread, grow, pid, rubbish, nested,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_numbers, a_total, a_payloads, a_graft,
-    a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block
+    a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block, a_rubbish,
 )  # fmt: skip
 
 

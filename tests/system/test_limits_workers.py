@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import JobCancelled, JobFailed, JobQuarantined
+from headrace.errors import JobCancelled, JobFailed, JobQuarantined, ResultUndecodable
 from headrace.handle import Job
 from headrace.job import Record, State
 from headrace.protocol import produce
@@ -223,6 +223,32 @@ def test_a_job_that_crashes_once_succeeds_at_its_next_start(fleet: Fleet) -> Non
     jobs = [fleet.enqueue(f"{kind}.crash", "exit", 1) for kind in KINDS]
     assert [job.result(timeout=20) for job in jobs] == [2] * 4
     assert {job.refresh().crashes for job in jobs} == {1}
+
+
+def test_rubbish_in_a_descriptor_of_a_runner_is_its_crash(fleet: Fleet) -> None:
+    """The dispatcher once took the first bytes for the length of a message, and waited for that for ever."""
+    fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.rubbish", 1, crashes=2) for kind in KINDS]
+    for job in jobs:
+        with pytest.raises(JobQuarantined, match="the job wrote into a descriptor of the runner"):
+            job.result(timeout=20)
+        assert len(fleet.ledger.starts(job.id)) == 2
+    works_on(fleet)
+
+
+def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fleet) -> None:
+    fleet.worker()
+    with pytest.raises(JobFailed, match=r"ArgumentError: result of process.nested cannot be sent: nested too deeply"):
+        fleet.enqueue("process.nested", 5000).result(timeout=20)
+    # It was sent from a shallow call; whether it can be read is decided by how deep the reader is.
+    job = fleet.enqueue("process.nested", 900)
+    fleet.ended(job)
+
+    def read(deeper: int) -> Any:
+        return read(deeper - 1) if deeper else job.result(timeout=1)
+
+    with pytest.raises(ResultUndecodable, match="nested too deeply"):
+        read(300)
 
 
 def test_a_crash_of_a_job_that_may_start_once_fails_it(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
+import sys
 import uuid
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import codec
-from headrace.errors import ArgumentError, PayloadTooLarge
+from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
+from headrace.signature import Signature, Unchecked
 
 
 class Level(enum.IntEnum):
@@ -60,6 +62,46 @@ def test_what_cannot_be_sent_says_what_can(value: object, reason: str) -> None:
     with pytest.raises(ArgumentError, match=r"^it cannot be sent .*use JSON-like values, dataclasses") as caught:
         codec.encode(value, 1000, "it")
     assert reason in str(caught.value)
+
+
+def nested(levels: int) -> bytes:
+    return b"\x91" * levels + b"\x01"
+
+
+def test_what_is_nested_too_deeply_is_named() -> None:
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(ArgumentError, match=r"^result of tasks.tree cannot be sent: nested too deeply, or it contains"):
+        codec.encode(deep, 1 << 20, "result of tasks.tree")
+    with pytest.raises(msgspec.DecodeError, match="nested too deeply to be read here"):
+        codec.decode(nested(5000))
+    assert codec.readable(nested(5000)) == "<5001 bytes, nested too deeply to be read here>"
+    slot = msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.SLOT, b"\x00"))
+    with pytest.raises(ArgumentError, match="nested too deeply"):
+        codec.fill(b"\x91" * 5000 + slot, [b"\xc0"])
+
+
+def test_arguments_and_results_that_are_nested_too_deeply_are_named() -> None:
+    def tree(root: object) -> object: ...
+
+    signature = Signature("tasks.tree", tree)
+    for data in (b"\x92\x91" + nested(5000) + b"\x80", b"\x92\x90\x81\xa4root" + nested(5000)):
+        with pytest.raises(ArgumentError, match=r"^the arguments of tasks.tree are nested too deeply"):
+            signature.unpack(data)
+    for one in (signature, Unchecked("tasks.tree")):
+        with pytest.raises(ResultUndecodable, match=r"the stored result of tasks.tree is .*nested too deeply"):
+            one.unpack_result(nested(5000))
+    deep: list[object] = []
+    # Deep enough to be written, and too deep to be read within the call that checks it.
+    for _ in range(sys.getrecursionlimit()):
+        deep = [deep]
+        try:
+            signature.pack((deep,), {}, 1 << 20)
+        except ArgumentError as error:
+            assert "nested too deeply" in str(error)  # noqa: PT017
+            return
+    raise AssertionError("no nesting is too deep")
 
 
 def test_the_cap_is_exact() -> None:

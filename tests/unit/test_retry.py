@@ -39,6 +39,37 @@ def test_which_exceptions_are_retried() -> None:
     assert not Retry().wants(SystemExit())
 
 
+@pytest.mark.parametrize("on", [[ValueError, OSError], (ValueError, OSError)])
+def test_exceptions_may_be_given_as_a_list_or_a_tuple(on: Any) -> None:
+    retry = Retry(on=on, never=[FileNotFoundError])
+    assert [retry.wants(error) for error in (OSError(), FileNotFoundError(), KeyError())] == [True, False, False]
+    assert retry == Retry(on=(ValueError, OSError), never=(FileNotFoundError,))
+    assert hash(retry) == hash(Retry(on=(ValueError, OSError), never=(FileNotFoundError,)))
+
+
+@pytest.mark.parametrize("name", ["on", "never"])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (ValueError, r"give {name} a tuple of exception classes: Retry\({name}=\(ValueError,\)\), not <class"),
+        ("ValueError", r"Retry\({name}=\(TimeoutError,\)\), not 'ValueError'"),
+        (["ValueError"], "'ValueError' is no exception class"),
+        ([ValueError, ValueError()], r"ValueError\(\) is no exception class"),
+        ((int,), "<class 'int'> is no exception class"),
+        (None, "not None"),
+        (ValueError(), r"not ValueError\(\)"),
+        ({ValueError}, "not {{<class"),
+        ((), None),
+    ],
+)
+def test_what_is_no_exception_class_is_refused_where_it_is_written(name: str, value: Any, text: str | None) -> None:
+    if text is None:
+        assert getattr(Retry(**{name: value}), name) == ()
+        return
+    with pytest.raises(OptionsError, match=text.format(name=name)):
+        Retry(**{name: value})
+
+
 def test_a_number_is_a_policy() -> None:
     assert policy(5) == Retry(max=5)
     assert policy(Retry(max=2)) == Retry(max=2)
@@ -56,7 +87,9 @@ def test_a_number_is_a_policy() -> None:
         ({"max_delay": "x"}, "the longest delay before a retry must be seconds or a timedelta, not str"),
         ({"factor": 0.5}, "the factor between retries must be from 1 to 1000, not 0.5"),
         ({"factor": float("nan")}, "the factor between retries"),
+        ({"factor": "2"}, "the factor between retries"),
         ({"jitter": 1.1}, "jitter is a share of the delay, from 0 to 1"),
+        ({"jitter": None}, "jitter is a share of the delay, from 0 to 1"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:

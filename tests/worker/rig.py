@@ -234,11 +234,6 @@ class Edge:
         self.seconds = min(self.seconds * 1.2, 0.02) if kind == "succeeded" else self.seconds / 1.2
 
 
-def frame(message: msgspec.Struct) -> bytes:
-    body = msgspec.msgpack.encode(message)
-    return len(body).to_bytes(4, "big") + body
-
-
 def error_of(done: Done) -> JobError:
     error = parse_error(done.data)
     assert error is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.wire import Exit, Run, Stop
+from headrace.worker.wire import Exit, Run, Stop, frame
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 
@@ -111,7 +111,7 @@ def test_a_stop_of_a_start_that_is_not_here_is_ignored(loop: Runner) -> None:
 def test_a_cancellation_that_comes_with_its_job_ends_it_before_it_begins(loop: Runner) -> None:
     loop.one(claim(1, "anoop"))
     run, cancel, limit = Run([claim(2, "awaits", "future"), claim(3, "anoop")]), Stop(2, "cancel"), Stop(3, "soft")
-    frames = b"".join(rig.frame(message) for message in (run, cancel, limit))
+    frames = b"".join(frame(message) for message in (run, cancel, limit))
     loop.channel.sock.sendall(frames)
     loop.until(lambda: loop.ended(2, 3), "both ends")
     assert (loop.done(2).kind, loop.done(3).kind) == ("cancelled", "succeeded")

@@ -44,6 +44,8 @@ def to_json(value: Any) -> str:
 
     try:
         return msgspec.json.encode(value, enc_hook=str).decode()
+    except RecursionError:
+        return '"nested too deeply to be shown"'
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError):
         # Keys that JSON cannot have, or texts with lone surrogates.
         return msgspec.json.encode(ascii(value)).decode()

@@ -141,7 +141,7 @@ def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
     """Positions and keywords; or what cannot be read, as text, and None."""
     try:
         return msgspec.msgpack.decode(data, type=tuple[list[Any], dict[str, Any]])
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return readable(data), None
 
 

@@ -17,15 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
-
-from headrace.job import Claim, JobError, error_json
+from headrace.job import Claim, JobError
 from headrace.protocol.consume import Note
-from headrace.settings import AUTO, Settings, microseconds, preload_names
+from headrace.settings import AUTO, Settings, preload_names
 from headrace.worker.exchange import Selectors
 from headrace.worker.handout import Handout
 from headrace.worker.limits import Limits
 from headrace.worker.options import WorkerOptions
+from headrace.worker.outcomes import cancelled, of_death
 from headrace.worker.places import Place
 from headrace.worker.seat import Seat, Start
 from headrace.worker.tally import Tally
@@ -39,6 +38,7 @@ from headrace.worker.wire import (
     Fell,
     FromRunner,
     FromSupervisor,
+    Garbled,
     Recall,
     Say,
     Signal,
@@ -58,6 +58,7 @@ INFANT = 1.0
 CARRY = 5e-9
 
 _SOON = frame(Soon())
+_GARBLED = "its runner was killed: the job wrote into a descriptor of the runner that is not its own"
 
 
 class Conclude(Protocol):
@@ -207,7 +208,7 @@ class Crew:
         for start in back:
             self.handout.release(start.seat, start)
             if start.doom == "cancel":
-                self._conclude(start.claim, "cancelled", _cancelled(start), start.plan.keep_failed)
+                self._conclude(start.claim, "cancelled", cancelled(start.claim), start.plan.keep_failed)
         if back:
             self.handout.weigh(back[0].seat)
         self._again([start for start in back if start.doom != "cancel"])
@@ -218,13 +219,25 @@ class Crew:
         except Closed:
             self._closed(seat)
             return
+        except Garbled:
+            self._garbled(seat)
+            return
         if seat.channel.full:
             with contextlib.suppress(Closed):
                 seat.channel.flush()
                 self._mind(seat)
         self._heard(seat, messages)
-        if seat.starts:
+        if seat.channel.garbled:
+            self._garbled(seat)
+        elif seat.starts:
             self._start_clocks(seat, [], time.monotonic())
+
+    def _garbled(self, seat: Seat) -> None:
+        """The runner's socket carries what is no message: a job wrote into it. Nothing more can be learned there."""
+        log.error("runner %d wrote what is no message into its socket: it is killed and replaced", seat.pid)
+        seat.garbled = True
+        self._signal(seat, "kill")
+        self._closed(seat)
 
     def _heard(self, seat: Seat, messages: list[FromRunner]) -> None:
         now = time.monotonic()
@@ -256,7 +269,7 @@ class Crew:
         if done.memory and self.tally is not None:
             self.tally.grew(done.memory)
         self._conclude(claim, done.kind, done.data, done.amount, done.cost)
-        if done.kind in ("failed", "retry", "corrupt"):
+        if done.kind in ("failed", "retry", "corrupt", "crashed"):
             log.warning("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, done.kind)
         self._recycle(seat, done.memory)
 
@@ -396,7 +409,7 @@ class Crew:
         seat = self._dying.pop(died.runner, None) or self.handout.seats.pop(died.runner, None)
         if seat is None:
             return
-        with contextlib.suppress(Closed):
+        with contextlib.suppress(Closed, Garbled):
             while messages := seat.channel.receive(wait=False):
                 self._heard(seat, messages)
         seat.gone = True
@@ -438,7 +451,7 @@ class Crew:
         claim, plan = start.claim, start.plan
         error = JobError(
             type="Crashed",
-            message=_how(died),
+            message=_GARBLED if seat.garbled else _how(died),
             attempt=claim.attempt,
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
@@ -446,23 +459,11 @@ class Crew:
             stderr=seat.tail.decode("utf-8", "replace"),
             worker=self.place,
         )
-        if start.doom == "cancel":
-            self._conclude(claim, "cancelled", _cancelled(start), plan.keep_failed)
-        elif start.doom == "hard":
-            text = "it ran past its hard time limit and was killed"
-            data = error_json(msgspec.structs.replace(error, type="HardTimeLimit", message=text))
-            if claim.failures < plan.retry.max:
-                wait = plan.retry.wait(claim.failures + 1, random.random())
-                self._conclude(claim, "retry", data, microseconds(wait))
-            else:
-                self._conclude(claim, "failed", data, plan.keep_failed)
-        elif seat.condemned or self._killing:
-            text = "its runner was stopped for another reason than this job"
-            data = error_json(msgspec.structs.replace(error, type="Lost", message=text))
-            self._conclude(claim, "interrupted", data, plan.keep_failed)
-        else:
+        doom = start.doom or ("other" if seat.condemned or self._killing else "")
+        kind, data, amount = of_death(plan, claim, doom, error, random.random())
+        if kind == "crashed":
             log.error("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, error.message)
-            self._conclude(claim, "crashed", error_json(error), plan.keep_failed)
+        self._conclude(claim, kind, data, amount)
 
     # -- limits and cancellations -----------------------------------------------------------------------------------
 
@@ -530,7 +531,3 @@ def _how(died: Died) -> str:
         name = signal.Signals(died.signal).name if died.signal in set(signal.Signals) else f"signal {died.signal}"
         return f"its process was ended by {name}"
     return f"its process left with exit code {died.code}"
-
-
-def _cancelled(start: Start) -> bytes:
-    return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=start.claim.attempt))

@@ -50,6 +50,15 @@ def plain(error: Exception, attempt: int, worker: str, kind: str = "") -> bytes:
     return error_json(JobError(type=kind or _name(type(error)), message=text, attempt=attempt, worker=worker))
 
 
+def fault(error: BaseException, attempt: int, worker: str) -> bytes:
+    """As :func:`evidence` for a fault of Headrace's own code in a runner: its frames are shown."""
+    text = "Headrace's own code failed in the runner; please report this with its traceback"
+    with contextlib.suppress(BaseException):
+        lines = _clean("".join(traceback.format_exception(error)))[-TRACEBACK_CAP:]
+        return error_json(JobError(type="Crashed", message=text, traceback=lines, attempt=attempt, worker=worker))
+    return error_json(JobError(type="Crashed", message=text, attempt=attempt, worker=worker))
+
+
 def signal_in(error: BaseException) -> BaseException:
     """The error itself, or the signal (a limit, a cancellation, a snooze) that a group of exceptions carries.
 

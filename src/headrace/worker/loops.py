@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import contextlib
 import signal
 import threading
 import time
@@ -22,6 +21,7 @@ from headrace.context import CurrentJob
 from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
 from headrace.job import Claim
 from headrace.worker.gate import MainGate
+from headrace.worker.parent import end_faulty
 from headrace.worker.perform import Bench, aperform
 from headrace.worker.report import Reporter, Voice
 from headrace.worker.wire import Channel, Closed, Exit, Run, Stop, ToRunner
@@ -169,9 +169,17 @@ class Loop:
             self._stash.extend(self._channel.receive(wait=False))
         except Closed:
             self._leave()
+        except BaseException:  # noqa: BLE001 - asyncio would only log it, and the jobs would run for ever
+            end_faulty()
         self._file()
 
     def _file(self) -> None:
+        try:
+            self._file_all()
+        except BaseException:  # noqa: BLE001 - as above
+            end_faulty()
+
+    def _file_all(self) -> None:
         while self._stash:
             message = self._stash.popleft()
             if isinstance(message, Run):
@@ -201,8 +209,8 @@ class Loop:
         self.reporter.done(voice, claim.token, ended, began)
 
     def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
-        del self._drives[claim.token]
         try:
+            del self._drives[claim.token]
             if task.cancelled():
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
                 self.reporter.done(Voice(self.reporter), claim.token, ("released", b"", 0), time.monotonic_ns())
@@ -210,12 +218,18 @@ class Loop:
                 task.result()
         except Closed:
             self._leave()
+        except BaseException:  # noqa: BLE001 - as above
+            end_faulty()
         self._file()
 
     def _look(self, token: int) -> type[Interrupt] | None:
         """What to raise in this start, whose code keeps the loop from turning."""
-        with contextlib.suppress(Closed):
+        try:
             self._stash.extend(self._channel.receive(wait=False))
+        except Closed:
+            pass
+        except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
+            end_faulty()
         if self._stash:
             self._loop.call_soon_threadsafe(self._file)
         stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == token), None)

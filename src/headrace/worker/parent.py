@@ -1,4 +1,4 @@
-"""Ties between a process and those that it comes from or brings forth. Linux only; elsewhere others see to it."""
+"""Ties between a process and those that it comes from or brings forth. The kernel's are Linux only."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from functools import cache
+from typing import NoReturn
+
+# Exit code of a process of ours that its own code ended.
+FAULTY = 70
 
 
 def die_with(parent: int, by: int = signal.SIGKILL) -> None:
@@ -24,6 +29,15 @@ def adopt_orphans() -> None:
     if sys.platform == "linux":
         set_child_subreaper = 36
         prctl()(set_child_subreaper, 1)
+
+
+def end_faulty() -> NoReturn:
+    """End this runner at once: its own code failed, and only the death of its process tells that to the dispatcher.
+
+    The jobs that it holds get a crash outcome, with the traceback as the last lines of stderr.
+    """
+    traceback.print_exc()
+    os._exit(FAULTY)
 
 
 @cache

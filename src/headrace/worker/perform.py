@@ -14,7 +14,7 @@ from typing import Any
 from headrace import codec
 from headrace.app import Headrace
 from headrace.context import CurrentJob, running
-from headrace.errors import CancelRequested, CorruptRecord, Interrupt, OptionsError, Snooze, SoftTimeLimit
+from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.flow import Flow
 from headrace.job import Claim
 from headrace.protocol.consume import Note
@@ -22,13 +22,12 @@ from headrace.scope import Site
 from headrace.settings import microseconds, seconds
 from headrace.task import Plan, Task
 from headrace.worker import expand
-from headrace.worker.evidence import evidence, forget, plain, signal_in
+from headrace.worker.evidence import evidence, fault, forget, plain, signal_in
 from headrace.worker.gate import Gate
 from headrace.worker.growth import pack_grown
+from headrace.worker.outcomes import Ended, of_error
 from headrace.workflow import parse_facts
 
-# kind, data and amount of a headrace.job.Outcome
-Ended = tuple[str, bytes, int]
 Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
 Emit = Callable[[Note], None]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
@@ -86,31 +85,39 @@ def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
-    """Run one start of a function to its end; raises nothing."""
+    """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
     try:
         task, plan, args, kwargs = prepare(bench, claim)
+        try:
+            job = bench.job(claim, emit)
+            value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
+            return conclude(bench, claim, plan, error)
+        return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
-    try:
-        job = bench.job(claim, emit)
-        value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
-    except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
-        return conclude(bench, claim, plan, error)
-    return packed(bench, claim, task, plan, value, job)
+    except BaseException as error:  # noqa: BLE001 - what escapes would leave the job running for ever
+        return _faulty(bench, claim, error)
 
 
 async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
-    """Run one start of a coroutine to its end; raises nothing. ``drive`` awaits it and throws stops into it."""
+    """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
     try:
         task, plan, args, kwargs = prepare(bench, claim)
+        job = bench.job(claim, emit)
+        try:
+            value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
+        except BaseException as error:  # noqa: BLE001 - as above
+            return conclude(bench, claim, plan, error)
+        return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
-    job = bench.job(claim, emit)
-    try:
-        value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
     except BaseException as error:  # noqa: BLE001 - as above
-        return conclude(bench, claim, plan, error)
-    return packed(bench, claim, task, plan, value, job)
+        return _faulty(bench, claim, error)
+
+
+def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+    return "crashed", fault(error, claim.attempt, bench.place), bench.keep_failed
 
 
 def prepare(bench: Bench, claim: Claim) -> Ready:
@@ -184,9 +191,10 @@ def _enclosed(
 async def _aenclosed(
     bench: Bench, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    result: Any = SWALLOWED
     with bench.around(job):
-        return await function(*args, **kwargs)
-    return SWALLOWED
+        result = await function(*args, **kwargs)
+    return result  # noqa: RET504 - a middleware may swallow what was raised before the assignment
 
 
 def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:
@@ -207,19 +215,8 @@ def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException) -> En
         if isinstance(signal, Snooze):
             return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))
         data = evidence(error, claim.attempt, bench.place, type(signal))
-        if isinstance(signal, CancelRequested):
-            return "cancelled", data, plan.keep_failed
-        if claim.failures < plan.retry.max and _retryable(plan, signal):
-            return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, bench.dice()))
-        return "failed", data, plan.keep_failed
+        return of_error(plan, claim, signal, data, bench.dice())
     except OptionsError as odd:
         return "failed", plain(odd, claim.attempt, bench.place), plan.keep_failed
     finally:
         forget(error)
-
-
-def _retryable(plan: Plan, error: BaseException) -> bool:
-    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
-    if isinstance(error, SoftTimeLimit):
-        return not isinstance(error, plan.retry.never)
-    return plan.retry.wants(error)

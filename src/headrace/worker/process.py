@@ -14,6 +14,7 @@ from headrace.errors import CancelRequested, Interrupt
 from headrace.job import Claim
 from headrace.worker.forks import Forker
 from headrace.worker.gate import SIGNALS, MainGate
+from headrace.worker.parent import end_faulty
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
 from headrace.worker.wire import Channel, Closed, Recall, Run, Soon, Stop, ToRunner, take_ticket
@@ -134,3 +135,5 @@ class Process:
             return self._file(self._channel.receive(wait=False), token)
         except Closed:
             return None
+        except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
+            end_faulty()

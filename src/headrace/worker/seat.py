@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.job import Claim
 from headrace.task import Plan
+from headrace.worker.outcomes import Doom
 from headrace.worker.wire import Channel, Fell, FromRunner, Run, give_tickets, take_back
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Start:
         seat: where.
         cost: seconds of work that were booked for it.
         reminders: how often it was interrupted.
-        doom: why it is being stopped: empty, ``soft``, ``cancel``, ``hard`` or ``shutdown``.
+        doom: why its runner is being ended, where that is for this start: empty, ``cancel`` or ``hard``.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
@@ -43,7 +44,7 @@ class Start:
         self.plan = plan
         self.seat = seat
         self.cost = 0.0
-        self.doom = ""
+        self.doom: Doom = ""
         self.reminders = 0
         self.bound = bound
 
@@ -60,6 +61,7 @@ class Seat:
         suspect: it holds a job that crashed a runner before.
         single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
         current: token of the start whose limits run (process and fork kinds).
+        garbled: it sent what is no message.
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork.
         done: jobs that it ended.
@@ -92,6 +94,7 @@ class Seat:
         self.single = False
         self.current = 0
         self.condemned = False
+        self.garbled = False
         self.born = 0.0
         self.leaving = False
         self.gone = False

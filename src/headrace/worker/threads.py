@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import socket
 import threading
 import time
-import traceback
 from queue import SimpleQueue
 
 from headrace.context import CurrentJob
 from headrace.errors import CancelRequested, Interrupt
 from headrace.job import Claim
 from headrace.worker.gate import SIGNALS, MainGate
+from headrace.worker.parent import end_faulty
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
 from headrace.worker.wire import Channel, Closed, Exit, Run, Stop, ToRunner
@@ -151,8 +150,7 @@ class Threads:
                 if not self._closed:
                     self._run(gate, claim)
         except BaseException:  # noqa: BLE001 - a fault of ours: a slot that died silently would swallow jobs for ever
-            traceback.print_exc()
-            os._exit(1)
+            end_faulty()
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = time.monotonic_ns()

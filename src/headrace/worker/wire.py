@@ -223,18 +223,27 @@ FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize | Size
 
 T = TypeVar("T")
 
-_LENGTH = struct.Struct("!I")
+# A frame begins with the length of its message, and with that length again in another form: whoever writes rubbish
+# into a socket is found out by the next eight bytes, instead of being waited for.
+_HEAD = struct.Struct("!II")
+_CHECK = 0x48527631
+# Bytes of one message at most. What jobs send is capped far below this by the settings.
+MOST_BYTES = 1 << 30
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def frame(message: msgspec.Struct) -> bytes:
     """A message as it is sent."""
     body = _encode(message)
-    return _LENGTH.pack(len(body)) + body
+    return _HEAD.pack(len(body), len(body) ^ _CHECK) + body
 
 
 class Closed(Exception):
     """The other end of a channel is gone."""
+
+
+class Garbled(Exception):
+    """The other end of a channel sent what is no message."""
 
 
 @cache
@@ -250,12 +259,14 @@ class Channel(Generic[T]):
 
     Attributes:
         closed: on this side.
+        garbled: what arrived last is no message; nothing can be read any more.
         descriptors: those that came along.
     """
 
     def __init__(self, sock: socket.socket, reads: object) -> None:
         self.sock = sock
         self.closed = False
+        self.garbled = False
         self.descriptors: deque[int] = deque()
         self._decoder: msgspec.msgpack.Decoder[T] = decoder(reads)
         self._buffer = bytearray()
@@ -324,7 +335,10 @@ class Channel(Generic[T]):
 
         Raises:
             Closed: the other end is gone and everything that it sent was returned before.
+            Garbled: it sent what is no message; every message before that was returned.
         """
+        if self.garbled:
+            raise Garbled
         while True:
             try:
                 data = self.sock.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
@@ -360,14 +374,22 @@ class Channel(Generic[T]):
         buffer, start = self._buffer, 0
         view = memoryview(buffer)
         try:
-            while len(buffer) - start >= 4:
-                end = start + 4 + _LENGTH.unpack_from(buffer, start)[0]
+            while len(buffer) - start >= 8:
+                length, check = _HEAD.unpack_from(buffer, start)
+                if length ^ check != _CHECK or length > MOST_BYTES:
+                    self.garbled = True
+                    break
+                end = start + 8 + length
                 if len(buffer) < end:
                     break
-                messages.append(self._decoder.decode(view[start + 4 : end]))
+                messages.append(self._decoder.decode(view[start + 8 : end]))
                 start = end
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.garbled = True
         finally:
             view.release()
+        if self.garbled and not messages:
+            raise Garbled
         del buffer[:start]
         return messages
 

@@ -1,0 +1,69 @@
+"""How a start ended, decided in one place: by the exception that left its code, or by the death of its runner. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import CancelRequested, SoftTimeLimit
+from headrace.job import Claim, JobError, error_json
+from headrace.settings import microseconds
+from headrace.task import Plan
+
+# kind, data and amount of a headrace.job.Outcome
+Ended = tuple[str, bytes, int]
+# Why the runner of a start was ended: nobody ended it, the start was cancelled, the start ran past its hard limit, or
+# it was ended for another reason than this start (a mate's limit, a shutdown).
+Doom = Literal["", "cancel", "hard", "other"]
+
+
+def of_error(plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float) -> Ended:
+    """The outcome of a start whose code raised: ``retry``, ``failed`` or ``cancelled``.
+
+    Args:
+        error: the exception, or the signal that a group of exceptions carries.
+        data: the exception as a stored error.
+        dice: a random number from 0 to 1, for the jitter of the retry.
+    """
+    if isinstance(error, CancelRequested):
+        return "cancelled", data, plan.keep_failed
+    if claim.failures < plan.retry.max and _retryable(plan, error):
+        return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, dice))
+    return "failed", data, plan.keep_failed
+
+
+def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float) -> Ended:
+    """The outcome of a start whose runner died.
+
+    Args:
+        error: how the runner died.
+    """
+    if doom == "cancel":
+        return "cancelled", cancelled(claim), plan.keep_failed
+    if doom == "hard":
+        data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
+        return of_error(plan, claim, SoftTimeLimit(), data, dice)
+    if doom == "other":
+        return (
+            "interrupted",
+            _told(error, "Lost", "its runner was stopped for another reason than this job"),
+            (plan.keep_failed),
+        )
+    return "crashed", error_json(error), plan.keep_failed
+
+
+def cancelled(claim: Claim) -> bytes:
+    """The stored error of a start that was cancelled."""
+    return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=claim.attempt))
+
+
+def _retryable(plan: Plan, error: BaseException) -> bool:
+    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
+    if isinstance(error, SoftTimeLimit):
+        return not isinstance(error, tuple(plan.retry.never))
+    return plan.retry.wants(error)
+
+
+def _told(error: JobError, kind: str, text: str) -> bytes:
+    return error_json(msgspec.structs.replace(error, type=kind, message=text))

@@ -1,0 +1,60 @@
+"""How a start ended: one decision for what its code raised and for the death of its runner."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import CancelRequested, SoftTimeLimit
+from headrace.job import Claim, JobError, parse_error
+from headrace.retry import Retry
+from headrace.task import Plan
+from headrace.worker.outcomes import of_death, of_error
+
+DEATH = JobError(type="Crashed", message="its process was ended by SIGKILL", signal=9)
+
+
+def plan(retry: Retry) -> Plan:
+    return Plan(retry, 1.0, 2.0, 60, 600)
+
+
+def claim(failures: int = 0) -> Claim:
+    return Claim("id", 7, "default", 0, "tasks.mean", b"", failures=failures)
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "kind"),
+    [
+        (ValueError(), 0, "retry"),
+        (ValueError(), 2, "failed"),
+        (UnicodeError(), 0, "failed"),
+        (KeyError(), 0, "failed"),
+        (SoftTimeLimit(), 0, "retry"),
+        (SystemExit(), 0, "failed"),
+        (CancelRequested(), 0, "cancelled"),
+    ],
+)
+def test_an_exception_decides_with_the_policy_and_the_failures_so_far(
+    error: BaseException, failures: int, kind: str
+) -> None:
+    policy = Retry(max=2, delay=10, jitter=0, on=(ValueError,), never=(UnicodeError,))
+    ended = of_error(plan(policy), claim(failures), error, b"text", 0.5)
+    assert ended == (kind, b"text", 10_000_000 if kind == "retry" else 600)
+
+
+@pytest.mark.parametrize(
+    ("never", "failures", "kind"), [((), 0, "retry"), ((), 2, "failed"), ((SoftTimeLimit,), 0, "failed")]
+)
+def test_a_hard_limit_is_retried_as_a_soft_one_is(
+    never: tuple[type[BaseException], ...], failures: int, kind: str
+) -> None:
+    policy = Retry(max=2, never=never)
+    ended, data, _ = of_death(plan(policy), claim(failures), "hard", DEATH, 0.5)
+    assert ended == kind == of_error(plan(policy), claim(failures), SoftTimeLimit(), b"", 0.5)[0]
+    error = parse_error(data)
+    assert error is not None
+    assert (error.type, error.signal) == ("HardTimeLimit", 9)
+
+
+@pytest.mark.parametrize(("doom", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])
+def test_a_death_is_charged_to_the_start_that_it_is_owed_to(doom: str, kind: str) -> None:
+    assert of_death(plan(Retry(max=2)), claim(), doom, DEATH, 0.5)[0] == kind  # type: ignore[arg-type]
