@@ -278,7 +278,8 @@ class Headrace:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
 
         If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that
-        runs it, which also knows its retries, limits and retention; queue, priority and the like are as given here.
+        runs it, which also knows its retries, limits, crash budget and retention; queue, priority and the like are as
+        given here.
 
         Raises:
             OptionsError: the name or an option cannot be used.

@@ -154,7 +154,9 @@ class Workflow(Generic[P]):
                 ends[when] = len(nodes)
         keep = microseconds(client.settings.keep_workflows) if options.ttl is None else options.ttl
         shared = codec.encode(scope.globals, client.settings.max_payload, f"globals of workflow {self.name}")
-        return Graph(self.name, tuple(nodes), data, shared, key=self._key(args, kwargs), ttl=keep, **ends)
+        waits = microseconds(client.settings.unstarted_workflow_ttl)
+        key = self._key(args, kwargs)
+        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=keep, unstarted=waits, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
         """The same workflow with other options, for one or more creations.

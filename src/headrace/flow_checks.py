@@ -181,9 +181,16 @@ def _listed(flow: _Flow, values: Values) -> Iterator[str]:
         if values["flows"][view][flow.id] != flow.number("created"):
             yield f"flow {flow.id}: the view {view} has another time of creation than its record"
     lapse = values["lapses"].get("", {}).get(flow.id)
-    if (lapse is not None) != (state in FINAL and flow.number("ttl") >= 0):
+    if state in FINAL:
+        lapses = [flow.number("ttl") >= 0]
+    elif state == "stopped":
+        # It may have been stopped before it was started.
+        lapses = [False, "unstarted" in flow.record]
+    else:
+        lapses = [state == "pending" and "unstarted" in flow.record]
+    if (lapse is not None) not in lapses:
         yield f"flow {flow.id}: {state}, with a time to live of {flow.text('ttl')}, lapses {lapse or 'never'}"
-    if lapse is not None and lapse < flow.number("finished") + flow.number("ttl"):
+    if state in FINAL and lapse is not None and lapse < flow.number("finished") + flow.number("ttl"):
         yield f"flow {flow.id}: lapses before its time to live has passed since its end"
     if flow.id in values["waited"].get("", {}) and state in FINAL:
         yield f"waited: {flow.id} has ended, and nobody was told"

@@ -21,7 +21,8 @@ class FlowRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         id: the workflow's.
-        lapses: when it will be removed; 0: it has not ended, or is kept for ever.
+        lapses: when it will be removed; 0: it was started and has not ended, or is kept for ever. One that is not
+            started has an end, too.
         first_failed: what is stored of the node that failed first; :attr:`broken` names it.
         fields: every stored field, undecoded; a page leaves arguments and globals out.
     """

@@ -98,7 +98,7 @@ class Form(msgspec.Struct, frozen=True, gc=False):
         delay: microseconds until it becomes ready, counted by the server from the call.
         at: or the absolute due time in microseconds; 0 means not given.
         expires: microseconds after which it must not start any more, counted like ``delay``; 0 means never.
-        crashes: crash budget where it is not the default of 3; 0 means default.
+        crashes: crash budget; 0: as the task says where it runs, else the settings of its worker.
         once: at most one start: a lost start fails the job instead of repeating it.
         key: the user's key for ordering and affinity, empty when there is none.
         ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.

@@ -31,7 +31,7 @@ key                    type    meaning, owner and end
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
-``lapses``             zset    Workflows that have ended and stay for a time, by the end of their retention.
+``lapses``             zset    Workflows that have ended or wait for their start, by when they are to be removed.
 ``broken:<flow>``      zset    Its nodes that failed, were cancelled or quarantined, by time. Ends with the workflow.
 ``held:<flow>``        zset    Its nodes that were to start while it was stopped. Ends with the workflow.
 ``undo:<flow>``        zset    Its nodes that can be undone, by the time they succeeded. Ends with the workflow.

@@ -154,7 +154,7 @@ def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord], decoder:
         decoder: for a task's name, what makes a value of its stored result.
     """
     by_number = {node.number: node for node in stored}
-    done = [node for node in chosen if node.job.state is State.SUCCEEDED]
+    done = [node for node in chosen if _has_output(node, by_number)]
     return {node.facts.name or str(node.number): _output(node, by_number, decoder) for node in done}
 
 
@@ -162,6 +162,12 @@ def _gathered(node: NodeRecord) -> int:
     """Number of the join whose output is this node's; 0: it has its own."""
     code = node.job.fields.get("gather")
     return number_of_code(code.decode()) if code else 0
+
+
+def _has_output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> bool:
+    """Whether a node has succeeded, and what it added for an output, if it did, as well."""
+    joint = by_number.get(_gathered(node), node)
+    return node.job.state is joint.job.state is State.SUCCEEDED
 
 
 def _output(node: NodeRecord, by_number: dict[int, NodeRecord], decoder: Decoder) -> Any:

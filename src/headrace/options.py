@@ -103,7 +103,7 @@ class Options:
     Attributes:
         timeout, hard_timeout: None: not given; 0: no limit.
         keep, keep_failed: None: as the settings say.
-        crashes: 0: as the settings say.
+        crashes: 0: as the task says where it runs, else the settings there.
         strategy: empty: as the worker says.
         overrides: what was asked for a job rather than by its task: only that travels with the job.
     """

@@ -82,6 +82,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         7 * 86400.0
     )
     keep_workflows: Annotated[float, Meta(description="how long a workflow stays after its end", ge=0)] = 7 * 86400.0
+    unstarted_workflow_ttl: Annotated[
+        float, Meta(description="how long a workflow waits for its start before it is removed", gt=0)
+    ] = 30 * 86400.0
     max_kept: Annotated[int, Meta(description="finished jobs kept at most; the soonest to expire go first", ge=0)] = (
         100_000
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import GenericAlias
@@ -260,7 +260,6 @@ class Bound(Generic[P, R]):
         self._client = client
         self._signature = signature
         self._options = options
-        crashes = options.crashes or client.settings.crashes
         self._form = Form(
             self.task,
             options.queue,
@@ -269,7 +268,7 @@ class Bound(Generic[P, R]):
             options.delay,
             options.at,
             options.expires,
-            0 if crashes == DEFAULT_CRASHES else crashes,
+            options.crashes,
             options.at_most_once,
             options.key,
             options.ordered,
@@ -403,6 +402,15 @@ def new_id() -> str:
         tail = tails.pop()
         _drawn.extend(tails)
     return id_at(time.time_ns() // 1_000_000, tail)
+
+
+def budgets(tasks: Mapping[str, Task[..., Any, Any]], default: int) -> list[str | int]:
+    """Fields by which a worker says of which crash budget its tasks are: counts for jobs that were enqueued by name."""
+    found: list[str | int] = [] if default == DEFAULT_CRASHES else ["budget:", default]
+    for name, task in tasks.items():
+        if task.defaults.crashes:
+            found += (f"budget:{name}", task.defaults.crashes)
+    return found
 
 
 def _first(own: float | None, task: float | None, default: float) -> float:

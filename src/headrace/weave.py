@@ -216,7 +216,8 @@ def nodes(sheet: Sheet) -> list[NewNode]:
             undos.append(NewNode(row.undo, UNDO_ARGS, (place + 1,), (), facts, "undo"))
             number = len(rows) + len(undos)
         above = tuple([parent + 1 for parent in row.edges])
-        made.append(NewNode(row.form, row.args, above, tuple(children[place]), _facts(sheet, row), row.role, number))
+        facts, soft = _facts(sheet, row), row.letter != "s"
+        made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft))
     return made + undos
 
 

@@ -80,6 +80,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
         role: empty: a job. ``join``: no job, its output is the list of its parents' outputs. ``pass``: no job, its
             output is its only parent's. ``undo``, ``callback``: jobs that are not part of the run, and not counted.
         undo: number of the node that undoes this one; 0: none.
+        soft: the workflow does not fail by its failure, though nothing follows that copes with it.
     """
 
     form: Form
@@ -89,6 +90,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
     facts: bytes = b""
     role: Role = ""
     undo: int = 0
+    soft: bool = False
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -102,6 +104,7 @@ class Graph(msgspec.Struct, frozen=True):
         on_success, on_failure: numbers of callback nodes; 0: none.
         key: at most one live workflow of this definition has it; empty: any number.
         ttl: microseconds that it stays after its end; -1: for ever.
+        unstarted: microseconds that it waits for its start before it is removed; -1: for ever.
     """
 
     definition: str
@@ -112,6 +115,7 @@ class Graph(msgspec.Struct, frozen=True):
     on_failure: int = 0
     key: str = ""
     ttl: int = FOR_EVER
+    unstarted: int = FOR_EVER
 
 
 class Graft(msgspec.Struct, frozen=True):

@@ -26,6 +26,12 @@ class Node:
     linked: bool = True
     state: str = "blocked"
     skip: bool = False
+    skips: int = 0
+    """Skipped parents whose edge says that it goes on."""
+    above: int = 0
+    """Parents that a join stands for; one more where the node that added it gives its own output."""
+    again: int = 0
+    """Of a callback: the start during which its workflow ended again."""
     token: int = 0
     crashes: int = 0
     asked: bool = False
@@ -51,6 +57,7 @@ def node_of(new: NewNode, number: int, base: int = 0, extra: int = 0) -> Node:
         children,
         len(new.parents) + extra,
         soft,
+        above=len(new.parents),
     )
 
 
@@ -72,7 +79,8 @@ class Model:
         self.state = "pending"
         self.cancelled = self.undoing = self.begun = self.stirred = False
         self.undo: list[tuple[int, int]] = []
-        self.lapses = 0
+        self.unstarted = graph.unstarted
+        self.lapses = now + graph.unstarted if graph.unstarted >= 0 else 0
 
     # Looks.
 
@@ -99,7 +107,7 @@ class Model:
     def open(self, node: Node) -> None:
         if node.state != "blocked" or self.cancelled:
             return
-        if node.skip:
+        if node.skip or (node.role == "join" and node.skips == node.above > 0):
             self.end(node, "skipped")
         elif node.role == "join":
             self.end(node, "succeeded")
@@ -109,6 +117,8 @@ class Model:
     def end(self, node: Node, state: str) -> None:
         self.stirred = self.stirred or (node.state != "blocked" and node.role != "callback")
         node.state, node.asked = state, False
+        if node.role == "callback" and node.again and node.again == node.token:
+            node.state, node.crashes, node.again = "ready", 0, 0
         if node.role in ("undo", "callback"):
             return
         if state == "succeeded" and node.undo:
@@ -125,6 +135,8 @@ class Model:
             child = self.nodes[number]
             if (failed and policy == "k") or (node.state == "skipped" and policy != "c"):
                 child.skip = True
+            elif node.state == "skipped":
+                child.skips += 1
             child.pending -= 1
             if not child.pending:
                 self.open(child)
@@ -137,7 +149,8 @@ class Model:
         hard = any(node.part and not node.soft for node in self.where(*FAILED))
         final = "cancelled" if self.cancelled else "failed" if hard else "succeeded"
         if final == "succeeded" and any(node.part and node.state not in ENDED for node in self.nodes.values()):
-            self.state = "stopped"
+            self.state = "stopped" if self.state == "stopped" else "pending"
+            self.lapses = self.now + self.unstarted if self.unstarted >= 0 else 0
         elif final != "succeeded" and self.undo:
             last = max(self.undo)
             self.undo.remove(last)
@@ -151,15 +164,17 @@ class Model:
         self.state, self.undo = final, []
         self.lapses = self.now + self.ttl if self.ttl >= 0 else 0
         call = self.nodes.get(self.calls[final])
-        if call and call.state not in ("ready", "running", "scheduled", "parked"):
-            call.state, call.crashes = "ready", 0
+        if call and call.state == "running":
+            call.again = call.token
+        elif call and call.state not in ("ready", "scheduled", "parked"):
+            call.state, call.crashes, call.again = "ready", 0, 0
 
     # Verbs; each returns its word.
 
     def start(self, numbers: list[int]) -> str:
         if self.cancelled or self.state in FINAL:
             return "cancelled" if self.cancelled else self.state
-        self.state, self.stirred = "running", True
+        self.state, self.stirred, self.lapses = "running", True, 0
         if not self.undoing:
             for number in numbers:
                 if self.nodes[number].part:
@@ -184,7 +199,7 @@ class Model:
         if self.state in FINAL:
             return self.state
         if not self.cancelled:
-            self.cancelled, self.state, self.stirred = True, "running", True
+            self.cancelled, self.state, self.stirred, self.lapses = True, "running", True, 0
             for node in list(self.nodes.values()):
                 if node.role not in ("undo", "callback"):
                     self.withdraw(node)
@@ -211,7 +226,7 @@ class Model:
         if self.cancelled:
             return "cancelled"
         broken = [node for node in self.where(*FAILED) if node.part]
-        if self.state == "succeeded" or not broken:
+        if self.state in ("succeeded", "pending") or not broken:
             return self.state
         if self.undoing:
             return "undone"
@@ -234,6 +249,9 @@ class Model:
     def lapse(self) -> bool:
         """Whether it leaves now."""
         if not self.lapses or self.lapses > self.now:
+            return False
+        if self.state not in (*FINAL, "pending") and (self.state != "stopped" or self.active):
+            self.lapses = 0
             return False
         if any(node.role == "callback" for node in self.where("ready", "running", "scheduled")):
             self.lapses = self.now + MINUTE
@@ -282,6 +300,7 @@ class Model:
             extra = int(not new.parents and new.role not in ("undo", "callback"))
             one = node_of(new, number + base, base, extra)
             one.linked = False
+            one.above += number == added.join and not added.gather
             self.nodes[number + base] = one
 
     def link(self, node: Node) -> None:

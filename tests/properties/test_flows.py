@@ -64,7 +64,8 @@ def graphs(draw: st.DrawFn) -> Graph:
             facts["crashes"] = 1
     calls = {call: call for call in ("on_success", "on_failure") if draw(st.booleans())}
     key, ttl = draw(st.sampled_from(["", "", "k"])), draw(st.sampled_from([FOR_EVER, 0, SECOND]))
-    return graph(" ".join([*words, *calls]), nodes=nodes, key=key, ttl=ttl, **calls)
+    unstarted = draw(st.sampled_from([FOR_EVER, SECOND]))
+    return graph(" ".join([*words, *calls]), nodes=nodes, key=key, ttl=ttl, unstarted=unstarted, **calls)
 
 
 class Flows(RuleBasedStateMachine):

@@ -187,6 +187,10 @@ class Flow:
     def grow(self, claim: Claim, text: str, *, gather: bool = False, owner: str = "w1") -> Graft:
         """Store a graft of a running node; its names are prefixed with ``+``."""
         graft = grafted(text, gather=gather) if text else grafted_nothing(gather=gather)
+        return self.graft(claim, graft, owner)
+
+    def graft(self, claim: Claim, graft: Graft, owner: str = "w1") -> Graft:
+        """Store a graft of a running node."""
         first = self.stage.run(protocol.reserve(self.stage.keys, owner, claim.id, claim.token, len(graft.nodes)))
         assert first > 0
         at = 1

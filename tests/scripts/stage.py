@@ -95,9 +95,10 @@ class Stage:
         lease: int = 15 * SECOND,
         queues: str = "default",
         tasks: Mapping[str, str] | None = None,
+        facts: Sequence[str | int] = (),
     ) -> str:
-        facts = ["place", f"host:{owner}", "queues", queues]
-        self.run(consume.register(self.keys, owner, lease, facts, tasks, now=self.now))
+        said = ["place", f"host:{owner}", "queues", queues, *facts]
+        self.run(consume.register(self.keys, owner, lease, said, tasks, now=self.now))
         return owner
 
     def claim(

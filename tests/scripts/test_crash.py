@@ -50,6 +50,25 @@ def test_the_budget_may_be_the_jobs_own(stage: Stage) -> None:
     assert stage.state(claim.id) == "quarantined"
 
 
+def test_where_the_job_names_no_budget_its_workers_task_does(stage: Stage) -> None:
+    stage.register("w1", facts=["budget:add", 1])
+    claim = stage.running()
+    crash(stage, claim)
+    assert stage.state(claim.id) == "quarantined", "the task's budget on this worker"
+    own = stage.running(crashes=2)
+    crash(stage, own)
+    assert stage.state(own.id) == "ready", "the job's own comes first"
+
+
+def test_where_neither_does_the_workers_settings_do(stage: Stage) -> None:
+    stage.register("w1", facts=["budget:", 2, "budget:other", 1])
+    claim = stage.running()
+    crash(stage, claim)
+    (claim,) = stage.take()
+    crash(stage, claim)
+    assert stage.state(claim.id) == "quarantined"
+
+
 def test_a_start_that_may_not_be_repeated_fails(stage: Stage) -> None:
     claim = stage.running(once=True)
     crash(stage, claim)

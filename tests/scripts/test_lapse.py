@@ -102,3 +102,39 @@ def test_many_small_ones_are_removed_in_bounded_pieces(stage: Stage) -> None:
         pieces.append(removed)
     assert sum(pieces) == 300
     assert max(pieces) <= 50
+
+
+def test_one_that_nobody_starts_leaves_when_its_time_is_over(stage: Stage) -> None:
+    never, started, cancelled = (Flow(stage, "a>b", unstarted=SECOND, key=f"k{n}").made() for n in range(3))
+    for_ever = Flow(stage, "a>b").made()
+    assert never.now.lapses == stage.now + SECOND
+    started.start()
+    cancelled.cancel()
+    cancelled.tend_all()
+    assert [flow.now.lapses for flow in (started, cancelled, for_ever)] == [0, 0, 0]
+    assert lapse(stage, 10) == 0
+    stage.now += SECOND
+    assert lapse(stage, 10) == 1
+    assert (never.left(), never.record) == (set(), None)
+    assert [flow.state for flow in (started, cancelled, for_ever)] == ["running", "cancelled", "pending"]
+
+
+def test_one_that_was_stopped_before_its_start_leaves_as_well(stage: Stage) -> None:
+    flow = Flow(stage, "a>b", unstarted=SECOND).made()
+    flow.stop()
+    flow.expire(SECOND)
+    stage.now += SECOND
+    assert lapse(stage, 10) == 1
+    assert flow.left() == set()
+
+
+def test_one_of_which_a_part_was_started_waits_as_long_from_the_end_of_that(stage: Stage) -> None:
+    flow = Flow(stage, "a>b c", unstarted=SECOND).made()
+    flow.start("b")
+    stage.now += 5 * SECOND
+    assert flow.play() == ["b"]
+    assert (flow.state, flow.now.lapses) == ("pending", stage.now + SECOND)
+    flow.start()
+    assert flow.now.lapses == 0
+    assert flow.play() == ["a", "c"]
+    assert flow.state == "succeeded"

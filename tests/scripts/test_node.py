@@ -5,11 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from headrace.job import Outcome
 from headrace.protocol import consume, produce
-from tests.scripts.graphs import Flow, fan
+from tests.scripts.graphs import Flow, fan, grafted
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 ENDINGS = ("failed", "cancelled", "corrupt")
@@ -200,6 +201,68 @@ def test_a_callback_is_called_again_after_a_retry(stage: Stage) -> None:
     assert flow.retry() == "running"
     assert flow.play() == ["a", "yes"]
     assert flow.state == "succeeded"
+
+
+def test_an_end_that_is_reached_while_an_earlier_one_is_told_is_told_after_it(stage: Stage) -> None:
+    """A callback that retries what failed had been told of the first failure only."""
+    flow = Flow(stage, "a no yes", on_failure="no", on_success="yes").started()
+    flow.end("a", "failed")
+    for _ in range(3):
+        told = flow.claims()["no"]
+        assert flow.retry() == "running"
+        flow.end("a", "failed")
+        assert stage.state(told.id) == "running", "it is not started beside itself"
+        stage.end(told, "failed")
+        assert (stage.ready(), stage.record(told.id).get("failures")) == ([told.id], None)
+    assert flow.play() == ["no"], "no end came while the last one ran"
+    assert flow.state == "failed"
+
+
+@pytest.mark.parametrize("kind", ["retry", "snoozed", "interrupted", "crashed"])
+def test_a_callback_that_starts_again_anyway_has_seen_the_newest_end(stage: Stage, kind: str) -> None:
+    flow = Flow(stage, "a no", on_failure="no").started()
+    flow.end("a", "failed")
+    told = flow.claims()["no"]
+    flow.retry()
+    flow.end("a", "failed")
+    stage.end(told, kind, b"{}", 0)
+    assert flow.play() == ["no"], "once: this start began after that end"
+
+
+def test_two_callbacks_are_told_of_two_ends(stage: Stage) -> None:
+    flow = Flow(stage, "a no yes", on_failure="no", on_success="yes").started()
+    flow.end("a", "failed")
+    told = flow.claims()["no"]
+    flow.retry()
+    flow.end("a")
+    assert flow.state == "succeeded"
+    assert list(flow.claims()) == ["yes"]
+    stage.end(told)
+    assert stage.ready() == []
+
+
+def test_what_stands_for_skipped_nodes_alone_is_skipped_with_them(stage: Stage) -> None:
+    flow = Flow(stage, "a>m:c b>m:c m>x m>y:c", nodes={"m": {"role": "join"}}).started()
+    assert flow.play(a="skipped", b="skipped") == ["a", "b", "y"]
+    assert (flow.states["m"], flow.states["x"], flow.state) == ("skipped", "skipped", "succeeded")
+
+
+@pytest.mark.parametrize("other", ["succeeded", "failed"])
+def test_what_stands_for_a_node_that_ran_is_not_skipped_with_another(stage: Stage, other: str) -> None:
+    flow = Flow(stage, "a>m:c b>m:c m>x", nodes={"m": {"role": "join"}}).started()
+    assert flow.play(a="skipped", b=other) == ["a", "b", "x"]
+    assert (flow.states["m"], flow.state) == ("succeeded", "succeeded")
+
+
+@pytest.mark.parametrize("gather", [True, False])
+def test_a_node_that_has_an_output_of_its_own_is_not_skipped_with_what_it_added(stage: Stage, gather: bool) -> None:
+    flow = Flow(stage, "a>b").started()
+    one = flow.claims()["a"]
+    graft = msgspec.structs.replace(grafted("x"), gather=gather)
+    x = msgspec.structs.replace(graft.nodes[0], children=((2, "c"),))
+    flow.graft(one, msgspec.structs.replace(graft, nodes=(x, graft.nodes[1])))
+    stage.end(one, "grown")
+    assert flow.play(**{"+x": "skipped"}) == ["+x"] + ["b"] * (not gather)
 
 
 def test_a_callback_that_waits_for_its_worker_is_in_one_place(stage: Stage) -> None:

@@ -40,6 +40,13 @@ def test_a_dead_ones_jobs_run_again_and_count_a_crash(stage: Stage, known: bool)
     assert not stage.client.exists(*(stage.keys(f"{name}:w1") for name in ("owner", "claims", "cancels")))
 
 
+def test_the_dead_one_had_said_which_budget_its_tasks_have(stage: Stage) -> None:
+    stage.register("w1", facts=["budget:add", 1])
+    claim = stage.running()
+    take_over(stage, known=True)
+    assert stage.state(claim.id) == "quarantined"
+
+
 def test_again_is_done_already(stage: Stage) -> None:
     stage.running()
     take_over(stage, known=True)

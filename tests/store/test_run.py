@@ -69,7 +69,7 @@ def test_named_nodes_start_instead_of_the_roots(app: Headrace, dispatcher: Dispa
     assert run.state == "pending", "nothing was started"
     run.start("b")
     assert dispatcher.work() == [2, 3]
-    assert run.state == "stopped", "a root was never started"
+    assert run.state == "pending", "a root was never started, and nobody stopped it"
     run.start()
     assert dispatcher.work() == [1]
     assert run.state == "succeeded"

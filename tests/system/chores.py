@@ -238,6 +238,22 @@ def told(flow: str) -> str:
     return flow
 
 
+def retry_it(flow: str) -> str:
+    """Called when a workflow fails: run what failed again, and stay until it has failed again; the third time, give up."""
+    told = Path(f"{os.environ[ledger.VARIABLE]}.told")
+    with told.open("a") as file:
+        file.write("told\n")
+    if len(told.read_text().split()) < 3:
+        run = app.workflows.get(flow)
+        run.retry_failed()
+        run.wait(LONG)
+    return flow
+
+
+def echo(value: Any) -> list[Any]:
+    return [value]
+
+
 def payloads() -> list[list[Any]]:
     return [[one.name, one.state, one.output] for one in current_job().payloads]
 
@@ -336,7 +352,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, needs, numbers, total, undo, told, payloads, graft,
+    measure, needs, numbers, total, undo, told, retry_it, echo, payloads, graft,
     add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, grow, pid, rubbish, nested,
 )  # fmt: skip
@@ -367,10 +383,12 @@ def define(app: Headrace, kinds: list[str]) -> None:
             for body in SYNC:
                 app.task(name=f"{kind}.{body.__name__}", kind=kind, retries=HASTE)(_recorded(body))  # type: ignore[arg-type]
             app.task(name=f"{kind}.noop", kind=kind, keep=0)(noop)  # type: ignore[arg-type]
+            app.task(name=f"{kind}.frail", kind=kind, crashes=1)(_recorded(crash))  # type: ignore[arg-type]
 
         if kind == "process":
             # What builds a nested workflow runs on a process runner, which other workers shall not have.
             app.workflow(name="process.inner")(_inner(kind))
+            app.workflow(name="process.nothing")(_nothing(kind))
 
 
 def _inner(kind: str) -> Callable[[Flow, int], None]:
@@ -380,6 +398,15 @@ def _inner(kind: str) -> Callable[[Flow, int], None]:
         flow.run(f"{kind}.total", flow.map(f"{kind}.add", list(range(count)), 1))
 
     return inner
+
+
+def _nothing(kind: str) -> Callable[[Flow, int], None]:
+    """A workflow whose last node is skipped."""
+
+    def nothing(flow: Flow, count: int) -> None:
+        flow.run(f"{kind}.add", 1, 1, when=flow.run(f"{kind}.add", count, -count))
+
+    return nothing
 
 
 define(app, os.environ.get("HR_KINDS", "process").split(","))

@@ -15,7 +15,7 @@ from headrace import Flow
 from headrace.job import State
 from headrace.keys import node_id
 from headrace.run import Run
-from headrace.workflow import FlowState, NodeRecord
+from headrace.workflow import FlowState, NodeRecord, Policy
 from tests.servers import Server
 from tests.system.chaos import BUDGET, Chaos
 from tests.system.fleet import LEASE, Fleet, send
@@ -146,6 +146,43 @@ def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fl
     assert [fleet.app.jobs.get(node_id(run.id, n.number)).result(timeout=1) for n in undone] == [-2, -1]
     (callback,) = (n for n in found.values() if n.role == "callback")
     assert fleet.app.jobs.get(node_id(run.id, callback.number)).result(timeout=20) == run.id
+
+
+def test_every_end_is_told_also_one_that_comes_while_an_earlier_one_is_told(fleet: Fleet) -> None:
+    def failing(flow: Flow) -> None:
+        flow.run("process.fail", 9, name="bad")
+
+    fleet.worker(processes=2)
+    fleet.app.workflow(name="test.failing", on_failure="process.retry_it")(failing)
+    run = create(fleet, failing)
+    callback = fleet.until(lambda: nodes(run).get("(on_failure)"))
+    fleet.started(fleet.app.jobs.get(callback.job.id), times=3)
+    fleet.drained()
+    assert run.state == "failed"
+    assert len(fleet.ledger.starts(callback.job.id)) == 3, "it gave up, and no end came after that"
+
+
+@pytest.mark.parametrize("policy", ["continue", "skip"])
+def test_a_last_node_whose_failure_was_said_to_matter_to_nobody_fails_no_workflow(fleet: Fleet, policy: Policy) -> None:
+    def last(flow: Flow) -> None:
+        flow.run("thread.fail", 9, after=flow.run("thread.add", 1, 1), on_failure=policy, name="last")
+
+    def strict(flow: Flow) -> None:
+        flow.run("thread.fail", 9, name="last")
+
+    fleet.worker(kinds="thread")
+    run, other = create(fleet, last), create(fleet, strict)
+    assert (run.wait(30), other.wait(30)) == (FlowState.SUCCEEDED, FlowState.FAILED)
+    assert (run.counts["failed"], run.refresh().broken) == (1, "last")
+
+
+def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -> None:
+    fleet.worker()
+    job = fleet.enqueue("process.frail", "kill")
+    assert fleet.ended(job).state is State.QUARANTINED
+    assert job.refresh().crashes == 1
+    own = fleet.enqueue("process.frail", "kill", 1, crashes=2)
+    assert (fleet.ended(own).state, own.refresh().crashes) == (State.SUCCEEDED, 1)
 
 
 def test_a_stopped_workflow_starts_nothing_until_it_is_started(fleet: Fleet, tmp_path: Path) -> None:

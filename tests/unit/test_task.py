@@ -15,7 +15,7 @@ from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurr
 from headrace.job import Form
 from headrace.keys import is_ordered, ordered_id
 from headrace.options import CallOptions, JobOptions, TaskOptions
-from headrace.task import Bound
+from headrace.task import Bound, budgets
 
 
 @pytest.fixture
@@ -287,10 +287,19 @@ def test_options_of_options_add_up(app: Headrace) -> None:
     assert (new.queue, new.priority, plan.timeout, plan.keep) == ("low", 2, 3.0, 0)
 
 
-def test_the_default_budget_costs_no_field_and_another_default_is_sent() -> None:
+def test_a_budget_that_was_asked_for_travels_with_the_job() -> None:
     assert row(Headrace("redis://x").task(plain).options()).crashes == 0
-    assert row(Headrace("redis://x", crashes=5).task(plain).options()).crashes == 5
-    assert row(Headrace("redis://x", crashes=5).task(crashes=3)(plain).options()).crashes == 0
+    assert row(Headrace("redis://x", crashes=5).task(plain).options()).crashes == 0, "the worker's settings count"
+    assert row(Headrace("redis://x", crashes=5).task(crashes=3)(plain).options()).crashes == 3
+    assert row(Headrace("redis://x").task(crashes=9)(plain).options(crashes=3)).crashes == 3
+
+
+def test_a_worker_says_which_budgets_its_tasks_have() -> None:
+    app = Headrace("redis://x")
+    app.task(name="usual")(plain)
+    app.task(name="frail", crashes=1)(plain)
+    assert budgets(app.tasks, 3) == ["budget:frail", 1]
+    assert budgets(app.tasks, 5) == ["budget:", 5, "budget:frail", 1]
 
 
 def test_a_plan_puts_settings_task_and_call_together() -> None:

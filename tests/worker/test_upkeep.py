@@ -180,3 +180,12 @@ def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
     made.hurry()
     renewed(made, 103, now=5_003 * SECOND)
     assert made.next == 103 + LEASE * RENEW
+
+
+def test_whatever_is_due_sooner_than_what_was_known_comes_sooner() -> None:
+    """A workflow that stays for a month was asked about in a month, and with it all that came to their ends before."""
+    made = upkeep()
+    day = 86_400 * SECOND
+    renewed(made, 100, now=SECOND, ends=30 * day, over=30 * day, chore=30 * day)
+    renewed(made, 107, now=6 * SECOND, ends=8 * SECOND, over=8 * SECOND, chore=8 * SECOND)
+    assert sorted(names(made, 109)) == ["lapse", "sweep", "tend"]

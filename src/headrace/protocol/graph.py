@@ -62,9 +62,9 @@ def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str
         fields += ("parents", "".join(code_of(parent + base) for parent in node.parents))
     if node.children:
         fields += ("children", edges(node.children, base))
-        if all(policy != "s" for _, policy in node.children):
-            # Whatever comes after it copes with its failure, so that the workflow does not fail by it.
-            fields += ("soft", 1)
+    # Whatever comes after it copes with its failure, so that the workflow does not fail by it.
+    if all(policy != "s" for _, policy in node.children) if node.children else node.soft:
+        fields += ("soft", 1)
     if node.role:
         fields += ("role", node.role)
     if node.undo:
@@ -141,6 +141,7 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1, now: int = 0) -> C
         first=first,
         size=len(graph.nodes),
         last=int(complete),
+        unstarted=graph.unstarted,
         facts=facts,
         nodes=[_row(graph.nodes[number - 1], number) for number in range(first, last + 1)],
     )
@@ -276,6 +277,9 @@ def graft(
         roots = [
             (n, "s") for n, node in enumerate(added.nodes, 1) if not node.parents and node.role in ("", "join", "pass")
         ]
+        if not added.gather:
+            # It stands for the node that grows, too, which was not skipped.
+            rows[-1][1].extend(("skips", -1))
         jobs = sum(node.role == "" for node in added.nodes)
         link = [code_of(added.join + base), edges(roots, base), jobs, int(added.gather)]
     call = load("graft").bind(keys, bytes.decode, now=now, owner=owner, id=id, token=token, nodes=rows, link=link)

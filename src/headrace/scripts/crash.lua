@@ -2,15 +2,21 @@
 -- include finish
 -- include again
 -- derive  job     hash  job:<id>
-local function crash(id, evidence, score, keep)
-  local f = redis.call('HMGET', job .. id, 'crashes', 'budget', 'once', 'cancel', 'queue', 'priority')
+-- The worker that ran it knows the budget of its task where the record names none: its 'owner' key says so.
+local function budget_of(task, owner)
+  local known = redis.call('HMGET', owner, 'budget:' .. (task or ''), 'budget:')
+  return tonumber(known[1] or known[2]) or 3
+end
+
+local function crash(id, evidence, score, keep, owner)
+  local f = redis.call('HMGET', job .. id, 'crashes', 'budget', 'once', 'cancel', 'queue', 'priority', 'task')
   local crashes = (tonumber(f[1]) or 0) + 1
   redis.call('HSET', job .. id, 'crashes', crashes, 'more', 1, 'error', evidence)
   if f[3] then
     finish(id, 'failed', evidence, keep)
   elseif f[4] then
     finish(id, 'cancelled', evidence, keep)
-  elseif crashes >= (tonumber(f[2]) or 3) then
+  elseif crashes >= (tonumber(f[2]) or budget_of(f[7], owner)) then
     finish(id, 'quarantined', evidence, keep)
   else
     redis.call('HDEL', job .. id, 'owner')

@@ -10,6 +10,7 @@ if not f.cancel then
   redis.call('HSET', flow .. id, 'cancel', 1)
   -- What undoes its nodes must not be held.
   redis.call('HDEL', flow .. id, 'stopped')
+  redis.call('ZREM', lapses, id)
   f.cancel = 1
   if f.state ~= 'running' then become(id, f, 'running') end
   -- It has not ended before the chore is done.

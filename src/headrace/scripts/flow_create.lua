@@ -7,6 +7,7 @@
 -- arg     first      int     number of the first node of this call
 -- arg     size       int     number of the last node
 -- arg     last       int     1: this call brings the last nodes
+-- arg     unstarted  int     microseconds after which it leaves if nobody has started it; negative: it stays
 -- arg     facts      packed  {field, value, ...} of the workflow's record
 -- arg     nodes      packed  {code, {field, value, ...}} each
 -- return  {ok, id} | {more, id} | {live, id of the live workflow of this key} | {gone, id}: begin again
@@ -34,6 +35,10 @@ redis.call('HSET', flow .. id, 'state', 'pending', 'created', now, 'active', 0, 
 if key ~= '' then
   redis.call('HSET', flow .. id, 'key', key)
   redis.call('SET', live .. definition .. ':' .. key, id)
+end
+if unstarted >= 0 then
+  redis.call('HSET', flow .. id, 'unstarted', unstarted)
+  redis.call('ZADD', lapses, now + unstarted, id)
 end
 for _, view in ipairs({'|', '|pending', definition .. '|', definition .. '|pending'}) do redis.call('ZADD', flows .. view, now, id) end
 return {'ok', id}

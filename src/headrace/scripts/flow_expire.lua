@@ -7,7 +7,9 @@
 -- return  ok | missing
 local state = redis.call('HGET', flow .. id, 'state')
 if not state then return 'missing' end
-redis.call('ZREM', lapses, id)
+local ended = state == 'succeeded' or state == 'failed' or state == 'cancelled'
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', lapses, ended and id or '')
 redis.call('HSET', flow .. id, 'ttl', ttl)
-if ttl >= 0 and (state == 'succeeded' or state == 'failed' or state == 'cancelled') then redis.call('ZADD', lapses, now + ttl, id) end
+if ended and ttl >= 0 then redis.call('ZADD', lapses, now + ttl, id) end
 return 'ok'

@@ -28,7 +28,7 @@ for n = 1, #seen, 2 do
       local more = redis.call('HMGET', flow .. id, unpack(FIELDS, common + 1))
       values[common + 1], values[common + 2] = more[1], more[2]
     end
-    local ended = values[2] ~= 'running' and values[2] ~= 'pending'
+    local ended = values[2] ~= 'running'
     local first = (values[9] or values[10] or values[11]) and redis.call('ZRANGE', broken .. id, 0, 0)[1]
     rows[#rows + 1] = {id, ended and redis.call('ZSCORE', lapses, id) or 0, first and redis.call('HGET', job .. first, 'facts') or '', values}
   else

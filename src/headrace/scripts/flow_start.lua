@@ -8,6 +8,7 @@ local f = touch(id)
 if not f.there then return 'missing' end
 if f.cancel or f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.cancel and 'cancelled' or f.state end
 redis.call('HDEL', flow .. id, 'stopped')
+redis.call('ZREM', lapses, id)
 redis.call('HSETNX', flow .. id, 'started', now)
 if f.state ~= 'running' then become(id, f, 'running') end
 -- Nothing begins anew while it goes back over what it did.

@@ -1,4 +1,5 @@
--- Lapse: workflows leave whose retention is over, each wholly; one whose callback has not ended stays a minute longer.
+-- Lapse: workflows leave whose retention is over, or that nobody has started for long, each wholly; one whose callback has not ended
+-- stays a minute longer.
 -- include drop
 -- arg     limit   int   most workflows, at most 500
 -- return  {removed, now, next end of retention or 0}
@@ -17,8 +18,10 @@ end
 redis.call('ZREM', lapses, '')
 for _, fid in ipairs(due) do
   if room <= 0 then break end
-  local state = redis.call('HGET', flow .. fid, 'state')
-  if not state or state == 'succeeded' or state == 'failed' or state == 'cancelled' then
+  local h = redis.call('HMGET', flow .. fid, 'state', 'active')
+  local state = h[1]
+  local waits = state == 'pending' or state == 'stopped' and tonumber(h[2]) == 0
+  if not state or waits or state == 'succeeded' or state == 'failed' or state == 'cancelled' then
     if state and tells(fid) then
       redis.call('ZADD', lapses, now + 60000000, fid)
     else

@@ -77,6 +77,12 @@ local function begin_node(id, f, queue, priority, delay)
   end
 end
 
+local function start_callback(id)
+  local c = redis.call('HMGET', job .. id, 'queue', 'priority')
+  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes', 'again')
+  ready_again(id, c[1], c[2], 0)
+end
+
 -- The caller has taken it out of the structure of its old state.
 local function end_node(id, f, state, data)
   local n = redis.call('HMGET', job .. id, 'state', 'role', 'children', 'released', 'soft', 'undo')
@@ -85,8 +91,14 @@ local function end_node(id, f, state, data)
   local field = state == 'succeeded' and 'result' or 'error'
   redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
   redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
-  -- A callback was not counted as active either.
-  if role == 'callback' then count(f, 'active', 1) return end
+  if role == 'callback' then
+    -- A callback was not counted as active either.
+    count(f, 'active', 1)
+    -- Its workflow ended once more while this start ran, which may have looked before.
+    local again = redis.call('HMGET', job .. id, 'again', 'token')
+    if again[1] and again[1] == again[2] then start_callback(id) end
+    return
+  end
   if role == 'undo' then return end
   if role == '' then
     count(f, state, 1)
@@ -105,12 +117,13 @@ local function end_node(id, f, state, data)
   end
 end
 
--- All its parents have ended: it lines up, or ends without having started.
+-- All its parents have ended: it lines up, or ends without having started. A join is skipped with all that it stands for.
 local function open_node(id, f)
-  local c = redis.call('HMGET', job .. id, 'state', 'skip', 'role', 'queue', 'priority', 'delay')
+  local c = redis.call('HMGET', job .. id, 'state', 'skip', 'role', 'queue', 'priority', 'delay', 'skips')
   if c[1] ~= 'blocked' or f.cancel then return end
-  if c[2] then end_node(id, f, 'skipped', '')
-  elseif c[3] == 'join' or c[3] == 'pass' then end_node(id, f, 'succeeded', '')
+  local joins = c[3] == 'join' or c[3] == 'pass'
+  if c[2] or joins and c[7] and c[7] * 4 == redis.call('HSTRLEN', job .. id, 'parents') then end_node(id, f, 'skipped', '')
+  elseif joins then end_node(id, f, 'succeeded', '')
   else begin_node(id, f, c[4], c[5], c[6]) end
 end
 
@@ -122,7 +135,8 @@ local function step(walk, child, policy)
     if policy == 's' then return end
     skip = policy == 'k'
   end
-  if skip then redis.call('HSET', job .. child, 'skip', 1) end
+  if skip then redis.call('HSET', job .. child, 'skip', 1)
+  elseif walk.state == 'skipped' then redis.call('HINCRBY', job .. child, 'skips', 1) end
   if falls[child] then
     falls[child] = falls[child] + 1
   else
@@ -162,23 +176,24 @@ end
 local function call_back(fid, code)
   if not code then return end
   local id = node_of(fid, code)
-  local c = redis.call('HMGET', job .. id, 'state', 'queue', 'priority')
-  -- One that still runs after an earlier end, or waits to, is not started beside itself.
-  if not c[1] or c[1] == 'ready' or c[1] == 'running' or c[1] == 'scheduled' or c[1] == 'parked' then return end
-  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes')
-  ready_again(id, c[2], c[3], 0)
+  local c = redis.call('HMGET', job .. id, 'state', 'token')
+  -- One that still runs after an earlier end is not started beside itself but after it, unless that start does not end it.
+  if c[1] == 'running' then redis.call('HSET', job .. id, 'again', c[2])
+  -- One that waits for its start will see this end, too.
+  elseif c[1] and c[1] ~= 'ready' and c[1] ~= 'scheduled' and c[1] ~= 'parked' then start_callback(id) end
 end
 
 -- Nothing of it is active any more: it has ended, or goes back over what can be undone, or waits to be started again.
 local function conclude(fid, f)
   local h = redis.call('HMGET', flow .. fid, 'hard', 'total', 'succeeded', 'failed', 'cancelled', 'quarantined', 'skipped', 'ttl',
-    'key', 'on_success', 'on_failure')
+    'key', 'on_success', 'on_failure', 'unstarted')
   local ended = 0
   for n = 3, 7 do ended = ended + (tonumber(h[n]) or 0) end
   local state = f.cancel and 'cancelled' or (tonumber(h[1]) or 0) > 0 and 'failed' or 'succeeded'
   if state == 'succeeded' and ended < (tonumber(h[2]) or 0) then
-    -- Some of its roots were never started.
-    if f.state ~= 'stopped' then redis.call('HSET', flow .. fid, 'stopped', 1) become(fid, f, 'stopped') end
+    -- Some of its roots were never started: it waits for that, and not for ever.
+    if f.state ~= 'stopped' then become(fid, f, 'pending') end
+    if h[12] then redis.call('ZADD', lapses, now + h[12], fid) end
     return
   end
   local last = state ~= 'succeeded' and redis.call('ZPOPMAX', undo .. fid)[1]

@@ -25,7 +25,7 @@ local evidence = '{"type":"Crashed","message":"its worker ended or lost its leas
   cjson.encode(place) .. '}'
 for _, id in ipairs(held) do
   -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
-  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, keep) then
+  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, keep, victim) then
     pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep)
   end
 end

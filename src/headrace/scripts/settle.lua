@@ -99,7 +99,7 @@ local outs = {
   end,
   cancelled = function(id, data, keep) finish(id, 'cancelled', data, keep) end,
   corrupt = function(id, data, keep) finish(id, 'quarantined', data, keep) end,
-  crashed = function(id, data, keep, score) crash(id, data, score, keep) end,
+  crashed = function(id, data, keep, score) crash(id, data, score, keep, self) end,
   retry = function(id, data, delay)
     redis.call('HSET', job .. id, 'error', data)
     later(id, delay, 'failures')

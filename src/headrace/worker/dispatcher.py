@@ -31,6 +31,7 @@ from headrace.options import KINDS
 from headrace.protocol import admin, consume
 from headrace.script import Call, unread
 from headrace.settings import microseconds
+from headrace.task import budgets
 from headrace.worker import roster
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
@@ -251,7 +252,7 @@ class Dispatcher:
             return []
         owner = f"{self.place}:{os.urandom(4).hex()}"
         facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
-        facts += self._sizes()
+        facts += [*self._sizes(), *budgets(self.app.tasks, self.settings.crashes)]
         tasks = {name: task.kind for name, task in self.app.tasks.items()}
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks)
         return [(call, lambda _: self._registered(owner, now))]

@@ -145,9 +145,15 @@ class Inputs:
 
     def _input(self, id: str, output: Output) -> Input:
         """What a child gets of this node."""
-        return Input(id, output.name, output.task, output.state, self._output(output))
+        state = output.state
+        if output.sources and not output.many and self._known[output.sources[0]].state == "skipped":
+            # It has succeeded, and all that it had added for an output was skipped.
+            state = "skipped"
+        return Input(id, output.name, output.task, state, self._output(output))
 
     def _output(self, output: Output) -> bytes:
+        if output.state != "succeeded":
+            return _NONE
         if output.sources is None:
             return output.result or _NONE
         parts = [self._output(self._known[source]) for source in output.sources]

@@ -171,13 +171,14 @@ class Upkeep:
             self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
         self.cancels.extend(reply.cancels)
         self._unpark.extend(task for task in reply.parking if task in self.tasks and task not in self._unpark)
-        if reply.over and self._sweep_at is None:
-            self._sweep_at = sent + max(0, reply.over - reply.now) / 1e6
+        # Whatever is known already, something sooner may have come since.
+        if reply.over:
+            self._sweep_at = _sooner(self._sweep_at, sent + max(0, reply.over - reply.now) / 1e6)
         self.learn_kept(reply.kept, reply.bytes, sent)
-        if reply.ends and self._lapse_at is None:
-            self._lapse_at = sent + max(0, reply.ends - reply.now) / 1e6
-        if reply.chore and self._tend_at is None:
-            self._tend_at = sent + max(0, reply.chore - reply.now) / 1e6
+        if reply.ends:
+            self._lapse_at = _sooner(self._lapse_at, sent + max(0, reply.ends - reply.now) / 1e6)
+        if reply.chore:
+            self._tend_at = _sooner(self._tend_at, sent + max(0, reply.chore - reply.now) / 1e6)
         self._learn_end(sent, reply.now, reply.resumes)
 
     def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
@@ -211,3 +212,7 @@ class Upkeep:
         self._unpark.popleft()
         if count == BATCH:
             self._renew_at = 0.0
+
+
+def _sooner(known: float | None, at: float) -> float:
+    return at if known is None else min(known, at)
