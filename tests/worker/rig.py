@@ -21,6 +21,7 @@ import msgspec
 from headrace import Headrace
 from headrace.job import Claim, JobError, parse_error
 from headrace.worker import runner
+from headrace.worker.lineage import only_wake
 from headrace.worker.wire import (
     Channel,
     Closed,
@@ -69,7 +70,7 @@ class Runner:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._stdout = tempfile.TemporaryFile()  # noqa: SIM115
         # As the supervisor does: a stop that comes before its handler must not end the runner.
-        before = signal.signal(signal.SIGUSR1, lambda *_: None)
+        before = signal.signal(signal.SIGUSR1, only_wake)
         self.pid = os.fork()
         if self.pid == 0:
             self._be(ours, theirs, app, slots, options)
@@ -92,7 +93,7 @@ class Runner:
             os.dup2(self._stdout.fileno(), 1)
             os.dup2(self._stderr.fileno(), 2)
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, only_wake)
             _plain_streams()
             facts = runner.RunnerOptions(slots, options.pop("measure_memory", False), PLACE, **options)
             code = runner.serve(app, self.kind, Channel(theirs, ToRunner), self.ticket_read, facts)

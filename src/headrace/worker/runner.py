@@ -32,6 +32,7 @@ from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
 from headrace.worker.loops import Loop
+from headrace.worker.parent import let_fork
 from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
@@ -141,9 +142,8 @@ def _settle_in(
 
 
 def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> Audit | None:
-    # A job may fork (multiprocessing does), and so may a hook. Their children must not hold our channel open, and by
-    # that it is closed there they know that they must not act for us.
-    os.register_at_fork(after_in_child=channel.close)
+    # A job may fork (multiprocessing does), and so may a hook.
+    let_fork(channel)
     warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()

@@ -1,0 +1,147 @@
+"""What a job forks or starts is an ordinary process: it has the handlers of any program, and can be terminated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace import Headrace, current_job
+from headrace.options import KINDS
+from tests.worker import rig
+from tests.worker.rig import Runner, claim
+
+WAYS = ("fork", "forkserver", "spawn", "os.fork", "subprocess")
+ROUNDS = {"fork": 30, "os.fork": 30}
+HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+
+app = Headrace(keep=60, keep_failed=600)
+
+
+def _sleeps() -> None:
+    time.sleep(60)
+
+
+def _double(number: int) -> int:
+    return 2 * number
+
+
+def _terminated(way: str) -> int:
+    """The exit code of a child that is terminated as soon as it is started."""
+    if way == "subprocess":
+        child = subprocess.Popen(["sleep", "60"])
+        child.terminate()
+        return child.wait()
+    if way == "os.fork":
+        pid = os.fork()
+        if not pid:
+            time.sleep(60)
+            os._exit(0)
+        os.kill(pid, signal.SIGTERM)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    process = multiprocessing.get_context(way).Process(target=_sleeps)
+    process.start()
+    process.terminate()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def terminates(way: str) -> list[int]:
+    return [_terminated(way) for _ in range(ROUNDS.get(way, 2))]
+
+
+def pools(count: int) -> list[list[int]]:
+    """Pools that are terminated at the end of their block."""
+    found: list[list[int]] = []
+    for _ in range(count):
+        with multiprocessing.get_context("fork").Pool(4) as pool:
+            found.append(pool.map(_double, range(8)))
+    return found
+
+
+def handlers() -> list[str]:
+    """The signal handlers of a child, and what it blocks."""
+    read, write = os.pipe()
+    if not os.fork():
+        told = [str(signal.getsignal(number)) for number in HEARD]
+        told.append(str(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))))
+        os.write(write, "\n".join(told).encode())
+        os._exit(0)
+    os.close(write)
+    os.wait()
+    with os.fdopen(read) as pipe:
+        return pipe.read().split("\n")
+
+
+def waits() -> str:
+    current_job().log("started")
+    with contextlib.suppress(TimeoutError):
+        signal.sigtimedwait([], 1)
+    return "done"
+
+
+for kind in KINDS:
+    for body in (terminates, pools, handlers, waits):
+        if kind == "async":
+
+            async def wrapped(*args: object, body: Callable[..., object] = body) -> object:
+                return body(*args) if body is waits else await asyncio.to_thread(body, *args)
+
+            functools.update_wrapper(wrapped, body)
+            app.task(name=f"async.{body.__name__}")(wrapped)
+        else:
+            app.task(name=f"{kind}.{body.__name__}", kind=kind)(body)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield lambda kind: make(kind, 2, app=app, forker=kind == "fork" and sys.platform == "linux")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_that_is_terminated_ends(start: Callable[..., Runner], kind: str, way: str) -> None:
+    """Also one that is terminated before it has done anything: under load most are."""
+    one = start(kind)
+    one.run(claim(1, f"{kind}.terminates", way))
+    assert set(one.value(1)) == {-signal.SIGTERM}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_of_processes_ends(start: Callable[..., Runner], kind: str) -> None:
+    one = start(kind)
+    one.run(claim(1, f"{kind}.pools", 5))
+    assert one.value(1) == [[2 * n for n in range(8)]] * 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_has_the_handlers_of_any_program_and_blocks_nothing(start: Callable[..., Runner], kind: str) -> None:
+    one = start(kind)
+    one.run(claim(1, f"{kind}.handlers"))
+    *told, blocked = one.value(1)
+    default = str(signal.Handlers.SIG_DFL)
+    assert told == [str(signal.default_int_handler) if n == signal.SIGINT else default for n in HEARD]
+    assert blocked == "[]"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_of_the_whole_service_does_not_end_a_runner(start: Callable[..., Runner], kind: str) -> None:
+    """A process manager may send TERM to every process; when the runners end is the supervisor's to say."""
+    one = start(kind)
+    one.run(claim(1, f"{kind}.waits"))
+    one.started(1)
+    os.killpg(one.pid, signal.SIGTERM)
+    os.killpg(one.pid, signal.SIGINT)
+    assert one.value(1) == "done"
+    assert not one.stderr()
