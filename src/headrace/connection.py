@@ -1,16 +1,14 @@
-"""Where the server is and how a connection to it is made; and what an error of the driver means for us.
+"""How a connection to the server is made, and what an error of the driver means for us.
 
-Owns URLs, Sentinel look-ups, time-outs and the checks of a server. Everything protocol-like is pinned here on purpose:
-redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
+Owns Sentinel look-ups, time-outs and the checks of a server; what a URL says is in ``url``. Everything protocol-like
+is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal, cast
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import hiredis
 import redis.connection as synchronous
@@ -27,100 +25,13 @@ from headrace.errors import (
     StoreFull,
     UrlError,
 )
+from headrace.url import Target
 
 # The driver types neither of these.
-_parse_url = cast(Any, synchronous.parse_url)  # pyright: ignore[reportUnknownMemberType]
 _sentinels = cast(Any, Sentinel)
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
-SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A parsed URL: where to connect, without having done so.
-
-    Attributes:
-        shown: the URL without its password, for messages.
-        options: keyword arguments of redis-py's connection.
-        sentinels: host and port of each Sentinel, and ``service`` the name that they know the master by.
-    """
-
-    shown: str
-    options: Mapping[str, Any]
-    sentinels: tuple[tuple[str, int], ...] = ()
-    service: str = ""
-
-
-_HOW = (
-    "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write / as %2F, @ as %40, "
-    ": as %3A, # as %23 and ? as %3F"
-)
-
-
-def _shown(url: str) -> str:
-    # Without its query, which may hold a password too.
-    url = url.partition("?")[0]
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = parts.username or ""
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{parts.netloc.rpartition('@')[2]}"))
-
-
-def _sentinel(url: str, shown: str) -> Target:
-    """A target behind Sentinels: ``sentinel://user:password@host:26379,host:26379/service/database``."""
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    found: list[tuple[str, int]] = []
-    for host in hosts.split(","):
-        name, _, port = host.partition(":")
-        if not name or (port and not port.isdigit()):
-            raise UrlError(f"{shown} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
-        found.append((name, int(port or 26379)))
-    service, _, database = parts.path.strip("/").partition("/")
-    if not service or (database and not database.isdigit()):
-        raise UrlError(f"{shown} names no service: use sentinel://host:26379,host:26379/service/0")
-    options: dict[str, Any] = {"db": int(database or 0)}
-    if credentials:
-        user, _, password = credentials.partition(":")
-        options |= {"username": unquote(user) or None, "password": unquote(password) or None}
-    return Target(shown, options, tuple(found), service)
-
-
-def parse(url: str) -> Target:
-    """Where ``url`` points.
-
-    Raises:
-        UrlError: the scheme, host, port or database cannot be used; the text says what would be right.
-    """
-    try:
-        shown, parts = _shown(url), urlsplit(url)
-        port = parts.port if parts.scheme != "sentinel" else None
-    except ValueError:
-        # The error's text may hold part of a password, and so may what follows a password's own / or @.
-        raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
-    if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-        raise UrlError(f"the URL has an @ after its host: {_HOW}")
-    if parts.scheme not in SCHEMES:
-        raise UrlError(f"{shown} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
-    if parts.scheme == "sentinel":
-        return _sentinel(url, shown)
-    if parts.scheme == "unix" and not parts.path.strip("/"):
-        raise UrlError(f"{shown} names no socket: use unix:///path/to/socket")
-    if parts.scheme != "unix" and not parts.hostname:
-        raise UrlError(f"{shown} names no host: use {parts.scheme}://host:6379/0")
-    if port == 0:
-        raise UrlError(f"{shown} has port 0: use the server's port, usually 6379")
-    if parts.scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdigit():
-        raise UrlError(f"{shown} names the database {parts.path.strip('/')!r}: it is a number, such as /0")
-    driver_url = url.replace("valkeys://", "rediss://", 1).replace("valkey://", "redis://", 1)
-    try:
-        options: dict[str, Any] = _parse_url(driver_url)
-    except ValueError as error:
-        raise UrlError(f"{shown} cannot be used: {error}") from None
-    return Target(shown, options)
 
 
 def _common(target: Target, timeout: float) -> dict[str, Any]:
@@ -214,16 +125,8 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
     text = _WRAPPED.sub(r"\1", str(error))
     if isinstance(error, driver.NoScriptError):
         return "load"
-    if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
-        ("NOAUTH", "WRONGPASS")
-    ):
-        return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
-    if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
-        return ServerError(
-            f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
-        )
-    if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
-        return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({text})")
+    if (fault := _fault(error, text, target, doing)) is not None:
+        return fault
     # By class too: the driver takes the code that it knows off the text.
     again = (
         driver.ConnectionError,
@@ -237,6 +140,61 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
     if isinstance(error, again) or text.startswith(_AGAIN):
         return "again"
     return ServerError(f"{target.shown} answered to {doing}: {text}")
+
+
+def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceError | None:
+    """The error to raise for what no repetition will mend; None for all else."""
+    if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
+        ("NOAUTH", "WRONGPASS")
+    ):
+        return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return ServerError(_certificate(text, target))
+    if isinstance(error, driver.InvalidResponse):
+        return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(target)}")
+    if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
+        return ServerError(
+            f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
+        )
+    if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
+        return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({text})")
+    return None
+
+
+def _certificate(text: str, target: Target) -> str:
+    reason = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0] or text
+    step = "name the file of the authority that signed it with ?ssl_ca_certs=/path"
+    if "mismatch" in reason:
+        step = "use a name in the URL that it is valid for, or ?ssl_check_hostname=false"
+    elif "expired" in reason:
+        step = "renew it"
+    return f"{target.shown} shows a certificate that is not accepted ({reason.rstrip('.')}): {step}"
+
+
+def _speaks(target: Target) -> str:
+    if target.tls:
+        return ": the port may be one without TLS, then write redis://"
+    return "" if "path" in target.options else ": the port may be one with TLS, then write rediss://"
+
+
+# How a connection ends that was made, and then spoke in a way that the other end did not expect.
+_ENDED = ("reset by peer", "closed by server", "closed the connection", "EOF occurred", "alert", "Broken pipe")
+# What a TLS client says of a port that answers in another way, or waits for more.
+_PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
+
+
+def advice(error: BaseException, target: Target) -> str:
+    """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
+    text = str(error)
+    if target.tls and any(sign in text for sign in _PLAIN):
+        return "is the server running, and does this port speak TLS? If it does not, write redis:// in the URL."
+    if target.tls and any(sign in text for sign in _ENDED):
+        return (
+            "does the server ask for a client's certificate? Name its files with ?ssl_certfile=/path&ssl_keyfile=/path."
+        )
+    if "path" not in target.options and any(sign in text for sign in _ENDED):
+        return "is the server running, and does this port speak TLS? If it does, write rediss:// in the URL."
+    return "is the server running?"
 
 
 def pause_before(attempt: int, dice: float) -> float:

@@ -5,6 +5,7 @@ Pure: reads a mapping that it is given, never the process environment by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
@@ -57,6 +58,15 @@ def preload_names(text: str) -> tuple[str, ...]:
                 f"{name!r} names neither a module (pandas, shop.models) nor a function (shop.models:configure)"
             )
     return names
+
+
+#: Settings whose values may hold a password.
+SECRET = ("url", "stats_url", "stats_broker")
+
+
+def _hidden(url: str) -> str:
+    """A URL without what is in front of its host and behind its path: a password may be there."""
+    return re.sub(r"(?<=://).*@", "***@", url.partition("?")[0])
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +164,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         preload_names(self.preload)
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        values = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        return [(name, _hidden(value) if name in SECRET and value else value) for name, value in values]
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
 
 def environment_name(field: str) -> str:
     return f"HEADRACE_{field.upper()}"
@@ -186,5 +203,6 @@ def load(environ: Mapping[str, str], **given: Any) -> Settings:
             msgspec.convert({field: value}, Settings, strict=False)
         except msgspec.ValidationError as error:
             reason = str(error).split(" - at")[0]
-            raise SettingsError(f"{names[field]}={value!r} cannot be used: {reason[0].lower()}{reason[1:]}") from None
+            shown = "***" if field in SECRET else repr(value)
+            raise SettingsError(f"{names[field]}={shown} cannot be used: {reason[0].lower()}{reason[1:]}") from None
     return msgspec.convert(values, Settings, strict=False)

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as driver
 
-from headrace.connection import Target, aconnect, check_server, connect, packed, parse, pause_before, verdict
+from headrace.connection import aconnect, advice, check_server, connect, packed, pause_before, verdict
 from headrace.errors import SchemaMismatch, StoreUnavailable, UrlError
 from headrace.keys import OLDEST, SCHEMA, Keys, keys_of
 from headrace.protocol.admin import Greeting, greet
 from headrace.protocol.produce import Watched, watch
 from headrace.script import Call
 from headrace.settings import Settings, microseconds
+from headrace.url import Target, parse
 
 if TYPE_CHECKING:
     from headrace.workflow import FlowState
@@ -106,8 +107,8 @@ class _Common:
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): is the server running? "
-            f"The call may be repeated"
+            f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): "
+            f"{advice(error, self.target)} The call may be repeated"
         )
 
     def _give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:

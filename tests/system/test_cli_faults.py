@@ -148,7 +148,7 @@ def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[...
         "unix:///absent/socket": "is the server running?",
     }
     for url, text in cases.items():
-        fault = headrace("jobs", "count", "--url", url, code=Exit.SERVER).fault
+        fault = headrace("jobs", "count", code=Exit.SERVER, HEADRACE_URL=url).fault
         assert text in fault
         assert "guessed-wrong" not in fault
     for url in (wrong, evicting.url, "redis://no-such-host.invalid:6379"):

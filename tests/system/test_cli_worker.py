@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace import Headrace
+from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
 
@@ -133,6 +135,29 @@ def test_no_password_is_logged(
     assert "***" in one.says("WARNING x: unix://")
     assert one.stop() == 0
     assert "open-sesame" not in "".join(one.lines)
+
+
+def test_a_password_on_the_command_line_leaves_the_list_of_processes(
+    new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
+) -> None:
+    server = new_server(password="open-sesame")
+    for words in (("--url", server.url), (f"--url={server.url}",)):
+        one = worker(*words)
+        one.says("the password in --url is in the list of processes")
+        one.says("serves default")
+        process = psutil.Process(one.process.pid)
+        assert "***" in " ".join(process.cmdline())
+        one.process.send_signal(signal.SIGHUP)
+        eventually(lambda one=one: sum("serves default" in line for line in list(one.lines)) == 2, 40)
+        for each in (process, *process.children(recursive=True)):
+            assert "sesame" not in " ".join(each.cmdline())
+        assert one.stop() == 0
+        said = "".join(one.lines)
+        assert "open-sesame" not in said
+        # Images that follow are started without it, so that they do not show it either.
+        assert said.count("list of processes") == 1
+    assert "list of processes" in headrace("queues", "list", "--url", server.url).err
+    assert "list of processes" not in headrace("queues", "list", HEADRACE_URL=server.url).err
 
 
 def test_it_waits_for_a_server_that_is_down(

@@ -13,7 +13,6 @@ import pytest
 import redis
 
 from headrace import Headrace, keys
-from headrace.connection import parse
 from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, StoreUnavailable
 from headrace.keys import Keys, milliseconds_of, node_id
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
@@ -21,6 +20,7 @@ from headrace.migrations.step import Command, Reads
 from headrace.protocol import graph
 from headrace.settings import Settings
 from headrace.testing import assert_invariants
+from headrace.url import parse
 from tests import servers
 from tests.golden import dump, flows
 from tests.program import Program

@@ -34,6 +34,23 @@ def test_what_cannot_be_used_is_named(environ: dict[str, str], given: dict[str, 
     assert text in str(caught.value)
 
 
+def test_no_password_is_shown() -> None:
+    urls = {
+        "url": "redis://me:open-sesame@host:6379/1",
+        "stats_url": "sentinel://me:open-sesame@one,two/shop",
+        "stats_broker": "amqp://me:open%2Fsesame@host?password=open-sesame",
+    }
+    settings = load({}, **urls)
+    assert settings.url == urls["url"]
+    for text in (repr(settings), str(settings), f"{settings}", str(settings.__rich_repr__())):
+        assert "open" not in text
+        assert "redis://***@host:6379/1" in text
+        assert "lease" in text
+    with pytest.raises(SettingsError) as caught:
+        load({}, url=["open-sesame"])
+    assert "open-sesame" not in str(caught.value)
+
+
 def test_each_setting_says_what_it_is() -> None:
     for field in msgspec.structs.fields(Settings):
         meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None

@@ -17,9 +17,10 @@ import hiredis
 from redis import exceptions as driver
 
 from headrace.cache.wire import MORE, Lost, Wire
-from headrace.connection import Target, packed
+from headrace.connection import packed
 from headrace.errors import HeadraceError, ServerError
 from headrace.keys import Keys
+from headrace.url import Target
 
 Protocol = Literal[2, 3]
 # Names that changed, or None: all of them may have.

@@ -11,7 +11,8 @@ from typing import Any
 import hiredis
 from redis import exceptions as driver
 
-from headrace.connection import Target, connect, packed
+from headrace.connection import connect, packed
+from headrace.url import Target
 
 # What the parser gives when a message is not whole yet.
 MORE: Any = object()

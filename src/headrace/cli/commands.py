@@ -68,6 +68,7 @@ def command(
             common = {option: given.pop(option) for option in shared}
             output = Output(json=common.pop("json", False))
             debug = common.pop("debug", False)
+            _warn_of_password(output, common.get("url"))
             call: Any = function
             try:
                 code = call(Session(output, common, debug), **given) or 0
@@ -98,6 +99,23 @@ def group(text: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
+
+
+def _warn_of_password(output: Output, url: str | None) -> None:
+    # An URL without an @ has none: commands that are given none do not wait for the driver to be imported.
+    if url is None or ("@" not in url and "password" not in url):
+        return
+    from headrace.errors import UrlError
+    from headrace.url import parse, passwords
+
+    with suppress(UrlError):  # which the command tells
+        parse(url)
+        if not passwords(url):
+            return
+        output.remark(
+            "the password in --url is in the list of processes, which every user of this machine can read: "
+            "set HEADRACE_URL instead"
+        )
 
 
 def _pipe_gone() -> int:

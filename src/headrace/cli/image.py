@@ -14,7 +14,6 @@ import os
 import socket
 import sys
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import unquote, urlsplit
 
 from headrace.cli import logs, preflight
 from headrace.cli.ends import explain
@@ -23,6 +22,8 @@ from headrace.cli.order import Order
 from headrace.cli.output import Output
 from headrace.cli.rolling import Origin
 from headrace.cli.session import Session
+from headrace.settings import SECRET
+from headrace.url import passwords
 from headrace.worker import leftovers, warmup
 from headrace.worker.metrics import Metrics
 from headrace.worker.supervisor import Supervisor
@@ -59,7 +60,7 @@ def _obey(order: Order, launch: Launch) -> int:
 def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen) -> int:
     log = logging.getLogger("headrace.worker")
     form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
-    secrets = _secrets(app.settings.url)
+    secrets = _secrets(app)
     logs.configure(form, level, secrets)
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
@@ -116,9 +117,8 @@ def _runners(app: Headrace, options: WorkerOptions) -> str:
     return ", ".join(text for kind, text in words.items() if kind in kinds)
 
 
-def _secrets(url: str | None) -> set[str]:
-    password = urlsplit(url).password if url else None
-    return {password, unquote(password)} if password else set()
+def _secrets(app: Headrace) -> set[str]:
+    return set[str]().union(*(passwords(getattr(app.settings, name)) for name in SECRET))
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def migrate(
     Stop workers and programs that enqueue first: live workers are refused. It may be interrupted at any time, and run
     again: it goes on where it was. Until it has ended, every program refuses the store.
     """
-    from headrace.connection import parse
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
+    from headrace.url import parse
 
     with session.app() as app, Migrator(parse(app.client.url()), app.settings, STEPS) as migrator:
         before = migrator.look()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import msgspec
 
+from headrace.url import passwords
 from headrace.worker.lineage import VARIABLE, Launch
 from headrace.worker.options import WorkerOptions
 
@@ -43,7 +45,7 @@ class Order(msgspec.Struct, frozen=True):
             stream.flush()
         # -P: a module of the application's directory must not take the place of Python's own. The words at the end are
         # for people who look at the list of processes.
-        words = [sys.executable, *_flags(), "-P", "-m", "headrace.cli.image", *sys.argv[1:]]
+        words = [sys.executable, *_flags(), "-P", "-m", "headrace.cli.image", *_shown(sys.argv[1:])]
         os.execve(sys.executable, words, environ)  # noqa: S606
 
     @classmethod
@@ -55,6 +57,28 @@ class Order(msgspec.Struct, frozen=True):
         order = msgspec.json.decode(text, type=cls)
         first = {name: value for name, value in environ.items() if name != VARIABLE}
         return order, Launch(environ=first, **order.launch)
+
+
+def discreet(launch: Launch, url: str | None) -> Launch:
+    """The same start, with a URL that holds a password in the environment and not on the command line.
+
+    The images of a worker that follow each other are started by that command line.
+    """
+    if url is None or not passwords(url):
+        return launch
+    words = [word for word in launch.argv if word != f"--url={url}"]
+    if url in words:
+        place = words.index(url)
+        del words[place - 1 : place + 1]
+    return replace(launch, argv=words, environ={**launch.environ, "HEADRACE_URL": url})
+
+
+def _shown(words: Sequence[str]) -> list[str]:
+    """A command line without passwords: every user of the machine can read it while the worker runs."""
+    secrets = {secret for word in words for secret in passwords(word.removeprefix("--url="))}
+    for secret in sorted(secrets, key=len, reverse=True):
+        words = [word.replace(secret, "***") for word in words]
+    return list(words)
 
 
 def _flags() -> list[str]:

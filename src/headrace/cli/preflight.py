@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as driver
 
 from headrace.cli.exits import ApplicationFault, UsageFault
-from headrace.connection import Target, check_server, connect, parse, pause_before, verdict
+from headrace.connection import advice, check_server, connect, pause_before, verdict
 from headrace.errors import ServerError
 from headrace.keys import SCHEMA, keys_of
 from headrace.protocol.admin import greet
+from headrace.url import Target, parse
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -89,7 +90,8 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
                 raise word from error
             attempt += 1
             if attempt == 1:
-                warn(f"{target.shown} does not answer ({error}): trying until it does; Ctrl-C stops this")
+                why = advice(error, target)
+                warn(f"{target.shown} does not answer ({error}): {why} Trying until it does; Ctrl-C stops this")
             time.sleep(pause_before(attempt, random.random()))
 
 

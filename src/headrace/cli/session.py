@@ -76,8 +76,8 @@ def check_url(app: Headrace) -> None:
     Raises:
         UsageFault: it cannot.
     """
-    from headrace.connection import parse
     from headrace.errors import UrlError
+    from headrace.url import parse
 
     if app.settings.url is not None:
         try:

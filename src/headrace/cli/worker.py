@@ -99,11 +99,11 @@ def worker(
     --log json.
     """
     from headrace.cli import rolling
-    from headrace.cli.order import Order
+    from headrace.cli.order import Order, discreet
     from headrace.worker.lineage import VARIABLE, Launch
     from headrace.worker.options import WorkerOptions, parse_queues
 
-    launch = Launch.taken(os.environ, sys.orig_argv)
+    launch = discreet(Launch.taken(os.environ, sys.orig_argv), session.settings["url"])
     # A HUP that comes before there is anything to replace must not end the worker, nor the one that it becomes.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}

@@ -16,9 +16,10 @@ from typing import Any
 
 from redis import exceptions as driver
 
-from headrace.connection import Target, parse, pause_before, verdict
+from headrace.connection import pause_before, verdict
 from headrace.errors import ServerError
 from headrace.script import Call, load
+from headrace.url import Target, parse
 from headrace.worker.link import Link
 
 log = logging.getLogger("headrace.worker")

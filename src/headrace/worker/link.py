@@ -13,8 +13,9 @@ from typing import Any
 import hiredis
 from redis import exceptions as driver
 
-from headrace.connection import Target, connect, packed
+from headrace.connection import connect, packed
 from headrace.script import Script
+from headrace.url import Target
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0

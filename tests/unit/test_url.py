@@ -1,0 +1,53 @@
+"""What a URL says, and what is wrong with one: found without connecting, told without its password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import UrlError
+from headrace.url import TLS_FILES, parse, passwords, shown
+from tests.tls import AUTHORITY, certificate
+
+
+def test_each_form_is_understood(tmp_path: Path) -> None:
+    assert parse("valkey://h").options == parse("redis://h").options
+    assert not parse("redis://h").tls
+    secure = parse(f"valkeys://u:p%2Fw@h:6380/2?ssl_ca_certs={AUTHORITY}&ssl_check_hostname=false")
+    assert secure.tls
+    assert secure.options["password"] == "p/w"
+    assert (secure.options["db"], secure.options["ssl_check_hostname"]) == (2, False)
+    assert secure.options["ssl_ca_certs"] == str(AUTHORITY)
+    assert parse("unix:///run/s.sock?db=3").options["db"] == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("redis://h?ssl_ca_certs=/x", "has ssl_ca_certs, which is for TLS: write rediss:// instead of redis://"),
+        ("unix:///s?ssl_cert_reqs=none", "which is for TLS"),
+        ("rediss://h?ssl_cert_reqs=never", "ssl_cert_reqs=never: use one of required, optional, none"),
+        ("rediss://h?ssl_verify=no", "has the option 'ssl_verify', which is unknown: use some of db, .*ssl_ca_certs"),
+        ("redis://h?retries=3", "has the option 'retries', which is unknown"),
+        ("redis://h?socket_timeout=soon", "Invalid value for 'socket_timeout'"),
+        *((f"rediss://h?{name}=/no/such.pem", f"has {name}=/no/such.pem, which is not there") for name in TLS_FILES),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(url: str, text: str) -> None:
+    with pytest.raises(UrlError, match=text):
+        parse(url)
+
+
+def test_a_password_is_never_shown() -> None:
+    for url in (
+        "redis://me:open-sesame@h/0",
+        "redis://h?password=open-sesame",
+        f"rediss://h?ssl_password=open-sesame&ssl_certfile={certificate('client')}",
+        "sentinel://me:open-sesame@a,b/shop",
+        "unix://:open-sesame@/run/s.sock",
+    ):
+        assert "open-sesame" in passwords(url)
+        assert "sesame" not in shown(url) + repr(parse(url))
+    assert passwords("redis://:a%2Fb@h") == {"a%2Fb", "a/b"}
+    assert passwords(None) == passwords("redis://me@h") == passwords("redis://[::1") == set()
