@@ -48,7 +48,7 @@ key                    type    meaning, owner and end
 ``probe:<link>``       string  A cache's test that it hears of changes. Deleted at once, else expires.
 ``stat:<bucket>``      hash    Counts by field of ``<date>:<label>``. Ends its resolution's retention after the bucket.
 ``stat-sub:<label>``   zset    Labels below ``/<label>``, by the end of what was counted in them. Ends with the last.
-``stat-event:<id>``    string  Something that happened, as MessagePack. Ends its retention after it happened.
+``stat-event:<id>``    string  Something that happened, as MessagePack. Ends its retention after it was told.
 ``stat-events``        zset    Ids of events, by the time that they happened. Ends with the last.
 ``stat-stream``        stream  Batches of counts that wait to be added, bounded. Ends when it was not used for a week.
 ``stat-flow``          hash    ``lost`` batches, and when one was ``taken`` from the stream. Ends a week after that.

@@ -31,9 +31,17 @@ def test_the_index_of_events_forgets_what_is_over(stage: Stage) -> None:
     assert list(stage.members("stat-events")) == ["new"]
 
 
-def test_an_event_that_is_over_is_only_counted(stage: Stage) -> None:
+def test_an_event_of_long_ago_is_counted_once_and_not_listed(stage: Stage) -> None:
     fresh(stage)
-    assert event(stage, "late", age=200).word == "ok"
-    assert not stage.client.exists(stage.keys.stat_event("late"))
-    assert not stage.client.exists(stage.keys("stat-events"))
+    assert [event(stage, "late", age=age).word for age in (200, 200, 90, 0)] == ["ok", "known", "known", "known"]
     assert held(stage, date="2099") == {"n": 1}
+    assert not stage.client.exists(stage.keys("stat-events"))
+    assert stage.client.ttl(stage.keys.stat_event("late")) in range(90, 101)
+
+
+def test_an_event_is_known_as_long_after_it_was_told_as_after_it_happened(stage: Stage) -> None:
+    fresh(stage)
+    assert (event(stage, "past", age=99).word, event(stage, "future", age=-50).word) == ("ok", "ok")
+    assert stage.client.ttl(stage.keys.stat_event("past")) in range(90, 101)
+    assert stage.client.ttl(stage.keys.stat_event("future")) in range(140, 151)
+    assert list(stage.members("stat-events")) == ["past", "future"]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError
+from headrace.protocol.stats import Counts
 from headrace.stats.expand import MOST, Row, grouped, pieces, spread
 from headrace.stats.labels import field_of, groups, label_of, levels
 from headrace.stats.times import layout_of
@@ -68,26 +71,29 @@ def test_rows_of_one_bucket_are_merged_and_of_different_times_are_not() -> None:
     assert buckets["19700101"]["a"] == buckets["1970"]["a"] == {"n": 7}
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9000), st.integers(1, 3000)), max_size=6))
-def test_pieces_are_the_whole(given_rows: list[tuple[int, int, int]]) -> None:
-    rows = [Row(LAYOUT, f"a/{a}", t, {f"f{n}": n for n in range(count)}) for a, t, count in given_rows]
-    whole = spread(rows)
-    found: dict[tuple[str, str, str], int] = {}
-    index: dict[str, object] = {}
-    for piece in pieces(whole):
-        index |= piece.index
-        size = 0
-        for (date, _), labels in piece.buckets.items():
-            for label, fields in labels.items():
-                size += len(fields)
-                for field, n in fields.items():
-                    assert (date, label, field) not in found
-                    found[date, label, field] = n
-        assert size <= MOST
-    assert found == {
+def flat(counts: Counts) -> dict[tuple[str, str, str], int]:
+    return {
         (date, label, field): n
-        for (date, _), labels in whole.buckets.items()
+        for (date, _), labels in counts.buckets.items()
         for label, fields in labels.items()
         for field, n in fields.items()
     }
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9000), st.integers(1, 3000)), max_size=6))
+def test_pieces_are_the_whole_and_each_agrees_with_itself(given_rows: list[tuple[int, int, int]]) -> None:
+    rows = [Row(LAYOUT, f"a/{a}", t, {f"f{n}": n for n in range(count)}) for a, t, count in given_rows]
+    whole, found = spread(rows), Counter[tuple[str, str, str]]()
+    index: dict[str, dict[str, int]] = {}
+    for piece in pieces(rows):
+        counts = flat(piece)
+        assert len(counts) < 2 * MOST
+        found.update(counts)
+        for parent, parts in piece.index.items():
+            index.setdefault(parent, {}).update({k: max(v, index[parent].get(k, 0)) for k, v in parts.items()})
+        sums = Counter[tuple[int, str]]()
+        for (date, label, _), n in counts.items():
+            sums[len(date), "above" if label == "a" else "below"] += n
+        assert len(set(sums.values())) == 1, "every resolution and every group holds the same counts"
+    assert found == flat(whole)
     assert index == whole.index

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import random
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -98,6 +99,59 @@ def test_a_reader_never_sees_half_of_a_count(make_stats: Make) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_total_agrees_with_itself_between_any_two_scripts_of_a_flush(stats: Stats) -> None:
+    """RS7: hours that are subtracted from days were once counted before, or after, those days."""
+    below = stats.find("views", at(2026, 3, 1, 5), at(2026, 3, 4), "hour")
+    signs = {sign for _, sign in below.query.plan(module.cover, int(at(2026, 3, 5).timestamp())).buckets()}
+    assert signs == {1, -1}
+    for n in range(3000):
+        stats.add(f"views/{n}", {"count": 1, "all/x": 1}, at(2026, 3, 1 + n % 3, 2))
+    batch = stats._writer.buffer.take()  # pyright: ignore[reportPrivateUsage]
+    assert batch is not None
+    writes = batch.writes(stats.way.keys)
+    assert len(writes) > 5
+    whole, before = stats.find("views", at(2026, 3, 1), at(2026, 3, 4), "hour"), 0
+    for write in writes:
+        stats.way.run(write)
+        total = whole.total(reload=True)
+        assert below.total(reload=True)["count"] == sum(n["count"] for n in below.series(reload=True)) >= 0
+        assert before < total["count"] == total["all"] == total["all/x"]
+        before = total["count"]
+        some = whole.children(reload=True)[0]
+        assert some.total()["count"] == 1
+    assert before == 3000
+    stats._writer.buffer.answered(batch)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_whoever_reads_all_the_time_sees_counts_grow(make_stats: Make) -> None:
+    """While 3,000 labels are written, twenty times."""
+    stats, reader = make_stats(stats_keep=KEEP), make_stats(stats_keep=KEEP)
+    found = reader.find("views", at(2026, 3, 1, 5), at(2026, 3, 4), "hour")
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            for _ in range(20):
+                for n in range(3000):
+                    stats.add(f"views/{n}", {"count": 1}, at(2026, 3, 1, n % 24))
+                stats.flush()
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = [0]
+    try:
+        while not done.is_set():
+            seen.append(found.total(reload=True)["count"])
+    finally:
+        thread.join()
+    seen.append(found.total(reload=True)["count"])
+    assert seen == sorted(seen)
+    assert seen[-1] == 20 * 3000 * 19 // 24
+    assert len(set(seen)) > 20
 
 
 def test_what_has_expired_is_told(make_stats: Make) -> None:
@@ -225,6 +279,14 @@ def test_more_buckets_than_one_script_reads(stats: Stats) -> None:
     stats.flush()
     series = stats.find("a", at(2026, 3, 1), at(2026, 3, 3), "minute").series()
     assert (len(series), sum(b["n"] for b in series), series[2400]["n"]) == (2880, 25, 1)
+
+
+def test_an_event_from_before_the_retention_of_events_is_counted_once(make_stats: Make) -> None:
+    stats = make_stats(stats_events=3600)
+    yesterday = time.time() - DAY
+    assert [stats.event("sales", {"n": 1}, at=yesterday, id="order-5") for _ in range(3)] == ["order-5", None, None]
+    assert stats.find("sales", yesterday - DAY)["n"] == 1
+    assert stats.events() == []
 
 
 def test_events(make_stats: Make) -> None:

@@ -66,11 +66,11 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim
         parents.decode("utf-8", "replace"),
         facts,
     )
-    if not priority:
-        return Claim(*head, *rest)
-    id, token, queue, score, *job = head
-    level = priority_of(priority)
-    return Claim(id, token, queue, ready_at(score, level), *job, *rest, priority=level)
+    if priority:
+        level = priority_of(priority)
+        head = (*head[:3], ready_at(head[3], level), *head[4:])
+        rest = (*rest, (), level)
+    return Claim(*head, *rest)
 
 
 def _claimed(reply: Any) -> Claimed:

@@ -254,7 +254,7 @@ def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts, 
     """Store an event and add its counts; nothing when one of this id is stored.
 
     Args:
-        at: when it happened, microseconds; keep: seconds that it stays from then.
+        at: when it happened, microseconds; keep: seconds that it stays from then, or from now if that is later.
 
     Cost: one round trip.
     """

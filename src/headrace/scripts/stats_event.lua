@@ -5,16 +5,17 @@
 -- key     events   zset    stat-events
 -- arg     id       text
 -- arg     at       int     when it happened, microseconds
--- arg     keep     int     seconds that it stays from then
+-- arg     keep     int     seconds that it stays from then, or from now if that is later
 -- arg     body     text    MessagePack
 -- arg     buckets  packed  as for stats_add
 -- arg     index    packed  as for stats_add
 -- return  {ok | known, {counters that refused}}
 if redis.call('EXISTS', event) == 1 then return {'known', {}} end
 redis.call('ZREMRANGEBYSCORE', events, '-inf', now - keep * 1000000)
-local ends = math.floor(at / 1000000) + keep
-if ends > math.floor(now / 1000000) then
-  redis.call('SET', event, body, 'EXAT', ends)
+local second, happened = math.floor(now / 1000000), math.floor(at / 1000000)
+-- However long ago it happened: its id must be known when it is told again.
+redis.call('SET', event, body, 'EXAT', math.max(happened, second) + keep)
+if happened + keep > second then
   redis.call('ZADD', events, at, id)
   local last = redis.call('ZRANGE', events, -1, -1, 'WITHSCORES')[2]
   redis.call('EXPIREAT', events, math.floor(last / 1000000) + keep)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
 import msgspec
 
@@ -26,7 +25,7 @@ from headrace.keys import Keys
 from headrace.protocol import stats as protocol
 from headrace.protocol.stats import Applied
 from headrace.script import Call
-from headrace.stats.expand import Row, pieces, spread
+from headrace.stats.expand import Row, pieces
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
 from headrace.stats.times import Layout, layout_of
@@ -64,7 +63,7 @@ class Batch:
         if self._made is None:
             self._made = [
                 protocol.add(keys, f"{self.sender}.{n}", self.number, piece, window)
-                for n, piece in enumerate(pieces(self._spread))
+                for n, piece in enumerate(pieces(self.rows))
             ]
         return self._made
 
@@ -74,10 +73,6 @@ class Batch:
             (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
             for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))
         ]
-
-    @cached_property
-    def _spread(self) -> protocol.Counts:
-        return spread(self.rows)
 
 
 def encode(rows: list[Row]) -> bytes:

@@ -7,6 +7,7 @@ resolution and each group of each field. Rows that share buckets are merged here
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.protocol.stats import Counts
@@ -15,7 +16,6 @@ from headrace.stats.times import Layout
 
 # Counters that one script adds to: others must be served in between.
 MOST = 2000
-_NONE: dict[str, dict[str, int]] = {}
 
 
 class Row(NamedTuple):
@@ -43,37 +43,70 @@ def grouped(counts: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def spread(rows: Iterable[Row]) -> Counts:
-    """All buckets that the rows add to."""
-    buckets: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
-    index: dict[str, dict[str, int]] = {}
-    for layout, label, at, counts in rows:
+class _Sheet:
+    """Buckets that some rows add to.
+
+    Attributes:
+        size: different counters among them.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._buckets: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
+        self._index: dict[str, dict[str, int]] = {}
+
+    def add(self, row: Row) -> None:
+        """Add a row to every bucket that it belongs to."""
+        layout, label, at, counts = row
         fields = grouped(counts)
         dates = [(level.cut.date(at), level.ends(at)) for level in layout.levels]
         for part in levels(label):
             for date in dates:
-                held = buckets.setdefault(date, {}).setdefault(part, {})
+                held = self._buckets.setdefault(date, {}).setdefault(part, {})
+                self.size -= len(held)
                 for field, n in fields.items():
                     held[field] = held.get(field, 0) + n
+                self.size += len(held)
             if part:
                 parent, last = split(part)
-                ends = index.setdefault(parent, {})
+                ends = self._index.setdefault(parent, {})
                 ends[last] = max(ends.get(last, 0), dates[-1][1])
-    return Counts(buckets, index)
+
+    def counts(self) -> Counts:
+        return Counts(self._buckets, self._index)
 
 
-def pieces(counts: Counts) -> Iterator[Counts]:
-    """The same in pieces of at most about ``MOST`` counters; the index goes with the first."""
-    index, buckets, size = counts.index, dict[tuple[str, int], dict[str, dict[str, int]]](), 0
-    for date, labels in counts.buckets.items():
-        for label, fields in labels.items():
-            items = list(fields.items())
-            for first in range(0, len(items), MOST):
-                part = dict(items[first : first + MOST])
-                if size and size + len(part) > MOST:
-                    yield Counts(buckets, index)
-                    index, buckets, size = _NONE, {}, 0
-                buckets.setdefault(date, {})[label] = part
-                size += len(part)
-    if buckets or index:
-        yield Counts(buckets, index)
+def spread(rows: Iterable[Row]) -> Counts:
+    """All buckets that the rows add to."""
+    sheet = _Sheet()
+    for row in rows:
+        sheet.add(row)
+    return sheet.counts()
+
+
+def pieces(rows: Iterable[Row]) -> Iterator[Counts]:
+    """The same in pieces of some ``MOST`` counters.
+
+    A count is in one piece with everything that it adds to: all its groups and resolutions. So between two pieces the
+    buckets agree with each other, and a total that subtracts fine ones from a coarse one is that of what was written.
+    """
+    sheet = _Sheet()
+    for row in rows:
+        for part in _parts(row):
+            sheet.add(part)
+            if sheet.size >= MOST:
+                yield sheet.counts()
+                sheet = _Sheet()
+    if sheet.size:
+        yield sheet.counts()
+
+
+def _parts(row: Row) -> Iterator[Row]:
+    """A row in parts of few enough fields for one piece."""
+    most = max(1, MOST // (len(levels(row.label)) * len(row.layout.levels)))
+    if len(row.counts) <= most:
+        yield row
+        return
+    items = iter(row.counts.items())
+    while part := dict(islice(items, most)):
+        yield row._replace(counts=part)

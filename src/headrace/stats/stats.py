@@ -171,9 +171,11 @@ class Stats:
     ) -> str | None:
         """Count, and store what else is known of it for the setting ``stats_events`` (seven days). Not buffered.
 
+        That time begins when it happened, or when it was told if that is later.
+
         Args:
             meta: values as MessagePack has them, 64 KiB at most.
-            id: to store it once, however often this is called; made when left out.
+            id: to store and count it once, however often this is called within that time; made when left out.
 
         Returns:
             the id; None when an event of this id is stored already: nothing is counted then.
@@ -206,7 +208,7 @@ class Stats:
         return events.unpack(id, (await self._way.arun(protocol.look(self._way.keys, [id])))[0])
 
     def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
-        """The latest events of any label, the newest first.
+        """The latest events of any label that happened within ``stats_events``, the newest first.
 
         Args:
             start, end: only those from ``start`` on and before ``end``.
