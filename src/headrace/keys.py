@@ -18,7 +18,7 @@ key                    type    meaning, owner and end
 ``parking``            set     Names of tasks that have parked jobs.
 ``parked:<task>``      zset    Ids whose task no worker here knew, scored by the time of parking.
 ``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
-``owner:<owner>``      hash    What an incarnation says of itself, and its last request. Ends with the incarnation.
+``owner:<owner>``      hash    What an incarnation says of itself, its declared lease, its last request. Ends with it.
 ``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind. Ends with the incarnation.
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.

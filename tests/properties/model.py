@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from headrace.keys import FINAL
 from tests.scripts.stage import LEVEL, SECOND
 
+LEASE = 15 * SECOND
+GRACE = 5 * SECOND
+SPARED_MOST = 10
 WEEK = 7 * 86400 * SECOND
 MINUTE = 60 * SECOND
 
@@ -46,6 +49,8 @@ class Owner:
     lease: int
     claimed: tuple[int, int] = (0, 0)
     """Number and first token of its last claim."""
+    spared: tuple[int, int] = (0, 0)
+    """The end that it was given when all were silent, and how often that was in a row."""
 
 
 class Model:
@@ -132,9 +137,41 @@ class Model:
         else:
             self.line_up(job, now)
 
+    def mend(self, now: int) -> None:
+        """Who lost a lease while nobody renewed gets time to come back; ends that cannot be are cut."""
+        silent: list[Owner] = []
+        for _, owner in sorted(self.owners.items(), key=lambda row: (row[1].lease, row[0]), reverse=True):
+            if owner.lease > now + LEASE:
+                owner.lease = now + LEASE
+            elif owner.lease - LEASE > now - LEASE / 2:
+                return
+            silent.append(owner)
+        for owner in silent:
+            times = owner.spared[1] if owner.spared[0] == owner.lease else 0
+            if 0 < owner.lease < now + GRACE and times < SPARED_MOST:
+                owner.lease, owner.spared = now + GRACE, (now + GRACE, times + 1)
+
+    def register(self, name: str, now: int) -> None:
+        self.mend(now)
+        self.owners.setdefault(name, Owner(0)).lease = now + LEASE
+
+    def renew(self, name: str, now: int) -> bool:
+        owner = self.owners.get(name)
+        if owner and owner.lease > 0 and not now + LEASE / 2 <= owner.lease <= now + LEASE:
+            self.mend(now)
+        if owner is None or owner.lease <= now:
+            return False
+        owner.lease = now + LEASE
+        return True
+
+    def _lives(self, owner: Owner | None, now: int) -> bool:
+        if owner and 0 < owner.lease <= now:
+            self.mend(now)
+        return owner is not None and owner.lease > now
+
     def claim(self, name: str, number: int, limit: int, queues: Sequence[str], now: int) -> list[Job] | None:
         owner = self.owners.get(name)
-        if owner is None or owner.lease <= now:
+        if owner is None or not self._lives(owner, now):
             return None
         if owner.claimed[0] == number:
             return [job for job in self.where("running", owner=name) if job.token >= owner.claimed[1]]
@@ -234,7 +271,7 @@ class Model:
 
     def reclaim(self, name: str, known: bool, limit: int, keep: int, now: int) -> tuple[str, int]:
         owner = self.owners.get(name)
-        if owner and not known and owner.lease > now:
+        if not known and self._lives(owner, now):
             return "alive", 0
         held = self.where("running", owner=name)[:limit]
         for job in held:

@@ -25,7 +25,7 @@ from headrace.job import Outcome
 from headrace.keys import FINAL
 from headrace.protocol import admin, consume, produce
 from headrace.testing import assert_invariants, read
-from tests.properties.model import WEEK, Job, Model, Owner
+from tests.properties.model import LEASE, WEEK, Job, Model
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 LONG = os.environ.get("HR_PROPERTIES") == "long"
@@ -46,7 +46,6 @@ ORDERED = ("k1", "k2")
 KINDS = (
     "succeeded", "failed", "cancelled", "corrupt", "crashed", "retry", "snoozed", "released", "interrupted", "parked"
 )  # fmt: skip
-LEASE = 15 * SECOND
 
 queues = st.sampled_from(QUEUES)
 owners = st.sampled_from(OWNERS)
@@ -138,17 +137,15 @@ class Machine(RuleBasedStateMachine):
     @rule(owner=owners)
     def register(self, owner: str) -> None:
         self.stage.register(owner, LEASE)
-        known = self.model.owners.setdefault(owner, Owner(0))
-        known.lease = self.now + LEASE
+        self.model.register(owner, self.now)
 
     @rule(owner=owners, names=several)
     def renew(self, owner: str, names: list[str]) -> None:
         answer = self.stage.run(consume.renew(self.keys, owner, LEASE, ["load", "1"], names, self.now))
-        known = self.model.owners.get(owner)
-        assert answer.alive == bool(known and known.lease > self.now)
-        if not known or not answer.alive:
+        assert answer.alive == self.model.renew(owner, self.now)
+        if not answer.alive:
             return
-        known.lease = self.now + LEASE
+        known = self.model.owners[owner]
         self.model.tokens |= {queue for queue in names if self.model.where("ready", queue=queue)}
         asked = {job.id for job in self.model.where("running", owner=owner) if job.asked}
         assert set(answer.cancels) == asked

@@ -39,7 +39,7 @@ def test_without_a_lease_nothing_is_claimed(stage: Stage) -> None:
     assert not stage.claim().alive
     assert stage.everything() == before
     stage.register(lease=SECOND)
-    stage.now += SECOND
+    stage.lapse(SECOND)
     assert not stage.claim().alive
     assert len(stage.ready()) == 1
 

@@ -11,7 +11,12 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
         assert stage.run(register(stage.keys, "w1", 15 * SECOND, facts, known, stage.now)) == "ok"
         assert stage.members("owners") == {"w1": stage.now + 15 * SECOND}
         said = stage.client.hgetall(stage.keys.owner("w1"))
-        assert said == {b"since": str(stage.now).encode(), b"place": b"host:7", b"version": b"1.0"}
+        assert said == {
+            b"since": str(stage.now).encode(),
+            b"lease": b"15000000",
+            b"place": b"host:7",
+            b"version": b"1.0",
+        }
         assert stage.client.hlen(stage.keys.tasks("w1")) == 1500
 
 

@@ -23,7 +23,7 @@ def test_everything_held_is_kept_for_another_lease(stage: Stage) -> None:
 def test_a_lost_lease_does_not_come_back(stage: Stage) -> None:
     assert not stage.run(renew(stage.keys, "w1", LEASE, [], now=stage.now)).alive
     stage.register()
-    stage.now += LEASE
+    stage.lapse()
     before = stage.everything()
     assert not stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"], now=stage.now)).alive
     assert stage.everything() == before

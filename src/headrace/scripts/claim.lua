@@ -1,8 +1,8 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
 -- include ids
 -- include wake
+-- include lease
 -- clock   now
--- key     owners     zset    owners           end of each lease
 -- key     self       hash    owner:<owner>    the incarnation's last request
 -- key     claims     zset    claims:<owner>
 -- key     paused     set     paused
@@ -21,8 +21,7 @@
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
-local lease = redis.call('ZSCORE', owners, owner)
-if not lease or tonumber(lease) <= now then return {'gone'} end
+if not lease_end(owner) then return {'gone'} end
 local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 
 local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0

@@ -3,8 +3,8 @@
 -- include line
 -- include crash
 -- include left_behind
+-- include lease
 -- clock   now
--- key     owners    zset  owners
 -- key     victim    hash  owner:<owner>
 -- key     tasks     hash  tasks:<owner>
 -- key     claims    zset  claims:<owner>
@@ -14,8 +14,8 @@
 -- arg     limit     int   most jobs, at most 500
 -- arg     keep      int   microseconds that a job stays whose budget is used up
 -- return  {alive | some | done, jobs moved}
+if known == 0 and lease_end(owner) then return {'alive', 0} end
 local ends = redis.call('ZSCORE', owners, owner)
-if ends and known == 0 and tonumber(ends) > now then return {'alive', 0} end
 local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0 to -1 would be all
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 redis.call('SREM', cancels, '', unpack(held))

@@ -1,6 +1,6 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
+-- include lease
 -- clock   now
--- key     owners  zset    owners
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
 -- arg     owner   text
@@ -10,8 +10,10 @@
 -- return  ok
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 redis.call('HDEL', self, '')
+-- Before it is one of them: it would look as if somebody had been there.
+mend(lease)
 redis.call('ZADD', owners, now + lease, owner)
-redis.call('HSET', self, 'since', now, unpack(facts))
+redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
 for n = 1, #tasks, 1000 do
   redis.call('HSET', known, unpack(tasks, n, math.min(n + 999, #tasks)))
 end

@@ -1,7 +1,7 @@
 -- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
 -- include line
+-- include lease
 -- clock   now
--- key     owners     zset    owners
 -- key     self       hash    owner:<owner>
 -- key     cancels    set     cancels:<owner>
 -- key     scheduled  zset    scheduled
@@ -20,9 +20,14 @@
 --         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
+local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
+-- Late, or of another time: so may be the others.
+if ends > 0 and (ends < now + HALF * lease or ends > now + lease) then
+  mend(lease)
+  first, ends = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES'), tonumber(redis.call('ZSCORE', owners, owner))
+end
+if ends <= now then return {'gone'} end
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
-local ends = first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner)
-if not ends or tonumber(ends) <= now then return {'gone'} end
 if type(redis.pcall('ZADD', owners, now + lease, owner)) == 'table' then
   -- Memory is full: once a script has removed something, it may write on.
   redis.call('HDEL', self, '')

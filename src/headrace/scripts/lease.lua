@@ -1,0 +1,47 @@
+-- Lease: whose runs, though the server may have been away, and its clock set. Included, never run alone.
+-- clock   now
+-- key     owners  zset  owners
+-- derive  about   hash  owner:<owner>    the lease that an incarnation declared, the end that it was given when it was spared, and how often that was in a row
+-- Renewals come each 0.4 of a lease. When none came from anybody for half of one, the server was away, or every worker. Then each incarnation whose
+-- lease is over, or soon will be, gets time to come back: a server that stalls is nobody's crash. An incarnation that does not come back between
+-- such outages is spared a few times only, since it may be dead.
+local GRACE, HALF, SPARED_MOST = 5000000, 0.5, 10
+
+-- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
+local function clamped(owner, ends, length)
+  if ends <= now + length then return ends end
+  redis.call('ZADD', owners, now + length, owner)
+  return now + length
+end
+
+local function spare(owner, ends, length)
+  local till = now + math.min(length, GRACE)
+  local before = redis.call('HMGET', about .. owner, 'spared', 'times')
+  local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
+  if ends <= 0 or ends >= till or times >= SPARED_MOST then return end
+  redis.call('ZADD', owners, till, owner)
+  redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
+end
+
+-- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
+local function mend(lease)
+  local rows, found = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}
+  for n = #rows - 1, 1, -2 do
+    local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)
+    local stored = tonumber(rows[n + 1])
+    local ends = clamped(rows[n], stored, length)
+    if stored <= now + length and ends - length > now - HALF * lease then return end
+    found[#found + 1] = {rows[n], ends, length}
+  end
+  for _, row in ipairs(found) do spare(unpack(row)) end
+end
+
+-- When its lease ends; nil: it is over, or was given up.
+local function lease_end(owner)
+  local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
+  if ends > 0 and ends <= now then
+    mend(tonumber(redis.call('HGET', about .. owner, 'lease') or GRACE))
+    ends = tonumber(redis.call('ZSCORE', owners, owner))
+  end
+  return ends > now and ends or nil
+end

@@ -1,0 +1,60 @@
+"""A server that was away for everybody is nobody's crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.handle import Job
+from headrace.job import Record, State
+from tests.servers import Server
+from tests.system.fleet import Fleet
+
+NewFleet = Callable[..., Fleet]
+NewServer = Callable[..., Server]
+LEASE = 3.0
+
+
+def freeze(fleet: Fleet, server: Server, leases: float) -> None:
+    """Stop the server's process for so long."""
+    end = time.monotonic() + leases * LEASE
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        fleet.until(lambda: time.monotonic() >= end)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def running(fleet: Fleet, jobs: list[Job[int]]) -> bool:
+    """Whether all of them run, and every worker has renewed its lease."""
+    seen = fleet.app.overview()
+    return seen.states.get("running", 0) == len(jobs) and all(worker.lease > seen.now for worker in seen.workers)
+
+
+@pytest.mark.parametrize("leases", [[0.8], [1.5], pytest.param([3.0, 3.0, 3.0], marks=pytest.mark.slow)])
+def test_an_outage_charges_nobody(
+    new_server: NewServer, new_fleet: NewFleet, tmp_path: Path, leases: list[float]
+) -> None:
+    server = new_server()
+    fleet = new_fleet(server.url, lease=LEASE)
+    for _ in range(2):
+        fleet.worker(processes=3)
+    jobs = fleet.enqueue_many("process.gate", [(str(tmp_path / "go"),)] * 6)
+    starts = 6
+    fleet.until(lambda: running(fleet, jobs) and len(fleet.ledger.starts()) >= starts)
+    for length in leases:
+        freeze(fleet, server, length)
+        # Both workers have stopped their jobs before their leases ended, and all run again.
+        starts += 6 if length > 1 else 0
+        fleet.until(lambda starts=starts: running(fleet, jobs) and len(fleet.ledger.starts()) >= starts)
+    (tmp_path / "go").touch()
+    records: list[Record] = [fleet.ended(job) for job in jobs]
+    assert {record.state for record in records} == {State.SUCCEEDED}
+    assert {(record.crashes, record.failures) for record in records} == {(0, 0)}, repr(fleet)
+    fleet.end()
+    fleet.check()
