@@ -64,6 +64,16 @@ def gate(path: str) -> int:
     return current_job().attempt
 
 
+def beat(path: str) -> int:
+    """Write down that it runs, again and again, until a file exists."""
+    attempt, end = current_job().attempt, time.monotonic() + LONG
+    with Path(f"{path}.beats").open("a", buffering=1) as beats:
+        while not Path(path).exists() and time.monotonic() < end:
+            beats.write(f"{attempt} {time.monotonic()}\n")
+            time.sleep(0.002)
+    return attempt
+
+
 def fail(times: int) -> int:
     if current_job().failures < times:
         raise ValueError("not yet")
@@ -353,7 +363,7 @@ async def a_block(seconds: float) -> float:
 
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, needs, numbers, total, undo, told, retry_it, echo, payloads, graft,
-    add, nap, gate, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
+    add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, grow, pid, rubbish, nested,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (

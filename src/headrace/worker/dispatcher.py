@@ -9,7 +9,8 @@ Its duties, each with its own module:
 5. stop its runners before its lease ends when it cannot renew it (self-fencing);
 6. on shutdown finish or hand back everything, then leave.
 
-One loop, one thread, no blocking call but a connect: every event is a readable descriptor or a deadline.
+One loop that never waits for anything else: every event is a readable descriptor or a deadline. A thread makes the
+connections (connector.py).
 """
 
 from __future__ import annotations
@@ -544,7 +545,9 @@ class Dispatcher:
                     continue
             if seat is None:
                 self._conclude(claim, "released")
-                self._blocked[claim.queue] = kind
+                if working:
+                    # No runner has room. While none may start anything no end of a job would lift this.
+                    self._blocked[claim.queue] = kind
                 continue
             start = Start(claim, plan, seat)
             handout.assign(seat, start, now)

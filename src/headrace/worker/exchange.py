@@ -1,7 +1,8 @@
 """A dispatcher's way to the store: what is due goes out in one round trip, and is sent again until it is answered.
 
-Owns the three connections of a worker and rebuilds all of them together when one fails: ``link`` for requests and their
-replies, ``waker`` that sleeps on the queues' wake-up keys, ``mail`` that hears of cancellations.
+Owns the three connections of a worker and has all of them made anew together when one fails (connector.py): ``main``
+for requests and their replies, ``waker`` that sleeps on the queues' wake-up keys, ``mail`` that hears of cancellations.
+Nothing here waits: the dispatcher must be free to stop its runners before its lease ends, whatever the network does.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ import logging
 import random
 import selectors
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
 
 from redis import exceptions as driver
 
 from headrace.connection import pause_before, verdict
-from headrace.errors import ServerError
-from headrace.script import Call, load
-from headrace.url import Target, parse
+from headrace.errors import HeadraceError
+from headrace.script import Call, Script, load
+from headrace.url import Target
+from headrace.worker.connector import Connector, Links
+from headrace.worker.folding import Folded
 from headrace.worker.link import Link
 
 log = logging.getLogger("headrace.worker")
 
 Step = tuple[Call[Any], Callable[[Any], None]]
+# What else is asked on the connection for requests.
+Aside = Literal["load", "unblock"]
 
 WAKE_WAIT = 120.0
 # What a worker hears when something was broadcast to it.
@@ -79,6 +84,7 @@ class Exchange:
         mailed: called with what others wrote: the id of a job to cancel, or a question (see roster.py).
         stir: called when the armed claim was answered, before the answer is read.
         revive: brings a private server back, and says where it is; None where the server is somebody else's to run.
+            It is called in a thread.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
         woken: whether the last sleep was ended by a queue, and not by its time or by ``disarm``.
     """
@@ -100,24 +106,27 @@ class Exchange:
         self.mailed = mailed
         self.stir = stir
         self._watched = watched
-        self._link: Link | None = None
-        self._waker: Link | None = None
-        self._mail: Link | None = None
+        self._connector = Connector(patience, [load(name) for name in SCRIPTS])
+        watched.watch(self._connector, self._on_connected, urgent=True)
+        self._links: Links | None = None
+        # Calls that are not answered, and what each reply that is awaited on ``main`` answers.
         self._inflight: list[Step] = []
+        self._awaited: list[Step | Aside] = []
         self._connect_at = 0.0
         self._failures = 0
+        self._said = Folded()
 
     @property
     def idle(self) -> bool:
         """Whether a request can be sent now."""
-        return self._link is not None and not self._inflight
+        return self._links is not None and not self._inflight and not self._awaited
 
     @property
     def next(self) -> float:
         """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
-        if self._link is None:
-            return self._connect_at
-        return min((link.deadline for link in (self._link, self._waker) if link and link.busy), default=float("inf"))
+        if self._links is None:
+            return float("inf") if self._connector.busy else self._connect_at
+        return min((link.deadline for link in self._links.all if link.busy), default=float("inf"))
 
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each handler gets its reply, whenever that comes."""
@@ -126,51 +135,18 @@ class Exchange:
 
     def keep(self, now: float) -> None:
         """Notice overdue replies; connect again when it is time."""
-        if self._link is not None:
+        if self._links is not None:
             if now >= self.next:
-                self._fail(driver.TimeoutError("a reply is overdue"))
-            return
-        if now < self._connect_at:
-            return
-        if self._failures >= 2 and self.revive is not None:
-            try:
-                self.target = parse(self.revive())
-            except ServerError as error:
-                self._fail(error)
-                return
-        try:
-            self._link = Link(self.target, [load(name) for name in SCRIPTS])
-            self._watched.watch(self._link, self._on_reply, urgent=True)
-            self._waker = Link(self.target)
-            self._waker.identify()
-            self._watched.watch(self._waker, self._on_wake, urgent=True)
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
-            return
-        if self.channel:
-            self.subscribe(self.channel)
-        if self._failures:
-            log.info("connected to %s again", self.target.shown)
-        self._failures = 0
-        # What was under way goes out again with its numbers, so that a lost reply changes nothing.
-        self._resend()
+                self._fail(driver.TimeoutError("a reply is overdue"), "answer")
+        elif not self._connector.busy and now >= self._connect_at:
+            self._connector.start(self.target, self.revive if self._failures >= 2 else None)
 
     def subscribe(self, channel: str) -> None:
-        """Hear of cancellations on this channel. Waits for one round trip."""
-        if self._mail is not None:
-            self._watched.unwatch(self._mail)
-            self._mail.close()
-        self.channel = channel
-        try:
-            self._mail = Link(self.target)
-            self._mail.send([("SUBSCRIBE", channel)])
-            self._mail.receive()
-            self._watched.watch(self._mail, self._on_mail, urgent=True)
-            # What was said while nobody listened: see what there is.
-            self.mailed(CALLED)
-            self.mailed(HURRY)
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
+        """Hear of cancellations on this channel from now on, and no longer on the one before."""
+        before, self.channel = self.channel, channel
+        if self._links is not None:
+            leave = [("UNSUBSCRIBE", before)] if before else []
+            self._post(self._links.mail, [*leave, ("SUBSCRIBE", channel)], self.patience)
 
     def arm(self, keys: Sequence[str], claim: Step) -> None:
         """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends.
@@ -178,110 +154,162 @@ class Exchange:
         Waiting for the wake-up's reply before sending the claim would add a trip to each idle job's delay. Until the
         claim is answered no other may be sent, so that its number stays the newest and a lost reply can be repeated.
         """
-        if self._waker is None or self.armed is not None:
+        if self._links is None or self.armed is not None:
             return
         self.armed = claim
-        try:
-            self._waker.send([("BZPOPMIN", *keys, WAKE_WAIT), claim[0].command()], WAKE_WAIT + self.patience)
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
+        commands = [("BZPOPMIN", *keys, WAKE_WAIT), claim[0].command()]
+        self._post(self._links.waker, commands, WAKE_WAIT + self.patience)
 
     def disarm(self) -> None:
-        """End the sleep. The claim is made all the same, and answered: only so is it known what it brought. Waits."""
-        if self._waker is None or self.armed is None:
-            return
-        try:
-            link = Link(self.target)
-            link.send([("CLIENT", "UNBLOCK", self._waker.id)])
-            link.receive()
-            link.close()
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
+        """End the sleep. The claim is made all the same, and answered: only so is it known what it brought.
 
-    def _resend(self) -> None:
-        if not self._inflight or self._link is None:
+        Cost: one round trip, on the connection for requests, behind the request that is under way.
+        """
+        if self._links is None or self.armed is None or "unblock" in self._awaited:
             return
-        try:
-            self._link.send([call.command() for call, _ in self._inflight], self.patience)
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
+        self._awaited.append("unblock")
+        self._post(self._links.main, [("CLIENT", "UNBLOCK", self._links.waker_id)], self.patience)
 
-    def _fail(self, error: Exception) -> None:
-        """Throw every connection away: a late reply must not answer another question."""
-        for link in (self._link, self._waker, self._mail):
-            if link is not None:
+    def _post(self, link: Link, commands: Sequence[Sequence[Any]], patience: float) -> None:
+        try:
+            link.send(commands, patience)
+            self._watched.also_write(link, wanted=bool(link.backlog))
+        except OSError as error:
+            self._fail(error, "take a request")
+
+    def _resend(self, scripts: Collection[Script] = ()) -> None:
+        """Send what is not answered, after ``scripts``."""
+        if self._inflight and self._links is not None:
+            self._awaited.extend("load" for _ in scripts)
+            self._awaited += self._inflight
+            loads = [("SCRIPT", "LOAD", script.text) for script in scripts]
+            commands = [*loads, *(call.command() for call, _ in self._inflight)]
+            self._post(self._links.main, commands, self.patience)
+
+    def _on_connected(self) -> None:
+        made = self._connector.take()
+        if isinstance(made, Exception):
+            self._fail(made, "be connected to")
+            return
+        self._links, self.target = made, made.target
+        handlers = (self._on_reply, self._on_wake, self._on_mail)
+        for link, handler in zip(made.all, handlers, strict=True):
+            self._watched.watch(link, handler, urgent=True)
+        if self.channel:
+            self._post(made.mail, [("SUBSCRIBE", self.channel)], self.patience)
+        # What was under way goes out again with its numbers, so that a lost reply changes nothing.
+        self._resend()
+
+    def _fail(self, error: Exception, doing: str) -> None:
+        """Throw every connection away: a late reply must not answer another question.
+
+        The next attempt comes after a pause, which grows until a request is answered: a server that can be connected
+        to and refuses every request is no better than one that is gone.
+        """
+        if self._links is not None:
+            for link in self._links.all:
                 self._watched.unwatch(link)
-                link.close()
-        self._link = self._waker = self._mail = None
+            self._links.close()
+        self._links, self._awaited = None, []
         if self.armed is not None:
             self._inflight.append(self.armed)
             self.armed = None
         self._failures += 1
-        self._connect_at = time.monotonic() + pause_before(self._failures, random.random())
-        if self._failures in (1, 5) or self._failures % 30 == 0:
-            log.warning("the store does not answer (%s); trying again", error)
+        now = time.monotonic()
+        self._connect_at = now + pause_before(self._failures, random.random())
+        word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing)
+        refused = isinstance(word, HeadraceError)
+        text = str(word) if refused else f"the store does not answer ({error}); trying again"
+        for line in self._said.say(text, now):
+            log.log(logging.ERROR if refused else logging.WARNING, "%s", line)
+
+    def _answered(self) -> None:
+        if self._failures:
+            for line in self._said.rest():
+                log.warning("%s", line)
+            log.info("%s answers again", self.target.shown)
+            self._failures = 0
+
+    def _received(self, link: Link, read: Callable[[], list[Any] | None]) -> list[Any]:
+        """What has arrived on a connection; nothing while replies are not all there, or where it failed."""
+        try:
+            if link.backlog:
+                link.flush()
+                self._watched.also_write(link, wanted=bool(link.backlog))
+            return read() or []
+        except (driver.RedisError, OSError) as error:
+            self._fail(error, "answer")
+            return []
+
+    def _replies(self, link: Link) -> list[Any]:
+        """All replies that are awaited on a connection. Without a question, only its end can have come."""
+        return self._received(link, link.receive if link.busy else link.heard)
 
     def _on_reply(self) -> None:
-        if self._link is None:
+        replies = [] if self._links is None else self._replies(self._links.main)
+        if not replies:
             return
-        try:
-            replies = self._link.receive()
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
-            return
-        steps, self._inflight = self._inflight, []
+        awaited, self._awaited, self._inflight = self._awaited, [], []
         failed: list[tuple[Step, Exception]] = []
-        for step, reply in zip(steps, replies, strict=True):
-            if isinstance(reply, Exception):
-                failed.append((step, reply))
+        unloaded: Exception | None = None
+        for what, reply in zip(awaited, replies, strict=True):
+            if what == "unblock":
+                self._unblocked(reply)
+            elif what == "load":
+                unloaded = reply if isinstance(reply, Exception) else unloaded
+            elif isinstance(reply, Exception):
+                failed.append((what, reply))
             else:
-                step[1](step[0].parse(reply))
+                what[1](what[0].parse(reply))
         if failed:
-            self._refused(failed)
+            self._refused(failed, unloaded)
+        elif awaited != ["unblock"]:
+            self._answered()
 
-    def _refused(self, failed: list[tuple[Step, Exception]]) -> None:
+    def _refused(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""
         (call, _), error = failed[0]
-        word = verdict(error, self.target, call.script.name)
-        self._inflight = [step for step, _ in failed]
-        if word == "load" and self._link is not None:
-            self._link.load([call.script for call, _ in self._inflight])
-            self._resend()
-            return
-        if word != "again":
-            log.error("%s", word)
-        self._fail(error)
+        self._inflight += [step for step, _ in failed]
+        if unloaded is not None:
+            self._fail(unloaded, "SCRIPT LOAD")
+        elif verdict(error, self.target, call.script.name) == "load":
+            self._resend({call.script.sha: call.script for call, _ in self._inflight}.values())
+        else:
+            self._fail(error, call.script.name)
+
+    def _unblocked(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            # Else a sleep of minutes could not be ended. Without its connection the claim is made at once.
+            self._fail(reply, "CLIENT UNBLOCK")
+        elif not reply:
+            # It did not sleep: its reply is on the way, or it had not begun to.
+            self.disarm()
 
     def _on_wake(self) -> None:
-        if self._waker is None:
+        if self._links is None:
             return
         self.stir()
-        try:
-            replies = self._waker.receive()
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
+        replies = self._replies(self._links.waker)
+        if not replies:
             return
-        if (
-            len(replies) < 2
-            or self.armed is None
-            or isinstance(replies[0], Exception)
-            or isinstance(replies[1], Exception)
-        ):
-            wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
-            self._fail(wrong or driver.ConnectionError("the server closed the connection"))
+        wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if self.armed is None or wrong is not None:
+            self._fail(wrong or driver.ConnectionError("an answer without a question"), "claim")
             return
         (call, handler), self.armed = self.armed, None
         self.woken = replies[0] is not None
         handler(call.parse(replies[1]))
 
     def _on_mail(self) -> None:
-        if self._mail is None:
-            return
-        try:
-            messages = self._mail.heard()
-        except (driver.RedisError, OSError) as error:
-            self._fail(error)
-            return
-        for message in messages:
-            if message[0] == b"message":
-                self.mailed(message[2].decode())
+        links = self._links
+        for message in [] if links is None else self._received(links.mail, links.mail.heard):
+            if self._links is not links:
+                return
+            if isinstance(message, Exception):
+                self._fail(message, "SUBSCRIBE")
+            elif message[0] == b"message":
+                self.mailed(message[2].decode("utf-8", "replace"))
+            elif message[0] == b"subscribe" and message[1].decode() == self.channel:
+                # What was said while nobody listened: see what there is.
+                self.mailed(CALLED)
+                self.mailed(HURRY)

@@ -1,0 +1,87 @@
+"""A server that can be connected to and refuses what is asked: a full disk, a user without permissions."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.connection import pause_before
+from tests.deadline import eventually
+from tests.servers import Server
+from tests.system.fleet import Fleet
+
+ATTEMPTS = 8
+# What the pauses before so many attempts take at least, seconds; at 0.02 s each they would take a tenth of it.
+PAUSES = sum(pause_before(number, 0.0) for number in range(1, ATTEMPTS))
+# The connections of one attempt.
+LINKS = 3
+
+
+class DiskFull:
+    """Snapshots fail, as with a full disk."""
+
+    sign = "MISCONF"
+
+    def __init__(self, server: Server) -> None:
+        self.client = server.client()
+        self.directory = server.directory / "full"
+
+    def begin(self) -> None:
+        self.directory.mkdir()
+        self.client.config_set("dir", str(self.directory))
+        shutil.rmtree(self.directory)
+        self.client.config_set("save", "3600 1")
+        self._save("err")
+
+    def end(self) -> None:
+        self.directory.mkdir()
+        self.client.config_set("dir", str(self.directory))
+        self._save("ok")
+
+    def _save(self, word: str) -> None:
+        self.client.bgsave()
+        eventually(lambda: self.client.info("persistence")["rdb_last_bgsave_status"] == word)
+
+
+class Forbidden:
+    """The worker's user loses its keys."""
+
+    sign = "does not permit"
+
+    def __init__(self, server: Server) -> None:
+        self.client = server.client()
+
+    def begin(self) -> None:
+        self.client.execute_command("ACL", "SETUSER", "worker", "resetkeys")
+
+    def end(self) -> None:
+        self.client.execute_command("ACL", "SETUSER", "worker", "~*")
+
+
+@pytest.mark.parametrize("kind", [DiskFull, Forbidden])
+def test_a_refusing_server_is_asked_ever_more_seldom_and_complained_of_once(
+    kind: type[DiskFull] | type[Forbidden], new_server: Callable[..., Server], new_fleet: Callable[..., Fleet]
+) -> None:
+    server = new_server(config={"enable-protected-configs": "yes"})
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "allcommands", "allkeys", "allchannels")
+    fleet = new_fleet(server.url, lease=10.0)
+    worker = fleet.worker(url=f"unix://worker:any@{server.socket}")
+    fault = kind(server)
+
+    def connections() -> int:
+        return int(client.info("stats")["total_connections_received"])
+
+    before, began = connections(), time.monotonic()
+    fault.begin()
+    fleet.until(lambda: connections() >= before + ATTEMPTS * LINKS, timeout=60)
+    assert time.monotonic() - began > PAUSES
+    assert worker.log().count(fault.sign) == 1, worker.log()
+    fault.end()
+    fleet.ended(fleet.enqueue("process.add", 1, 1))
+    fleet.until(lambda: "answers again" in worker.log())
+    assert "(repeated " in worker.log()
+    fleet.check()
