@@ -52,6 +52,10 @@ check: setup  ## format, lint, types, layers, and docs in step with the code
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q $(wildcard tests/docs) tests/unit/test_house.py
 
+.PHONY: docs
+docs: setup  ## make the site of the documentation in docs/_build, with a reference from the docstrings
+	@$(BIN)/sphinx-build -W -q -b html docs docs/_build && echo "docs/_build/index.html"
+
 .PHONY: bench
 bench: setup  ## print each figure beside its floor, measured in the same run
 	@$(BIN)/python -m bench

@@ -73,7 +73,7 @@ def test_the_table_of_figures_says_how_to_reproduce_it() -> None:
 
 
 def test_no_block_is_of_an_unknown_kind() -> None:
-    known = {"python", "console", "text", "ini", "sh", "dockerfile", "yaml"}
+    known = {"python", "console", "text", "ini", "sh", "dockerfile", "yaml", "{toctree}"}
     for page in PAGES:
         for block in blocks(page.read_text()):
             assert block.words, f"{page.name}:{block.line}: name the block's language"

@@ -113,7 +113,7 @@ class Pool(Executor):
 
         Raises:
             CallTimeout: it did not end in time; if it had not begun, it never runs.
-            and what :meth:`submit` raises.
+            PoolClosed, PoolBroken, PoolFull, PoolBusy, ArgumentError, OptionsError: as :meth:`submit`.
         """
         call: Call[T] = self._make(fn, args, kwargs)
         if timeout is not None and timeout <= 0:
@@ -207,7 +207,7 @@ class Pool(Executor):
 
         Raises:
             CallTimeout: none was to be had within ``timeout`` seconds.
-            and what :meth:`submit` raises.
+            PoolClosed, PoolBroken, PoolFull, PoolBusy, ArgumentError, OptionsError: as :meth:`submit`.
         """
         lease = Lease()
         call = lease_call(self._desk, lease)
