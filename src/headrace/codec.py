@@ -5,7 +5,7 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +18,8 @@ SLOT = 7
 NONE = b"\xc0"
 # How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
 TOO_DEEP = "nested too deeply to be read here"
+# Levels into which an error follows a value that cannot be sent.
+_LEVELS = 20
 _ALIEN = "<{} bytes that are not MessagePack>"
 
 Position = Callable[[object], int | None]
@@ -45,6 +47,36 @@ def encode(value: object, limit: int, what: str) -> bytes:
         PayloadTooLarge: it takes more than ``limit`` bytes.
     """
     return _encode(_encoder, value, limit, what)
+
+
+def culprit(name: str, value: object) -> str:
+    """`` at name[2]['when']``: where the innermost part is that cannot be sent; empty: the value is one itself."""
+    path = ""
+    for _ in range(_LEVELS):
+        found = next(((key, part) for key, part in _parts(value) if not _is_sendable(part)), None)
+        if found is None:
+            break
+        path, value = f"{path}[{found[0]!r:.40}]", found[1]
+    return f" at {name}{path}" if path else ""
+
+
+def _parts(value: object) -> Iterable[tuple[object, object]]:
+    if isinstance(value, dict):
+        return cast("Mapping[object, object]", value).items()
+    if isinstance(value, (list, tuple)):
+        return enumerate(cast("Sequence[object]", value))
+    return ()
+
+
+def _is_sendable(value: object) -> bool:
+    try:
+        _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return False
+    except RecursionError:
+        # Nobody could follow a path to where it is too deep.
+        return True
+    return True
 
 
 class Slotted:

@@ -97,9 +97,9 @@ class Verbs:
     def ended(self, state: FlowState | None, timeout: Duration | None) -> FlowState:
         if self.known(state).final:
             return self.known(state)
+        known = _WAITING.get(self.known(state), "its nodes go on; wait again, or stop or cancel it")
         raise ResultTimeout(
-            f"workflow {self.id} of {self.definition} is {state} after {seconds(timeout or 0, 'timeout'):g} s: "
-            f"it goes on; wait again, or stop or cancel it"
+            f"workflow {self.id} of {self.definition} is {state} after {seconds(timeout or 0, 'timeout'):g} s: {known}"
         )
 
     def _refuse(self, word: str, wish: str) -> NoReturn:
@@ -107,6 +107,12 @@ class Verbs:
         fact, advice = _WORDS.get((wish, word)) or _WORDS.get(("", word), (f"is {word}", ""))
         raise WorkflowStateError(f"workflow {self.id} of {self.definition} {fact}, so it cannot be {wish}{advice}")
 
+
+# Why a workflow that was waited for has not ended, where that is not since it runs.
+_WAITING = {
+    FlowState.PENDING: "nothing of it runs before start()",
+    FlowState.STOPPED: "nothing of it starts before start(), which lets it go on",
+}
 
 # Why a verb is refused, and what would be allowed; without the wish: whatever the wish was.
 _WORDS = {

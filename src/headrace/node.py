@@ -155,11 +155,7 @@ def wish(given: Mapping[str, Any]) -> Wish:
     """
     for name in given:
         if name not in _OPTIONS:
-            close = difflib.get_close_matches(name, _OPTIONS, 1, 0.8)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"a task's own argument goes into params={{{name!r}: ...}}"
-            )
-            raise OptionsError(f"a node has no option {name!r}: {hint}")
+            raise OptionsError(f"a node has no option {name!r}: {_hint(name)}")
     options = {name: given[name] for name in _BY_CALL if given.get(name) is not None}
     for name, value in cast("Mapping[str, Any]", given.get("options") or {}).items():
         if name in REFUSED:
@@ -173,6 +169,19 @@ def wish(given: Mapping[str, Any]) -> Wish:
         _several(given.get("after")), _several(given.get("before")), params,
         _name(given.get("name")), letter(given.get("on_failure", "stop")), cast(Any, when), given.get("undo"), options,
     )  # fmt: skip
+
+
+def _hint(name: str) -> str:
+    """What somebody may have meant by an option that nodes do not have."""
+    if name in REFUSED:
+        return REFUSED[name]
+    if name in JobOptions.__annotations__:
+        return f"what its job may ask for goes into options={{{name!r}: ...}}"
+    if close := difflib.get_close_matches(name, _OPTIONS, 1, 0.8):
+        return f"did you mean {close[0]!r}?"
+    if close := difflib.get_close_matches(name, JobOptions.__annotations__, 1, 0.8):
+        return f"did you mean options={{{close[0]!r}: ...}}?"
+    return f"a task's own argument goes into params={{{name!r}: ...}}"
 
 
 def is_node(value: object) -> TypeGuard[Node[Any] | Edge[Any]]:

@@ -57,6 +57,11 @@ def window(since: datetime | None, until: datetime | None) -> tuple[int | None, 
 def _moment(name: str, value: datetime | None) -> int | None:
     if value is None:
         return None
+    if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(
+            f"{name} must be a datetime with a time zone, not {value!r:.80}: of seconds since 1970 "
+            f"datetime.fromtimestamp(..., tz=UTC) makes one"
+        )
     if value.utcoffset() is None:
         raise OptionsError(f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one")
     return (value - _EPOCH) // timedelta(microseconds=1)

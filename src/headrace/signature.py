@@ -15,7 +15,7 @@ import msgspec
 
 from headrace import codec
 from headrace.annotations import hints, is_open, reason_unchecked
-from headrace.errors import ArgumentError, CorruptArguments, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.options import misplaced
 
 # What an enqueue without arguments sends: [[], {}].
@@ -30,6 +30,8 @@ Positions = tuple[Any, ...]
 Keywords = dict[str, Any]
 # Arguments, by position or name, that hold what is not known yet.
 Unknown = frozenset[int | str]
+# Arguments: position or keyword, what messages call it, and its value.
+Named = list[tuple[int | str, str, Any]]
 
 
 class Signature:
@@ -77,7 +79,10 @@ class Signature:
             return NOTHING
         if kwargs or not self._least <= len(args) <= len(self._positions) or self._demanded:
             args, kwargs = self._bound(args, kwargs)
-        data = codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+        try:
+            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+        except (ArgumentError, PayloadTooLarge) as error:
+            raise _named(error, self.task, self._names(args, kwargs), limit) from None
         back = self._decode(data, len(args), kwargs)
         if self._open:
             self._refuse_changed((args, kwargs), back)
@@ -86,7 +91,7 @@ class Signature:
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
         """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
         args, kwargs = self._bound(args, kwargs)
-        data, unknown = _packed(self.task, args, kwargs, limit, slots)
+        data, unknown = _packed(self.task, self._names(args, kwargs), limit, slots)
         back = self._decode(data, len(args), kwargs, unknown)
         if self._open:
             self._refuse_changed((args, kwargs), back, unknown)
@@ -271,6 +276,13 @@ class Signature:
                 raise self._misfit(f"is missing its argument {name!r}")
         return tuple(more), kwargs
 
+    def _names(self, args: Positions, kwargs: Keywords) -> Named:
+        found = [
+            (place, self._positions[place] if place < len(self._positions) else f"*{self._rest}", value)
+            for place, value in enumerate(args)
+        ]
+        return [*found, *((name, name, value) for name, value in kwargs.items())]
+
     def _misfit(self, text: str, hint: str = "") -> ArgumentError:
         return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}{hint}")
 
@@ -341,11 +353,14 @@ class Unchecked:
         self.task = task
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
-        return codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+        try:
+            return codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+        except (ArgumentError, PayloadTooLarge) as error:
+            raise _named(error, self.task, _unnamed(args, kwargs), limit) from None
 
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
         """See :meth:`Signature.pack_open`; nothing is checked."""
-        return _packed(self.task, args, kwargs, limit, slots)[0]
+        return _packed(self.task, _unnamed(args, kwargs), limit, slots)[0]
 
     def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
         """Nobody knows what it takes, so it is given no more than was meant for it."""
@@ -359,17 +374,32 @@ class Unchecked:
             raise ResultUndecodable(f"the stored result of {self.task} is not MessagePack: {error}") from None
 
 
-def _packed(task: str, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
+def _packed(task: str, values: Named, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
     """Arguments with slots, and which of them have any."""
-    what, raws, unknown = f"arguments of {task}", dict[int | str, msgspec.Raw](), set[int | str]()
-    values: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    for place, value in values:
+    raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
+    for place, name, value in values:
         met = slots.met
-        raws[place] = msgspec.Raw(slots.encode(value, limit, what))
+        raws[place] = msgspec.Raw(slots.encode(value, limit, f"argument {name!r} of {task}"))
         if slots.met != met:
             unknown.add(place)
-    positions = [raws[place] for place in range(len(args))]
-    return codec.encode((positions, {name: raws[name] for name in kwargs}), limit, what), frozenset(unknown)
+    positions = [raw for place, raw in raws.items() if isinstance(place, int)]
+    keywords = {place: raw for place, raw in raws.items() if isinstance(place, str)}
+    return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
+
+
+def _unnamed(args: Positions, kwargs: Keywords) -> Named:
+    """Arguments of a function that is not known: those by position are called by their number."""
+    return [*((n, f"{n + 1}", value) for n, value in enumerate(args)), *((n, n, value) for n, value in kwargs.items())]
+
+
+def _named(error: Exception, task: str, values: Named, limit: int) -> Exception:
+    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
+    for _, name, value in values:
+        try:
+            codec.encode(value, limit, f"argument {name!r} of {task}{codec.culprit(name, value)}")
+        except (ArgumentError, PayloadTooLarge) as named:
+            return named
+    return error
 
 
 def _of_result(error: Exception) -> str:

@@ -10,7 +10,8 @@ from headrace.errors import OptionsError
 from headrace.stats.histogram import ERROR, Histogram, bucket_of, histogram_of, middle_of
 
 values = st.one_of(
-    st.floats(1e-9, 1e300, exclude_min=True), st.floats(-1e300, -1e-9, exclude_max=True), st.just(0.0), st.integers(-10**9, 10**9)
+    st.floats(1e-300, 1e300), st.floats(-1e300, -1e-300), st.floats(-1e-9, 1e-9, allow_subnormal=False).filter(lambda x: abs(x) > 1e-300),
+    st.just(0.0), st.just(-0.0), st.integers(-10**9, 10**9),
 )  # fmt: skip
 
 
@@ -24,14 +25,14 @@ def of(given_values: list[float]) -> Histogram:
 
 @given(values)
 def test_a_bucket_is_near_to_each_of_its_values(value: float) -> None:
-    assert math.isclose(middle_of(bucket_of(value)), value, rel_tol=ERROR * 1.0001, abs_tol=1e-9)
+    assert math.isclose(middle_of(bucket_of(value)), value, rel_tol=ERROR * 1.0001)
 
 
 @given(st.lists(values, min_size=1, max_size=60), st.floats(0, 100))
 def test_a_percentile_is_near_to_the_true_one(found: list[float], percent: float) -> None:
     ranked = sorted(found)
     true = ranked[max(1, math.ceil(len(found) * percent / 100)) - 1]
-    assert math.isclose(of(found).percentile(percent), true, rel_tol=ERROR * 1.0001, abs_tol=1e-9)
+    assert math.isclose(of(found).percentile(percent), true, rel_tol=ERROR * 1.0001)
 
 
 @given(st.lists(values), st.lists(values))

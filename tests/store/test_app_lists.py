@@ -127,6 +127,7 @@ def test_a_window_of_time_is_kept_on_every_page(app: Headrace, order: Any, limit
         ({"after": "x"}, "after='x' is not the `next` of a page"),
         ({"queue": "a b"}, "queue name 'a b' cannot be used"),
         ({"since": datetime(2030, 1, 1)}, "since=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
+        ({"until": "2030-01-01"}, "until must be a datetime with a time zone, not '2030-01-01'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(app: Headrace, query: dict[str, Any], text: str) -> None:

@@ -198,9 +198,13 @@ def test_a_wait_hears_of_the_end(
 
 def test_a_wait_ends_with_its_time(app: Headrace) -> None:
     run = create(app, chain("a"))
-    with pytest.raises(ResultTimeout, match=r"of chain is pending after 0.05 s: it goes on; wait again, or stop"):
+    with pytest.raises(ResultTimeout, match=r"of chain is pending after 0.05 s: nothing of it runs before start\(\)$"):
         run.wait(0.05)
-    with pytest.raises(ResultTimeout):
+    run.start()
+    with pytest.raises(ResultTimeout, match=r"of chain is running after 0 s: its nodes go on; wait again, or stop or"):
+        run.wait(0)
+    run.stop()
+    with pytest.raises(ResultTimeout, match=r"is stopped after 0 s: nothing of it starts before start\(\), which lets"):
         run.wait(0)
 
 

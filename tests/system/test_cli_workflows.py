@@ -55,6 +55,10 @@ def risky(flow, amount: int = 2) -> None:
 def loop(flow) -> None:
     flow.run(double, 1, name="a", after="b")
     flow.run(double, 1, name="b", after="a")
+
+@app.workflow
+def odd(flow, number: int) -> None:
+    flow.run(double, 10 // number)
 """
 
 
@@ -115,6 +119,10 @@ def test_what_cannot_be_created_is_said(headrace: Program) -> None:
     assert "argument 'first' of tasks.sums: expected int, got str" in refused(2, "tasks.sums", "x")
     assert "is missing its argument 'first'" in refused(2, "tasks.sums")
     assert "name the application" in headrace("workflows", "create", "tasks.sums", "1", code=2).fault
+    text = "the definition of workflow tasks.odd raised ZeroDivisionError: "
+    assert text in refused(4, "tasks.odd", "0")
+    assert re.search(r"\(.*tasks\.py:\d+\)$", refused(4, "tasks.odd", "0"))
+    assert text in headrace("workflows", "viz", "tasks.odd", "0", "--app", "tasks:app", code=4).fault
     assert headrace("workflows", "list", "--json").lines == []
 
 

@@ -273,7 +273,7 @@ def test_what_is_no_task_is_refused() -> None:
         (lambda flow: flow.run(fetch, "u", params={"x": 1}), ArgumentError, "fetch takes no argument 'x'"),
         (lambda flow: flow.run(take, object()), ArgumentError, r"cannot be sent \(builtins.object\)"),
         (lambda flow: flow.run(take, {flow.run(tick): 1}), ArgumentError, "cannot be the key of a dictionary"),
-        (lambda flow: flow.run(take, "x" * (2 << 20)), PayloadTooLarge, "arguments of take takes 2,097,"),
+        (lambda flow: flow.run(take, "x" * (2 << 20)), PayloadTooLarge, "argument '.*' of take takes 2,097,"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused_where_it_is_written(
@@ -281,6 +281,22 @@ def test_an_argument_that_does_not_fit_is_refused_where_it_is_written(
 ) -> None:
     with pytest.raises(error, match=message):
         graph(run)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"retries": 3}, r"goes into options=\{'retries': \.\.\.\}"),
+        ({"timeout": 3}, r"goes into options=\{'timeout': \.\.\.\}"),
+        ({"retires": 3}, r"did you mean options=\{'retries': \.\.\.\}\?"),
+        ({"at": 3}, "nobody knows when a node's turn comes"),
+        ({"afer": 3}, "did you mean 'after'"),
+        ({"url": 3}, r"goes into params=\{'url': \.\.\.\}"),
+    ],
+)
+def test_an_option_that_a_node_does_not_have_is_told_its_place(given: dict[str, Any], hint: str) -> None:
+    with pytest.raises(OptionsError, match=f"a node has no option '{next(iter(given))}': .*{hint}"):
+        graph(lambda flow: flow.run(tick, **given))
 
 
 # -- policies and conditions ----------------------------------------------------------------------------------------

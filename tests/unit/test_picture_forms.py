@@ -40,6 +40,13 @@ def test_dot_keeps_names_text() -> None:
     assert labels["n4"] == "back\\\\slash\\\\n"
 
 
+def test_dot_shows_an_ampersand_and_makes_no_entity_of_it() -> None:
+    view = View("a & b", [ViewNode(1, "R&D &lt; &amp;")])
+    text = picture.render(view, "dot")
+    assert 'label="a &amp; b"' in text
+    assert "R&amp;D &amp;lt; &amp;amp;" in text
+
+
 @settings(max_examples=50, deadline=None)
 @given(views())
 def test_dot_of_any_graph_is_dot(view: View) -> None:

@@ -84,9 +84,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: free.job(1, "s", 1.0, "x"), "argument '*rest' of tasks.free: expected float, got str at *rest[1]"),
     (lambda: free.job(1, zoo="x"), "argument 'zoo' of tasks.free: expected int, got str"),
     (lambda: free.job(1, third="x"), "argument 'third' of tasks.free: expected bool, got str"),
-    (lambda: thumb.job("u", [1 << 70]), "arguments of tasks.thumb cannot be sent"),
-    (lambda: thumb.job("u", object()), "arguments of tasks.thumb cannot be sent (builtins.object)"),
-    (lambda: thumb.job("\ud800", []), "arguments of tasks.thumb cannot be sent"),
+    (lambda: thumb.job("u", [1, 1 << 70]), "argument 'sizes' of tasks.thumb at sizes[1] cannot be sent"),
+    (lambda: thumb.job("u", object()), "argument 'sizes' of tasks.thumb cannot be sent (builtins.object)"),
+    (lambda: thumb.job("u", {"a": [object()]}), "argument 'sizes' of tasks.thumb at sizes['a'][0] cannot be sent"),
+    (lambda: thumb.job("\ud800", []), "argument 'url' of tasks.thumb cannot be sent"),
 ]  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 def test_arguments_over_the_cap_are_refused() -> None:
     with pytest.raises(
-        PayloadTooLarge, match=r"arguments of tasks.thumb takes 1\d,\d{3} bytes, more than the cap of 10,000"
+        PayloadTooLarge, match=r"argument 'url' of tasks.thumb takes 1\d,\d{3} bytes, more than the cap of 10,000"
     ):
         thumb.job("u" * 12_000, [])
 
@@ -212,7 +213,7 @@ def test_what_is_packed_is_unpacked(first: int, second: str, rest: list[float], 
 def test_a_task_elsewhere_takes_whatever_can_be_sent() -> None:
     remote = Unchecked("elsewhere")
     assert msgspec.msgpack.decode(remote.pack((1, [2]), {"x": b"3"}, 100)) == [[1, [2]], {"x": b"3"}]
-    with pytest.raises(ArgumentError, match="arguments of elsewhere cannot be sent"):
+    with pytest.raises(ArgumentError, match="argument '1' of elsewhere cannot be sent"):
         remote.pack((object(),), {}, 100)
     assert remote.unpack_result(b"") is None
     with pytest.raises(ResultUndecodable, match="elsewhere is not MessagePack"):

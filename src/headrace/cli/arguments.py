@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.exits import UsageFault
+from headrace.cli.exits import ApplicationFault, UsageFault
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -61,3 +65,26 @@ def definition_of(app: Headrace, name: str) -> Any:
         hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known)[:10]) or 'none'}"
         raise UsageFault(f"the application has no workflow {name}: {hint}")
     return known[name]
+
+
+@contextmanager
+def defining(name: str) -> Generator[None]:
+    """Let the code of a definition run, which is the application's and may fail as any code does.
+
+    Raises:
+        ApplicationFault: it did; says where.
+    """
+    from headrace.errors import HeadraceError
+
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as error:
+        ours = Path(__file__).parents[1]
+        theirs = [at for at in traceback.extract_tb(error.__traceback__) if ours not in Path(at.filename).parents]
+        if not theirs:
+            raise
+        place = f"{theirs[-1].filename}:{theirs[-1].lineno}"
+        text = "".join(traceback.format_exception_only(error)).strip()
+        raise ApplicationFault(f"the definition of workflow {name} raised {text} ({place})") from error

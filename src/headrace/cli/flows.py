@@ -164,9 +164,10 @@ def _failed(record: FlowRecord) -> str:
 
 
 def _kept(record: FlowRecord, now: float) -> str:
-    if record.ttl < 0:
-        return "for ever"
-    return f"until {moment(record.lapses, now)}" if record.lapses else f"{span(record.ttl / 1e6)} after its end"
+    if record.state.final and record.lapses:
+        return f"until {moment(record.lapses, now)}"
+    kept = "for ever" if record.ttl < 0 else f"{span(record.ttl / 1e6)} after its end"
+    return kept + (f"; if it is not started, until {moment(record.lapses, now)}" if record.lapses else "")
 
 
 def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:

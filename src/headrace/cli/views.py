@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.cli.arguments import definition_of, parse_arguments
+from headrace.cli.arguments import defining, definition_of, parse_arguments
 from headrace.cli.exits import OperationFault, UsageFault
 from headrace.cli.measures import parse_moment, several
 from headrace.cli.session import Session
@@ -148,7 +148,9 @@ def viz(
             raise UsageFault(f"{name!r} is not the id of a workflow; to draw a definition, name its --app")
         positions, named = parse_arguments(arguments or [])
         with session.code(application) as app:
-            view = of_graph(definition_of(app, name).graph(*positions, **named))
+            definition = definition_of(app, name)
+            with defining(name):
+                view = of_graph(definition.graph(*positions, **named))
     drawn = render(view, form, width=session.output.console().width)
     if output is not None:
         _write(output, drawn)

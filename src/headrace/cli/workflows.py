@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import views
-from headrace.cli.arguments import definition_of, parse_arguments
+from headrace.cli.arguments import defining, definition_of, parse_arguments
 from headrace.cli.commands import command, group
 from headrace.cli.jobs import each
 from headrace.cli.measures import distance, parse_duration, several
@@ -50,7 +50,8 @@ def create(
     with session.code(application) as app:
         definition = definition_of(app, name)
         chosen = definition if key is None else definition.options(key=key)
-        run = chosen.create(*positions, **named)
+        with defining(name):
+            run = chosen.create(*positions, **named)
         if start_it:
             run.start()
         state = run.state
@@ -131,7 +132,7 @@ def expire(
         record = run.refresh()
     if wanted is None:
         text = f"{id} stays for ever"
-    elif record.lapses:
+    elif record.state.final:
         text = f"{id} goes {distance(record.lapses, time.time())}"
     else:
         text = f"{id} goes {after} after its end"

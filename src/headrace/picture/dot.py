@@ -47,4 +47,5 @@ def _edge(parent: int, child: int, policy: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    # Graphviz takes an ampersand for the beginning of an HTML entity, in quotes as well.
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") + '"'

@@ -18,8 +18,6 @@ ERROR = 0.02
 _GROWTH = (1 + ERROR) / (1 - ERROR)
 _PER_LOG = 1 / math.log(_GROWTH)
 _MIDDLE = 2 / (1 + _GROWTH)
-# What is nearer to 0 than this counts as 0.
-LEAST = 1e-9
 
 
 def bucket_of(value: float) -> str:
@@ -29,9 +27,9 @@ def bucket_of(value: float) -> str:
         OptionsError: it is no number, or not finite.
     """
     try:
-        if value > LEAST:
+        if value > 0:
             return str(math.ceil(math.log(value) * _PER_LOG))
-        if value < -LEAST:
+        if value < 0:
             return f"n{math.ceil(math.log(-value) * _PER_LOG)}"
         if value == value:  # noqa: PLR0124 - only NaN is not itself
             return "z"
