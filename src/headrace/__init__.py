@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.flow import Flow as Flow
     from headrace.flow_record import FlowRecord as FlowRecord
     from headrace.handle import Job as Job
+    from headrace.job import AttemptRecord as AttemptRecord
     from headrace.job import Record as Record
     from headrace.job import State as State
     from headrace.node import Node as Node
@@ -36,6 +37,7 @@ _HOMES = {
     "Flow": "flow",
     "Job": "handle",
     "Pool": "pool.pool",
+    "AttemptRecord": "job",
     "Record": "job",
     "State": "job",
     "Node": "node",

@@ -20,7 +20,7 @@ from headrace.errors import (
     JobUnsuccessful,
     ResultTimeout,
 )
-from headrace.job import JobError, Record, State, parse_error
+from headrace.job import AttemptRecord, JobError, Record, State, parse_error
 from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
@@ -144,6 +144,22 @@ class Job(Generic[R]):
     async def aretry(self) -> None:
         """See :meth:`retry`."""
         self._retried(await self._client.arun(self._rerun()))
+
+    def attempts(self) -> list[AttemptRecord]:
+        """The starts of the job that have ended, if the first of them did not succeed; empty for any other job.
+
+        The first three and the last seven are kept, with those before a retry by hand, as long as the job.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return list(self.refresh().attempts)
+
+    async def aattempts(self) -> list[AttemptRecord]:
+        """See :meth:`attempts`."""
+        return list((await self.arefresh()).attempts)
 
     def logs(self, limit: int = 1000) -> list[str]:
         """The last lines that the job logged, at most 1,000 are kept. Cost: one round trip."""

@@ -160,6 +160,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
         parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
         inputs: those outputs, in edge order; empty until the dispatcher has read them.
         priority: as enqueued; 0 for what is no priority.
+        journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
     """
 
     id: str
@@ -180,6 +181,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     facts: bytes = b""
     inputs: tuple[Input, ...] = ()
     priority: int = 0
+    journaled: int = 0
 
     @property
     def score(self) -> int:
@@ -190,6 +192,48 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     def attempt(self) -> int:
         """Which start this is, from 1."""
         return 1 + self.failures + self.crashes + self.interruptions + self.snoozes
+
+
+class StartNote(msgspec.Struct, frozen=True):
+    """What the journal of a job learns of one start from the dispatcher that ran it.
+
+    Attributes:
+        id: of the job.
+        ready: microseconds of server time when the job became ready; 0: unknown.
+        error: type and first line of the error; empty where there is none.
+        signal, exit_code: how the process of the start ended; 0 and -1 where it did not end.
+    """
+
+    id: str
+    ready: int
+    error: str = ""
+    signal: int = 0
+    exit_code: int = -1
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a job that has ended, as the job's journal keeps it. Times in microseconds of server time.
+
+    Attributes:
+        number: which start of the job it was, from 1; starts before a retry by hand count, too.
+        ready: when the job became ready for it; 0: unknown, since its worker died.
+        started, ended: when it was claimed, and when its end was stored.
+        worker: where it ran: ``host:pid``.
+        outcome: failed, retry, snoozed, interrupted, crashed, cancelled, corrupt, skipped, grown or succeeded.
+        error: type and first line of the error; empty where there is none.
+        signal: number of the signal that ended its process.
+        exit_code: exit code of its process.
+    """
+
+    number: int
+    ready: int
+    started: int
+    ended: int
+    worker: str
+    outcome: str
+    error: str = ""
+    signal: int | None = None
+    exit_code: int | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -216,6 +260,7 @@ class Record:
     Attributes:
         started: when the current or last start was claimed (its fencing token).
         due: when a scheduled job becomes ready; when a ready one did.
+        attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
         fields: every stored field, undecoded, for ``jobs show``.
     """
 
@@ -242,6 +287,7 @@ class Record:
     progress: float | None
     note: str
     fields: dict[str, bytes]
+    attempts: tuple[AttemptRecord, ...] = ()
 
     @property
     def attempt(self) -> int:
@@ -262,6 +308,48 @@ def parse_error(data: bytes | None) -> JobError | None:
         return msgspec.json.decode(data, type=JobError)
     except (msgspec.MsgspecError, ValueError):
         return JobError(type="Corrupt", message=f"the stored error is not readable: {data[:200]!r}")
+
+
+# The journal of a job keeps so many of its first starts, so many in all, and so many bytes of an error's first line.
+JOURNAL_FIRST, JOURNAL_KEPT, JOURNAL_LINE = 3, 10, 200
+
+_journal = msgspec.msgpack.Decoder(list[tuple[int, int, int, str, str, str, int, int]])
+
+
+def first_line(error: JobError) -> str:
+    """Type and first line of the message, of at most ``JOURNAL_LINE`` bytes."""
+    line = next(iter(error.message.splitlines()), "")
+    text = f"{error.type}: {line}" if line else error.type
+    return text.encode("utf-8", "backslashreplace")[:JOURNAL_LINE].decode("utf-8", "ignore")
+
+
+def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
+    """The starts that a job's journal keeps, in order; none where it is absent or alien.
+
+    Args:
+        count: how many were added to it.
+    """
+    if not data:
+        return ()
+    try:
+        rows = _journal.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ()
+    left_out = max(0, count - len(rows))
+    return tuple(
+        AttemptRecord(
+            number=n + 1 if n < JOURNAL_FIRST else n + 1 + left_out,
+            ready=ready,
+            started=started,
+            ended=ended,
+            worker=worker,
+            outcome=outcome,
+            error=error,
+            signal=signal or None,
+            exit_code=None if code < 0 else code,
+        )
+        for n, (ready, started, ended, worker, outcome, error, signal, code) in enumerate(rows)
+    )
 
 
 def number(value: Any) -> int:

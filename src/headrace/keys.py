@@ -6,7 +6,8 @@ All keys of a shard share its hash tag, so one script may touch them in a cluste
 =====================  ======  ==================================================================================
 key                    type    meaning, owner and end
 =====================  ======  ==================================================================================
-``job:<id>``           hash    A job's record. Lives until the job is done and not kept, or its retention ends.
+``job:<id>``           hash    A job's record. Lives until the job is done and not kept, or its retention ends. Its
+                               field ``journal`` has the starts that ended (see journal.lua), at most ten.
 ``log:<id>``           list    Lines that the job logged, newest last, capped. Ends with its job.
 ``ready:<queue>``      zset    Ids ready to start, scored by server time less priority. Empty means absent. Queue
                                ``@<owner>``: what was broadcast to an incarnation; ends with that.

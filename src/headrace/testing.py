@@ -17,6 +17,7 @@ import redis
 
 from headrace import keys as layout
 from headrace.flow_checks import flow_breaches, home, is_orphan
+from headrace.job import JOURNAL_KEPT, parse_journal
 from headrace.keys import FINAL, check_name, is_ordered
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
@@ -290,6 +291,18 @@ def _cached(space: Keyspace) -> Iterator[str]:
             yield f"filling:{name}: leases a value that is there"
 
 
+def _journals(space: Keyspace) -> Iterator[str]:
+    for id, record in space.values["job"].items():
+        if "journal" not in record:
+            continue
+        count = int(record.get("attempts", b"0"))
+        starts = parse_journal(record["journal"], count)
+        if not 0 < len(starts) == min(count, JOURNAL_KEPT) or "more" not in record:
+            yield f"job {id}: its journal keeps {len(starts)} of {count} starts"
+        if any(one.started > one.ended for one in starts):
+            yield f"job {id}: its journal has a start that ended before it began"
+
+
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _one_state_one_structure,
     _running,
@@ -298,6 +311,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _orders,
     _queues,
     _cached,
+    _journals,
     lambda space: flow_breaches(space.values),
 )
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import redis
 
-from headrace.job import Claim, Form, NewJob, Outcome
+from headrace.job import Claim, Form, NewJob, Outcome, StartNote
 from headrace.keys import Keys, make_id, ordered_id
 from headrace.protocol import consume, produce
 from headrace.script import Call
@@ -126,9 +126,17 @@ class Stage:
         (id,) = self.put(**facts)
         return next(c for c in self.take(owner, queues=[facts.get("queue", "default")]) if c.id == id)
 
-    def settle(self, *outcomes: Outcome, owner: str = "w1", request: int = 0, ready: int = 0) -> consume.Settled:
+    def settle(
+        self,
+        *outcomes: Outcome,
+        owner: str = "w1",
+        request: int = 0,
+        ready: int = 0,
+        starts: Sequence[StartNote] = (),
+    ) -> consume.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
-        return self.run(consume.settle(self.keys, owner, request or self.next(), rows, KEEP, self.now))
+        number = request or self.next()
+        return self.run(consume.settle(self.keys, owner, number, rows, KEEP, self.now, starts))
 
     def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)

@@ -116,6 +116,26 @@ def test_the_evidence_of_a_crash(headrace: Program) -> None:
     assert (error["signal"], error["signal_name"]) == (9, "SIGKILL")
 
 
+def test_the_attempts_of_a_job_are_shown_with_those_before_a_retry_by_hand(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.fail", "first line", "--app", "tasks:app")
+    well = headrace.enqueue("tasks.add", "1", "--app", "tasks:app")
+    headrace.burst()
+    (first,) = headrace("jobs", "show", id, "--json").json["attempts"]
+    assert (first["number"], first["outcome"], first["error"]) == (1, "failed", "ValueError: first line")
+    assert first["waited"] >= 0
+    assert first["ran"] >= 0
+    headrace("jobs", "retry", id)
+    headrace.burst()
+    again = headrace("jobs", "show", id, "--json").json["attempts"]
+    assert again[0] == first
+    assert [one["number"] for one in again] == [1, 2]
+    shown = headrace("jobs", "show", id).out
+    assert "\nattempts\n" in shown
+    assert first["worker"] in shown
+    assert headrace("jobs", "show", well, "--json").json["attempts"] == []
+    assert "\nattempts\n" not in headrace("jobs", "show", well).out
+
+
 @pytest.mark.mangles
 def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Program, client: redis.Redis) -> None:
     id = headrace.enqueue("tasks.add", "1")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.bar import Bar
 from headrace.cli.measures import distance, moment, span, stamp
-from headrace.cli.show import arguments_of, call_of, value_of
+from headrace.cli.show import arguments_of, attempt_facts, call_of, value_of
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -89,6 +89,7 @@ def node_facts(node: NodeRecord) -> dict[str, Any]:
         "started": stamp(job.started),
         "finished": stamp(job.finished),
         "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
+        "attempts": attempt_facts(job.attempts),
     }
 
 
@@ -192,7 +193,8 @@ def _since(node: NodeRecord, now: float) -> str:
 def _node_remark(node: NodeRecord) -> str:
     job = node.job
     if job.error is not None:
-        return f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ")
+        times = f", after {job.attempts[-1].number} attempts" if job.attempts and job.attempts[-1].number > 1 else ""
+        return f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ") + times
     if job.state == "running" and job.progress is not None:
         return f"{job.progress:.0%} {job.note}".strip()
     if job.state == "blocked" and node.role in ("undo", "callback"):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.cli.measures import moment, size, stamp
+from headrace.cli.measures import moment, size, span, stamp
 from headrace.cli.output import to_json
 from headrace.codec import decode, readable
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.job import JobError, Record
+    from headrace.job import AttemptRecord, JobError, Record
 
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.
 TAIL = 20
@@ -57,6 +57,7 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
         "kwargs": kwargs,
         "options": value_of(record.options) if record.options else {},
         "result": None if record.result is None else value_of(record.result),
+        "attempts": attempt_facts(record.attempts),
         "log": lines,
     }
     if record.error is not None:
@@ -66,9 +67,62 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
     return facts
 
 
+def attempt_facts(attempts: Sequence[AttemptRecord]) -> list[dict[str, Any]]:
+    """Starts of a job for programs, with when each began to wait and how long it waited and ran, in seconds."""
+    return [
+        {
+            "number": one.number,
+            "outcome": one.outcome,
+            "ready": stamp(one.ready),
+            "started": stamp(one.started),
+            "ended": stamp(one.ended),
+            "waited": _seconds(one.ready, one.started),
+            "ran": _seconds(one.started, one.ended),
+            "worker": one.worker,
+            "error": one.error or None,
+            "signal": one.signal,
+            "signal_name": None if one.signal is None else signal_name(one.signal),
+            "exit_code": one.exit_code,
+        }
+        for one in attempts
+    ]
+
+
+def _seconds(begin: int, end: int) -> float | None:
+    return round((end - begin) / 1e6, 6) if begin and end >= begin else None
+
+
+def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
+    """Starts of a job for people; those that were left out show as a gap in the numbers."""
+    left_out = attempts[-1].number - len(attempts)
+    output.heading(f"attempts ({left_out:,} in between are not kept)" if left_out else "attempts")
+    rows = [
+        (one.number, one.outcome, _clock(one.started), _span(one.ready, one.started), _span(one.started, one.ended),
+         one.worker, _what_happened(one))
+        for one in attempts
+    ]  # fmt: skip
+    columns = (">#", "outcome", "started", ">waited", ">ran", "worker", "error")
+    output.table(columns, rows, keep=("#", "outcome", "started"), spare="error")
+
+
+def _clock(microseconds: int) -> str:
+    return moment(microseconds, 0).partition(" (")[0]
+
+
+def _span(begin: int, end: int) -> str:
+    seconds = _seconds(begin, end)
+    return "-" if seconds is None else span(seconds)
+
+
+def _what_happened(one: AttemptRecord) -> str:
+    return f"{one.error} ({signal_name(one.signal)})" if one.signal is not None else one.error
+
+
 def describe(output: Output, record: Record, lines: list[str], now: float) -> None:
     """Print a job for people."""
     output.facts(_facts(record, now))
+    if record.attempts:
+        _journal(output, record.attempts)
     if record.error is not None:
         _error(output, record.error)
     if lines:

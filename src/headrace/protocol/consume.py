@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Claim, Outcome, number, priority_of, ready_at
+from headrace.job import Claim, Outcome, StartNote, number, priority_of, ready_at
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
 
@@ -47,11 +47,11 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> list[Claim]:
     return claims
 
 
-_NO_REST, _NO_NODE = [None] * 9, [b""] * 3
+_NO_REST, _NO_NODE = [None] * 10, [b""] * 3
 
 
 def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once, expires, priority = fields
+    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
     rest: tuple[Any, ...] = (
@@ -65,11 +65,12 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim
         number(expires) if expires else 0,
         parents.decode("utf-8", "replace"),
         facts,
+        (),
+        level := priority_of(priority) if priority else 0,
+        number(attempts) if attempts else 0,
     )
-    if priority:
-        level = priority_of(priority)
+    if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])
-        rest = (*rest, (), level)
     return Claim(*head, *rest)
 
 
@@ -125,7 +126,13 @@ def _settled(reply: Any) -> Settled:
 
 
 def settle(
-    keys: Keys, owner: str, request: int, outcomes: Sequence[tuple[Outcome, int]], keep: int, now: int = 0
+    keys: Keys,
+    owner: str,
+    request: int,
+    outcomes: Sequence[tuple[Outcome, int]],
+    keep: int,
+    now: int = 0,
+    starts: Sequence[StartNote] = (),
 ) -> Call[Settled]:
     """Record how starts ended; each job moves to the structure of its new state.
 
@@ -133,6 +140,7 @@ def settle(
         request: a number that grows with each settle; the same number again changes nothing.
         outcomes: at most 1000, each with its claim's ``score``, at which a released job lines up again.
         keep: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
+        starts: of the outcomes that go into the journals of their jobs.
 
     Cost: one round trip, O(n log m).
     """
@@ -140,8 +148,11 @@ def settle(
     for outcome, ready in outcomes:
         rows = groups.setdefault((outcome.kind, outcome.amount), [])
         rows += (outcome.id, outcome.token, blob(outcome.data), ready)
+    notes = [part for one in starts for part in (one.id, one.ready, one.error, one.signal, one.exit_code)]
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
-    return load("settle").bind(keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed)
+    return load("settle").bind(
+        keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed, starts=notes
+    )
 
 
 def register(

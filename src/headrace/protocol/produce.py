@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Form, NewJob, Record, State, number, parse_error, priority_of, ready_at
+from headrace.job import Form, NewJob, Record, State, number, parse_error, parse_journal, priority_of, ready_at
 from headrace.keys import Keys, milliseconds_of
 from headrace.script import Call, blob, load
 
@@ -242,6 +242,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         progress=share,
         note=_text(get("note")),
         fields=fields,
+        attempts=parse_journal(get("journal"), number(get("attempts"))),
     )
 
 

@@ -18,7 +18,7 @@
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids} | {gone}
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority.
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 if not lease_end(owner) then return {'gone'} end
@@ -32,7 +32,7 @@ local function claimed(id, token, queue, score, f)
   jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1] or '', f[2] or ''
   size = size + 6
   if f[3] then
-    more[#more + 1] = {id, redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority')}
+    more[#more + 1] = {id, redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority', 'attempts')}
   end
   if is_node(id) then
     local at = #nodes

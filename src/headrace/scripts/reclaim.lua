@@ -2,6 +2,7 @@
 -- include finish
 -- include line
 -- include crash
+-- include journal
 -- include left_behind
 -- include lease
 -- clock   now
@@ -23,7 +24,10 @@ if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
 local evidence = '{"type":"Crashed","message":"its worker ended or lost its lease while the job ran","worker":' ..
   cjson.encode(place) .. '}'
-for _, id in ipairs(held) do
+local tokens = #held > 0 and redis.call('ZMSCORE', claims, unpack(held)) or {}
+for n, id in ipairs(held) do
+  -- When it became ready only the dead one knew.
+  pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: its worker ended or lost its lease while the job ran', 0, -1)
   -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
   if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, keep, victim) then
     pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep)

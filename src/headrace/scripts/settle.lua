@@ -2,6 +2,7 @@
 -- include finish
 -- include line
 -- include crash
+-- include journal
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
 -- key     claims     zset    claims:<owner>
@@ -13,6 +14,7 @@
 -- arg     request    int     number of the request; the same again changes nothing
 -- arg     keep_ended int     microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
+-- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go into a journal
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when none were made
 local function kept(word, stale)
   local left = #walks > 0 and redis.call('ZCARD', chores) or 0
@@ -124,9 +126,17 @@ local outs = {
     redis.call('SADD', parking, task)
   end,
 }
-local function conclude(out, amount, id, data, score)
+-- Where a start's part of the journal stands in `starts`, by id.
+local noted = {}
+for n = 1, #starts, 5 do noted[starts[n]] = n end
+local place = string.match(owner, '^(.*):%x+$') or owner
+
+local function conclude(kind, amount, id, token, data, score)
+  local out, at = outs[kind], noted[id]
   -- Its workflow was deleted: nothing of it may come back.
   if is_node(id) and not touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
+  -- An alien journal must not keep its job from ending.
+  if at then pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4]) end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
   if not pcall(out, id, data, amount, score)
     and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep_ended) then
@@ -135,11 +145,11 @@ local function conclude(out, amount, id, data, score)
 end
 
 for _, group in ipairs(outcomes) do
-  local out, amount, rows = outs[group[1]], group[2], group[3]
+  local kind, amount, rows = group[1], group[2], group[3]
   for n = 1, #rows, 4 do
     if taken[rows[n]] == rows[n + 1] then
       taken[rows[n]] = nil
-      conclude(out, amount, rows[n], rows[n + 2], rows[n + 3])
+      conclude(kind, amount, rows[n], rows[n + 1], rows[n + 2], rows[n + 3])
     end
   end
 end

@@ -39,6 +39,7 @@ from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
 from headrace.worker.growth import Growth
 from headrace.worker.handout import SHARED, STALL
 from headrace.worker.inputs import MOST, Inputs
+from headrace.worker.journal import starts
 from headrace.worker.lines import MOST as MOST_WAITING
 from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
@@ -365,7 +366,7 @@ class Dispatcher:
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
         keep = microseconds(self.settings.keep_failed)
         ends = [(outcome, claim.score) for outcome, claim in batch]
-        call = consume.settle(self.keys, self.owner, self._request, ends, keep)
+        call = consume.settle(self.keys, self.owner, self._request, ends, keep, starts=starts(batch))
         return call, lambda reply: self._settled(reply, batch, min(again, default=None))
 
     def _settled(self, reply: consume.Settled, batch: list[tuple[Outcome, Claim]], again: int | None) -> None:
