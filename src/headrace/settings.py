@@ -147,13 +147,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     stats_age: Annotated[float, Meta(description="how long a count waits to be sent at most", gt=0, le=3600)] = 1.0
     stats_line: Annotated[int, Meta(description="batches that wait for their consumer at most", ge=1)] = 10_000
-    stats_late: Annotated[
+    stats_overflow: Annotated[
         str,
         Meta(
-            description="when that many wait: hold, which goes on merging in the programs, or drop the oldest",
-            pattern="^(hold|drop)$",
+            description="when too much waits: block, which merges on in programs and lets them wait, or drop_oldest",
+            pattern="^(block|drop_oldest)$",
         ),
-    ] = "hold"
+    ] = "block"
     stats_events: Annotated[float, Meta(description="how long an event of the statistics stays", ge=1)] = 7 * 86400.0
     preload: Annotated[
         str, Meta(description="modules to import and module:functions to call before workers fork, or auto")

@@ -219,7 +219,7 @@ def test_a_refusal_after_a_lost_confirmation_is_not_believed(
 
 def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callable[..., Taker]) -> None:
     """RS15."""
-    settings = {"stats_line": 2, "stats_late": "drop"}
+    settings = {"stats_line": 2, "stats_overflow": "drop_oldest"}
     stats = counting(**settings)
     count(stats, 5)
     assert (stats.lag().waiting, stats.pending) == (2, 0)
@@ -381,7 +381,7 @@ def test_what_is_wrong_is_told(rabbit: Rabbit, counting: Make, make_stats: Make)
     with pytest.raises(BrokerUnavailable, match="check user, password and virtual host"):
         counting(stats_broker=f"amqp://127.0.0.1:{rabbit.port}/nowhere").lag()
     assert counting().lag().waiting == 0
-    with pytest.raises(BrokerUnavailable, match=r"another stats_line or stats_late.*rabbitmqctl delete_queue"):
+    with pytest.raises(BrokerUnavailable, match=r"another stats_line or stats_overflow.*rabbitmqctl delete_queue"):
         counting(stats_line=5).lag()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -292,21 +293,168 @@ def test_a_server_that_is_away_loses_and_doubles_nothing(new_server: Callable[..
     assert (stats.pending, total(stats)) == (0, 4)
 
 
-def test_memory_is_bounded_while_the_server_is_away(make_stats: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+LABELS = 3000
+
+
+def count_labels(stats: Stats) -> None:
+    for n in range(LABELS):
+        stats.add(f"a/{n}", {"n": 1})
+        stats.observe(f"a/{n}", {"seconds": 1})
+
+
+def test_a_full_buffer_flushes_and_loses_nothing(make_stats: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 100)
+    stats = make_stats()
+    threads = [threading.Thread(target=count_labels, args=(stats,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stats.flush()
+    assert (stats.lost, total(stats), stats.find("a", time.time() - 3600).total().histogram("seconds").count) == (
+        0, 2 * LABELS, 2 * LABELS
+    )  # fmt: skip
+
+
+async def test_a_full_buffer_holds_up_no_event_loop(make_stats: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 10)
     stats = make_stats()
-    for n in range(30):
-        stats.add("a", {f"f{n}": 1})
-        stats.add("a", {"f0": 1})
-    assert stats.lost == 20
+    sending, begun, go_on = stats._writer.flusher._send, threading.Event(), threading.Event()
+
+    def held(batch: Any) -> list[Row]:
+        begun.set()
+        go_on.wait(20)
+        return sending(batch)
+
+    monkeypatch.setattr(stats._writer.flusher, "_send", held)
+    await stats.aadd("a", {f"f{n}": 1 for n in range(10)})
+    waiting = [asyncio.create_task(stats.aadd("a", {"new": 1})), asyncio.create_task(stats.aobserve("a", {"s": 1}))]
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    assert not waiting[0].done()
+    go_on.set()
+    await asyncio.gather(*waiting)
+    await stats.aflush()
+    assert (stats.lost, total(stats, field="new")) == (0, 1)
+
+
+def test_a_full_buffer_waits_once_for_a_server_that_is_away(
+    new_server: Callable[..., Server],
+    make_stats: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "MOST", 10)
+    server = new_server(append_only=True)
+    stats = make_stats(at=server.url, timeout=0.2)
+    server.kill()
+    stats.add("a", {f"f{n}": 1 for n in range(10)})
+    # What is sent waits apart from what comes: there is room for as many again.
+    stats.add("a", {f"g{n}": 1 for n in range(10)})
+    assert stats.lost == 0
+    tried = stats._writer.way.store.round_trips
     for n in range(50):
         stats.add(f"new/{n}", {"n": 1})
-    assert stats.lost == 70
-    assert len(stats._writer.buffer.take().rows) == 1  # type: ignore[union-attr]
+        stats.add("a", {"g0": 1, "g1": 1})
+    assert stats._writer.way.store.round_trips == tried
+    lost = stats.lost
+    assert lost == 50
+    assert caplog.text.count("statistics are lost, since ") == 1
+    assert "did not answer" in caplog.text
+    server.start()
     stats.flush()
-    assert total(stats, field="f0") == 31
-    stats.add("a", {"f29": 1})
-    assert stats.lost == 70
+    assert f"statistics are sent again; {lost} counters of this process were lost so far" in caplog.text
+    stats.add("b", {"n": 1})
+    stats.flush()
+    assert (stats.lost, total(stats, "b"), total(stats, field="f0")) == (lost, 1, 1)
+
+
+def test_those_who_waited_for_a_flush_that_failed_do_not_try_again(
+    make_stats: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST", 1)
+    stats = make_stats()
+    flusher, begun, go_on, sent = stats._writer.flusher, threading.Event(), threading.Event(), list[Any]()
+
+    def failing(batch: Any) -> list[Row]:
+        sent.append(batch)
+        begun.set()
+        go_on.wait(20)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(flusher, "_send", failing)
+    stats.add("a", {"n": 1})
+
+    def flush() -> None:
+        with pytest.raises(StoreUnavailable):
+            stats.flush()
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    begun.wait(20)
+    stats.add("a", {"m": 1})
+    waiting = [threading.Thread(target=stats.add, args=(f"b/{n}", {"n": 1})) for n in range(5)]
+    for thread in waiting:
+        thread.start()
+    go_on.set()
+    for thread in (flushing, *waiting):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert (len(sent), stats.lost) == (1, 5)
+    monkeypatch.undo()
+
+
+def test_where_the_oldest_may_be_dropped_nobody_waits(
+    make_stats: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "DROP", 2)
+    stats = make_stats(stats_overflow="drop_oldest")
+    monkeypatch.setattr(stats._writer.flusher, "stir", lambda calls: None)
+    web = stats.scope("web", {"second": 600})
+    now = int(time.time()) // 60 * 60
+    for n in range(10):
+        (web if n % 2 else stats).add(f"old/{n}", {"n": 1}, at=now - 600 + n * 60)
+    trips = stats.way.store.round_trips
+    stats.add("a", {"x": 1})
+    web.add("a", {"x": 1})
+    # A caller's own label may be among the dropped: it is counted anew.
+    stats.add("old/0", {"n": 5}, at=now - 600)
+    assert (stats.way.store.round_trips, stats.lost, caplog.text.count("statistics are lost")) == (trips, 4, 1)
+    batch = stats._writer.buffer.take()
+    assert batch is not None
+    assert sorted(row.label for row in batch.rows) == sorted(
+        ["a", "web/a", "old/0", *(f"old/{n}" for n in (4, 6, 8)), *(f"web/old/{n}" for n in (5, 7, 9))]
+    )
+
+
+def test_the_engine_waits_for_no_flush(make_stats: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 1)
+    stats = make_stats()
+    trips = stats.way.store.round_trips
+    stats.absorb("a", {"n": 1})
+    stats.absorb("a", {"n": 1})
+    stats.absorb("b", {"n": 1, "m": 1})
+    assert (stats.way.store.round_trips, stats.lost) == (trips, 2)
+    stats.flush()
+    assert (total(stats), total(stats, "b")) == (2, 0)
+
+
+def test_a_call_that_finds_no_room_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 2)
+    buffer = Buffer()
+    lane = buffer.lane(LAYOUT)
+    lane.add("a", {"n": 1, "m": 1}, 0)
+    with pytest.raises(module.Full):
+        lane.add("a", {"n": 1, "x": 1}, 0)
+    with pytest.raises(module.Full):
+        lane.add("b", {"n": 1}, 0)
+    with pytest.raises(OptionsError):
+        lane.add("a", {"n": 1, "x": "1"}, 0)  # type: ignore[dict-item]
+    assert lane.add("a", {"n": 1, "m": 1}, 0) == 2
+    batch = buffer.take()
+    assert batch is not None
+    assert [row.counts for row in batch.rows] == [{"n": 2, "m": 2}]
 
 
 def test_a_forked_child_sends_only_its_own(url: str, make_stats: Make) -> None:

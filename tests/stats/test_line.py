@@ -80,7 +80,7 @@ def test_a_full_line_leaves_counts_with_the_program(make_stats: Make) -> None:
 
 def test_a_full_line_drops_the_oldest_if_told_to(make_stats: Make) -> None:
     """RS15."""
-    stats = make_stats(stats="stream", stats_line=2, stats_late="drop")
+    stats = make_stats(stats="stream", stats_line=2, stats_overflow="drop_oldest")
     for n in range(5):
         stats.add("a", {"n": 10**n})
         stats.flush()

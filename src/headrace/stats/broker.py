@@ -135,7 +135,7 @@ class Broker:
         settings = self.settings
         arguments = {
             "x-max-length": settings.stats_line,
-            "x-overflow": "reject-publish" if settings.stats_late == "hold" else "drop-head",
+            "x-overflow": "reject-publish" if settings.stats_overflow == "block" else "drop-head",
             # One consumer at a time, the others stand by: a sender's batches must be counted in their order.
             "x-single-active-consumer": True,
         }
@@ -204,7 +204,7 @@ class Broker:
         code, text = getattr(error, "reply_code", 0), str(error) or type(error).__name__
         if code == 406:
             return (
-                f"the queue {self.queue} of {self._shown} was made with another stats_line or stats_late: give all "
+                f"the queue {self.queue} of {self._shown} was made with another stats_line or stats_overflow: give all "
                 f"programs the same, or delete it when it is empty (rabbitmqctl delete_queue {self.queue})"
             )
         if code in (403, 530):

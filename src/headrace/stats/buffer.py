@@ -30,8 +30,10 @@ from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
 from headrace.stats.times import Layout, layout_of
 
-# Different counters that wait at most, while the server is away: further ones are dropped, and counted as lost.
+# Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000
+# Of these, so many are dropped at a time where the oldest are to go.
+DROP = 2_000
 # Rows that one message of a line holds.
 LINE_ROWS = 500
 _LIMIT = 1 << 63
@@ -125,6 +127,10 @@ def check_nothing(_field: str, _n: int) -> None:
     """For counts that :func:`observed` made."""
 
 
+class Full(Exception):
+    """The buffer holds ``MOST`` counters, and another one was to be added; nothing was."""
+
+
 class Lane:
     """One family's way into the buffer: its layout, and a prefix of its labels.
 
@@ -155,6 +161,7 @@ class Lane:
 
         Raises:
             OptionsError: a label, field or number cannot be used; nothing was added.
+            Full: a counter is new, and there is no room; nothing was added.
         """
         buffer = self._buffer
         self.acquire()
@@ -185,6 +192,16 @@ class Lane:
         rows, self._rows, self.current = self._rows, {}, {}
         return [Row(self.layout, label, slot * self._slot, counts) for (label, slot), counts in rows.items() if counts]
 
+    def oldest(self) -> int | None:
+        """When the piece of time begins that waits longest; the buffer's lock is held."""
+        return next((slot * self._slot for _, slot in self._rows), None)
+
+    def drop(self) -> int:
+        """Forget the row that waits longest, of those that there are; its counters. The buffer's lock is held."""
+        # What callers add to from now on must not be what is forgotten.
+        self.current = {}
+        return len(self._rows.pop(next(iter(self._rows))))
+
     def put_back(self, row: Row) -> None:
         """Merge what was not taken into what has come since; the buffer's lock is held."""
         slot = row.at // self._slot
@@ -201,8 +218,7 @@ class Lane:
         counts = self._rows.get(key)
         if counts is None:
             if self._buffer.counters >= MOST:
-                # Left to itself: what is counted in it is lost, and a row for each new label would grow for ever.
-                return {}
+                raise Full
             # One that a signal's handler made meanwhile stays, here and below.
             counts = self._rows.setdefault(key, {})
         if at >= self.until:
@@ -221,15 +237,13 @@ class Lane:
             counts[field] -= n
         for field, n in fields.items():
             check(field, n)
+        if buffer.counters >= MOST and not fields.keys() <= counts.keys():
+            raise Full
         for field, n in fields.items():
-            if field in counts:
-                counts[field] += n
-            elif buffer.counters < MOST:
+            if field not in counts:
                 buffer.counters += 1
                 counts.setdefault(field, 0)
-                counts[field] += n
-            else:
-                buffer.lost += 1
+            counts[field] += n
         buffer.calls += 1
         return buffer.calls
 
@@ -241,7 +255,7 @@ class Buffer:
         lock: held for every look at what is merged; never while anything is sent.
         calls: of ``add`` and ``observe`` that are merged and not yet taken.
         counters: different ones among them.
-        lost: counts that were dropped, since too many different ones waited.
+        lost: counters that were dropped, since too many different ones waited.
     """
 
     def __init__(self) -> None:
@@ -278,6 +292,18 @@ class Buffer:
     def stuck(self) -> bool:
         """Whether a batch was sent and not answered."""
         return self._unanswered is not None
+
+    def drop_oldest(self) -> None:
+        """Drop ``DROP`` counters or a few more, of those that wait longest and are not being sent."""
+        with self.lock:
+            dropped = 0
+            while dropped < DROP:
+                lanes = {at: lane for lane in self._lanes.values() if (at := lane.oldest()) is not None}
+                if not lanes:
+                    break
+                dropped += lanes[min(lanes)].drop()
+            self.counters -= dropped
+            self.lost += dropped
 
     def take(self) -> Batch | None:
         """What to send now: the batch that was not answered, else all that is merged; None when there is nothing.

@@ -20,6 +20,9 @@ from headrace.stats.expand import Row
 
 log = logging.getLogger("headrace.stats")
 
+# Seconds for which a caller waits for a flush that is under way, when the buffer is full.
+WAIT = 60.0
+
 
 class Sender(Protocol):
     """Whatever takes batches."""
@@ -41,6 +44,7 @@ class Flusher:
         size: calls that wait at most before they are sent.
         age: seconds that a call waits at most.
         failing: why the last flush failed, None after one that did not.
+        refused: whether the last flush left counts here, since the line that they go to is full.
         pid: the process that used it; 0 before its first use.
         closing: whether this is the last flush of the process.
     """
@@ -50,7 +54,10 @@ class Flusher:
         self.size = size
         self.age = age
         self.failing: HeadraceError | None = None
+        self.refused = False
         self.closing = False
+        self._told = 0
+        self._warned = False
         self._send = send
         self.begin_anew()
         mine = weakref.ref(self)
@@ -95,12 +102,57 @@ class Flusher:
                 batch = self.buffer.take()
                 if batch is None:
                     return
-                left = self._send(batch)
+                try:
+                    left = self._send(batch)
+                except HeadraceError as error:
+                    self.failing = error
+                    raise
                 self.buffer.answered(batch, left)
-                self.failing = None
+                self.failing, self.refused, self._warned = None, bool(left), False
+                self._tell_of_losses()
                 if left:
                     self.stir(0)
                     return
+
+    def make_room(self) -> bool:
+        """Flush for a caller that finds the buffer full; False: that cannot be done now, or took longer than ``WAIT``.
+
+        After a flush that failed only the thread tries again: callers wait once for a server that is away, not for
+        each count.
+
+        Cost: as :meth:`flush`, and the wait for one that is under way.
+        """
+        if self._blocked() or not self._sending.acquire(timeout=WAIT):
+            return False
+        try:
+            # Not after a failure of the flush that it waited for, or many callers would wait one after the other.
+            if not self._blocked():
+                self.flush()
+        except HeadraceError as error:
+            self._warn(error)
+        finally:
+            self._sending.release()
+        return not self._blocked()
+
+    def dropped(self) -> None:
+        """Counters were dropped: say so, once until the next flush succeeds."""
+        if not self._told:
+            self._told = self.buffer.lost
+            why = self.failing or ("their line is full: start headrace stats consume" if self.refused else "no time")
+            log.warning("statistics are lost, since %d different counters wait: %s", self.buffer.counters, why)
+
+    def _tell_of_losses(self) -> None:
+        if self._told and not self.refused:
+            self._told = 0
+            log.warning("statistics are sent again; %d counters of this process were lost so far", self.buffer.lost)
+
+    def _blocked(self) -> bool:
+        return self.failing is not None or self.refused
+
+    def _warn(self, error: HeadraceError) -> None:
+        if not self._warned:
+            log.warning("statistics wait, and are sent again: %s", error)
+        self._warned = True
 
     def _used_here(self) -> None:
         if not self.pid:
@@ -118,9 +170,7 @@ class Flusher:
             try:
                 self.flush()
             except HeadraceError as error:
-                if self.failing is None:
-                    log.warning("statistics wait, and are sent again: %s", error)
-                self.failing = error
+                self._warn(error)
                 # The store has tried for long; full buffers must not make it try without a pause.
                 self._due.clear()
             with self._lock:

@@ -16,7 +16,7 @@ from headrace.protocol import stats as protocol
 from headrace.protocol.stats import Line
 from headrace.settings import Duration, Settings
 from headrace.stats import event as events
-from headrace.stats.buffer import Check, Lane, check_count, check_nothing, observed
+from headrace.stats.buffer import Check, Full, Lane, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
 from headrace.stats.event import Event
 from headrace.stats.expand import spread
@@ -43,7 +43,8 @@ class Stats:
 
     What is added is merged in this process and sent at the latest after the setting ``stats_age`` (one second), after
     ``stats_buffer`` calls, when the process ends, and by ``flush``; readers do not see it before. A process that is
-    killed loses at most what it added within that age and the time that a flush takes.
+    killed loses at most what it added within that age and the time that a flush takes. Where 200,000 different counters
+    wait, whoever adds another one flushes, or waits for a flush, a minute at most (``stats_overflow``).
     """
 
     def __init__(
@@ -105,20 +106,28 @@ class Stats:
             OptionsError: a label, field, number or time cannot be used; nothing was added.
             CounterFull, StoreUnavailable, StoreFull: only with the setting ``stats_buffer=0``.
 
-        Cost: no round trip; about a microsecond. With ``stats_buffer=0`` one round trip.
+        Cost: no round trip; about a microsecond. With ``stats_buffer=0``, or when the buffer is full, one round trip.
         """
         size = self._size
         if size:
-            calls = self._count(label, fields, self._clock() if at is None else instant(at))
+            moment = self._clock() if at is None else instant(at)
+            try:
+                calls = self._count(label, fields, moment)
+            except Full:
+                calls = self._writer.merge_in_full(self._lane, label, fields, moment, check_count)
             if calls == 1 or calls == size:  # noqa: PLR1714 - what a count costs
                 self._writer.merged(calls)
         elif fields:
             self._through(label, fields, at, check_count)
 
     async def aadd(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
-        """See :meth:`add`; it awaits only with ``stats_buffer=0``."""
+        """See :meth:`add`; it awaits only with ``stats_buffer=0``, and where ``add`` would wait for room."""
         if self._size:
-            self.add(label, fields, at)
+            moment = self._clock() if at is None else instant(at)
+            try:
+                self._writer.merged(self._count(label, fields, moment))
+            except Full:
+                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, fields, moment, check_count)
         elif fields:
             await self._writer.athrough(self._lane.row(label, fields, self._moment(at)))
 
@@ -135,20 +144,29 @@ class Stats:
         counted = observed(fields)
         if self._size:
             moment = self._clock() if at is None else instant(at)
-            self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
+            try:
+                self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
+            except Full:
+                self._writer.merge_in_full(self._lane, label, counted, moment, check_nothing)
         elif fields:
             self._through(label, counted, at, check_nothing)
 
     async def aobserve(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
         """See :meth:`observe`."""
         if self._size:
-            self.observe(label, fields, at)
+            counted, moment = observed(fields), self._clock() if at is None else instant(at)
+            try:
+                self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
+            except Full:
+                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, counted, moment, check_nothing)
         elif fields:
             row = self._lane.row(label, observed(fields), self._moment(at), check_nothing)
             await self._writer.athrough(row)
 
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
         """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself.
+
+        It never waits: what finds no room is lost.
 
         Args:
             at: seconds since 1970; now when left out.
@@ -157,7 +175,10 @@ class Stats:
         """
         moment = self._clock() if at is None else at
         if self._size:
-            self._writer.merged(self._lane.add(label, counts, moment, check_nothing))
+            try:
+                self._writer.merged(self._lane.add(label, counts, moment, check_nothing))
+            except Full:
+                self._writer.merge_in_full(self._lane, label, counts, moment, check_nothing, wait=False)
         else:
             self._writer.through(self._lane.row(label, counts, moment, check_nothing))
 
@@ -307,7 +328,7 @@ class Stats:
 
     @property
     def lost(self) -> int:
-        """Counts of this process that were dropped: too many different ones waited for a server. Cost: none."""
+        """Counters of this process that were dropped, since too many different ones waited. Cost: none."""
         return self._writer.buffer.lost
 
     def lag(self) -> Line:

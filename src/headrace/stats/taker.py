@@ -41,7 +41,7 @@ class Taker:
         """
         self._way = way
         self._broker = Broker(settings)
-        self._drops = settings.stats_late == "drop"
+        self._drops = settings.stats_overflow == "drop_oldest"
         self._channel: Any = None
         # Delivered and not yet acknowledged; they belong to the channel that they came over.
         self._held: deque[Any] = deque()

@@ -7,7 +7,9 @@ Owns one buffer, its flusher, and the numbers of what goes past them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.errors import CounterFull
@@ -15,9 +17,9 @@ from headrace.protocol import stats as protocol
 from headrace.protocol.stats import Applied
 from headrace.script import Call
 from headrace.settings import Settings
-from headrace.stats.buffer import Batch, Buffer, encode
+from headrace.stats.buffer import Batch, Buffer, Check, Full, Lane, encode
 from headrace.stats.expand import Row, spread
-from headrace.stats.flusher import Flusher
+from headrace.stats.flusher import WAIT, Flusher
 from headrace.stats.way import Way
 
 if TYPE_CHECKING:
@@ -53,6 +55,41 @@ class Writer:
         """The buffer holds so many calls now."""
         if calls in (1, self.flusher.size):
             self.flusher.stir(calls)
+
+    def merge_in_full(
+        self, lane: Lane, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
+    ) -> int:
+        """Add counts where the buffer was full: once there is room; else some are dropped, counted and logged.
+
+        With ``stats_overflow="block"`` the caller flushes, or waits for whoever does, and what cannot be sent then is
+        lost. With ``"drop_oldest"``, the oldest counts are, and nobody waits.
+
+        Args:
+            wait: whether the caller may wait at all.
+
+        Returns:
+            how many calls the buffer holds now.
+        """
+        if self.settings.stats_overflow == "drop_oldest":
+            self.flusher.stir(self.flusher.size)
+            make_room = self._drop_oldest
+        else:
+            make_room = self.flusher.make_room if wait else _no_room
+        deadline = time.monotonic() + WAIT
+        more = True
+        while more:
+            # Also a flush that fails makes room: what it sends waits apart. Others may take it, though.
+            more = make_room() and time.monotonic() < deadline
+            with suppress(Full):
+                return lane.add(label, fields, at, check)
+        self.buffer.lost += len(fields)
+        self.flusher.dropped()
+        return self.buffer.calls
+
+    def _drop_oldest(self) -> bool:
+        self.buffer.drop_oldest()
+        self.flusher.dropped()
+        return True
 
     def through(self, row: Row) -> None:
         """Store one row now.
@@ -99,13 +136,17 @@ class Writer:
                     batch.number,
                     encode(rows),
                     settings.stats_line,
-                    settings.stats_late == "hold",
+                    settings.stats_overflow == "block",
                 )
                 for sender, rows in portions
             ]
         )
         # A line that is full leaves them here, where they go on merging: bounded by the series, not by the calls.
         return [row for (_, rows), reply in zip(portions, replies, strict=True) if reply.word == "full" for row in rows]
+
+
+def _no_room() -> bool:
+    return False
 
 
 def _broker(settings: Settings) -> Broker:
