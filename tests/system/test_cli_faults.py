@@ -152,7 +152,7 @@ def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[...
         assert text in fault
         assert "guessed-wrong" not in fault
     for url in (wrong, evicting.url, "redis://no-such-host.invalid:6379"):
-        assert headrace("worker", "tasks:app", "--url", url, code=Exit.SERVER).fault
+        assert headrace("worker", "tasks:app", code=Exit.SERVER, HEADRACE_URL=url).fault
     assert "no such host" in headrace("worker", "tasks:app", "--url", "redis://no-such-host.invalid", code=3).fault
 
 

@@ -99,6 +99,15 @@ def test_json_lines_have_fields(headrace: Program, worker: Callable[..., Worker]
     assert said["time"].endswith("Z")
 
 
+def test_a_burst_tells_how_many_jobs_it_ran(headrace: Program, worker: Callable[..., Worker]) -> None:
+    for n in range(3):
+        headrace.enqueue("tasks.add", str(n))
+    one = worker("--burst")
+    assert one.ended() == 0
+    assert one.says("stops claiming").endswith("jobs that have run: 3; that still run: 0\n")
+    assert one.says("leaves").endswith("jobs that have run: 3\n")
+
+
 def test_quiet_says_nothing_when_all_is_well(worker: Callable[..., Worker]) -> None:
     one = worker("--quiet", "--burst")
     assert one.ended() == 0

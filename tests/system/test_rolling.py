@@ -360,7 +360,7 @@ def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: 
     eventually((tmp_path / "go.began").exists, 20)
     rolled.family(worker)
     os.killpg(worker.process.pid, signal.SIGINT)
-    eventually(lambda: sum("stops claiming: 1 jobs run" in line for line in list(worker.lines)) == 2, 20)
+    eventually(lambda: sum("stops claiming" in line and "still run: 1" in line for line in list(worker.lines)) == 2, 20)
     (tmp_path / "go").touch()
     assert [result(first), result(second)] == [1, 2]
     assert {job.refresh().attempt for job in (first, second)} == {1}

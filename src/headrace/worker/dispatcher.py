@@ -729,7 +729,8 @@ class Dispatcher:
 
     def _drain(self, *, now: bool) -> None:
         if self.state == "working":
-            log.info("worker %s stops claiming: %d jobs run", self.owner or self.place, self.crew.running)
+            name, ran, left = self.owner or self.place, self._finished, self.crew.running
+            log.info("worker %s stops claiming: jobs that have run: %d; that still run: %d", name, ran, left)
             self.state = "draining"
             self.crew.working = False
             self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
@@ -760,4 +761,5 @@ class Dispatcher:
     def _retired(self, reply: bool) -> None:
         if not reply:
             log.warning("%s still holds jobs; they come back when its lease is over", self.owner)
+        log.info("worker %s leaves: jobs that have run: %d", self.owner, self._finished)
         self.state = "left"
