@@ -25,7 +25,7 @@ from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
 from headrace.protocol.why import Why, why
-from headrace.reasons import reason
+from headrace.reasons import PAGE, reason
 from headrace.script import Call
 from headrace.settings import Duration, microseconds, seconds
 
@@ -224,9 +224,9 @@ class Job(Generic[R]):
 
     def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
         said = f"{cause}; " if cause else ""
-        return ResultTimeout(
-            f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s: {said}ask again, or cancel it"
-        )
+        more = "" if seen.state is State.RUNNING else f" ({PAGE})"
+        late = f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s"
+        return ResultTimeout(f"{late}: {said}ask again, or cancel it{more}")
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task}>"

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from headrace.job import State
 from headrace.protocol.why import Candidate, Why
 
+# Where every reason is explained.
+PAGE = "see 'Why does my job not run?' in the documentation"
+
 # Names that one sentence lists.
 _MOST_NAMES = 5
 

@@ -182,7 +182,7 @@ def test_the_time_to_wait_has_an_exit_code_of_its_own(headrace: Program) -> None
 
 def test_pages(headrace: Program) -> None:
     ids = [headrace.enqueue("tasks.add", str(n)) for n in range(3)]
-    headrace("queues", "pause", "other")
+    headrace("queues", "pause", "other", "--create")
     headrace("enqueue", "tasks.add", "--delay", "1h")
     *rows, cursor = headrace("jobs", "list", "--state", "ready", "--limit", "2", "--order", "asc", "--json").lines
     assert [row["id"] for row in rows] == ids[:2]
@@ -203,7 +203,7 @@ def test_queues(headrace: Program) -> None:
     assert (queue["name"], queue["ready"], queue["paused"], queue["paused_until"]) == ("low", 2, True, None)
     assert queue["oldest_wait"] > 0
     table = headrace("queues", "list").out.splitlines()
-    assert table[0].split() == ["queue", "ready", "paused", "oldest", "wait"]
+    assert table[0].split() == ["queue", "ready", "paused", "oldest", "wait", "workers"]
     assert table[1].split()[:3] == ["low", "2", "paused"]
     assert headrace("queues", "resume", "low").out == "low is served again\n"
 
@@ -216,9 +216,24 @@ def test_queues(headrace: Program) -> None:
     assert headrace("queues", "purge", "low").out == "deleted 0 jobs of low\n"
 
 
+def test_a_queue_that_is_nowhere_in_use_is_likely_mistyped(headrace: Program) -> None:
+    assert "no queue mail has held work lately, is paused or is served: there is none yet. Add --create" in (
+        headrace("queues", "pause", "mail", code=1).fault
+    )
+    headrace.enqueue("tasks.add", "1", "--queue", "mail")
+    assert "did you mean mail?" in headrace("queues", "purge", "mial").err
+    for verb in ("pause", "resume"):
+        said = headrace("queues", verb, "mial", code=1).fault
+        assert "no queue mial has held work lately, is paused or is served: did you mean mail?" in said
+        assert ("--create" in said) == (verb == "pause")
+    assert headrace("queues", "pause", "mial", "--create").out == "mial is paused\n"
+    assert headrace("queues", "resume", "mial").out == "mial is served again\n"
+    assert headrace("queues", "pause", "mail").out == "mail is paused\n"
+
+
 def test_a_pause_with_an_end(headrace: Program) -> None:
     before = datetime.now(UTC)
-    assert headrace("queues", "pause", "low", "--for", "10h").out == "low is paused; it is resumed in 10h\n"
+    assert headrace("queues", "pause", "low", "--for", "10h", "--create").out == "low is paused; it is resumed in 10h\n"
     (queue,) = headrace("queues", "list", "--json").lines
     until = datetime.fromisoformat(queue["paused_until"]) - timedelta(hours=10)
     assert (queue["paused"], before <= until <= datetime.now(UTC)) == (True, True)
@@ -265,7 +280,8 @@ def test_a_terminal_gets_tables_and_whole_ids_at_any_width(headrace: Program) ->
         assert id in shown
         assert "─" in shown
     lines = on_terminal(headrace, "jobs", "list").splitlines()
-    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in lines), lines
+    table = [line for line in lines if not line.startswith("no worker serves")]
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 80 for line in table), lines
     assert not re.search("[─\x1b]", headrace("jobs", "list").out), "a pipe gets plain text"
 
 

@@ -99,6 +99,35 @@ def test_json_lines_have_fields(headrace: Program, worker: Callable[..., Worker]
     assert said["time"].endswith("Z")
 
 
+def test_a_queue_of_its_tasks_that_nobody_serves_is_told_and_remarked(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    text = "from headrace import Headrace\napp = Headrace()\n@app.task(queue='mail')\ndef send() -> None: pass\n"
+    headrace.write("post", text)
+    one = worker(target="post:app")
+    one.says("WARNING no worker serves queue mail, where jobs of post.send go; this one serves default")
+    one.says("serves default")
+    id = headrace.enqueue("post.send", "--app", "post:app")
+    headrace.enqueue("tasks.add", "1")
+    remark = (
+        "no worker serves mail: its jobs wait until one is started with --queues mail; see 'Why does my job not run?'"
+    )
+    for command in ("queues", "jobs"):
+        assert remark in headrace(command, "list").err
+    rows = {queue["name"]: queue for queue in headrace("queues", "list", "--json").lines}
+    assert (rows["mail"]["workers"], rows["default"]["workers"]) == (0, 1)
+    said = "no worker serves queue mail; workers serve default"
+    assert said in headrace("jobs", "show", id).out
+    assert said in headrace("jobs", "show", id, "--json").json["waits"]
+    assert said in headrace("jobs", "result", id, "--timeout", "0.1", code=5).fault
+    other = worker("--queues", "mail", target="post:app")
+    other.says("serves mail")
+    assert headrace("jobs", "result", id, "--timeout", "20").out
+    assert headrace("queues", "list").err == ""
+    assert not [line for line in other.lines if "WARNING" in line]
+    assert headrace("jobs", "show", id, "--json").json["waits"] is None
+
+
 def test_a_burst_tells_how_many_jobs_it_ran(headrace: Program, worker: Callable[..., Worker]) -> None:
     for n in range(3):
         headrace.enqueue("tasks.add", str(n))

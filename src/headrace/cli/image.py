@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.cli import shared_objects  # noqa: F401 # pyright: ignore[reportUnusedImport] - first of all
 
 # isort: split
+import contextlib
 import logging
 import os
 import socket
@@ -22,6 +23,7 @@ from headrace.cli.order import Order
 from headrace.cli.output import Output
 from headrace.cli.rolling import Origin
 from headrace.cli.session import Session
+from headrace.errors import StoreUnavailable
 from headrace.settings import SECRET
 from headrace.url import passwords
 from headrace.worker import leftovers, warmup
@@ -66,6 +68,9 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app.settings.metrics)
     version = preflight.await_server(app, log.warning)
+    warnings: list[str] = []
+    with contextlib.suppress(StoreUnavailable):  # which the worker waits for
+        warnings = preflight.queue_warnings(app, options.queues.names, app.overview())
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
     for complaint in warmup.complaints(f"the import of {target}", before):
@@ -81,6 +86,8 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     elif level < logging.WARNING and origin.announces:
         width = max(map(len, facts))
         print("\n".join(f"  {name:<{width}}  {value}" for name, value in facts.items()), file=sys.stderr, flush=True)
+    for warning in warnings:
+        log.warning("%s", warning)
     lineage = origin.lineage(app.settings.warm_limit, form, level, secrets)
     return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
 

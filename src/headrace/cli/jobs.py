@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from headrace.cli import queues
 from headrace.cli.commands import command, group
 from headrace.cli.exits import Exit
 from headrace.cli.measures import distance, parse_duration, several, size
@@ -37,6 +38,9 @@ EACH: tuple[str, ...] = (
     "running", "ready", "scheduled", "blocked", "stopped", "parked", "quarantined", "failed", "cancelled", "succeeded",
     "skipped",
 )  # fmt: skip
+
+# States of jobs that have not started, or not again.
+WAITING = ("ready", "scheduled", "blocked", "stopped", "parked")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.")]
@@ -80,6 +84,8 @@ def list_(
         for page in pages:
             records += page.jobs
             following = page.next
+        ready = {record.queue for record in records if record.state == "ready"}
+        seen = app.overview() if ready and not session.output.json else None
     if session.output.json:
         for record in records:
             session.output.document(summary(record))
@@ -94,6 +100,8 @@ def list_(
         session.output.remark("no jobs here" + (", so far: the next page may hold some" if following else ""))
     if following:
         session.output.remark(f"more: --after '{following}'")
+    if seen is not None:
+        queues.tell_unserved(session.output, seen, sorted(ready))
 
 
 def _pages(
@@ -135,14 +143,20 @@ def _remark(record: Record) -> str:
 def show(session: Session, id: Id) -> None:
     """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
     from headrace.cli.show import describe, details
+    from headrace.protocol.why import why
+    from headrace.reasons import PAGE, reason
 
     with session.app() as app:
         job = app.jobs.get(id)
         record, lines = job.refresh(), job.logs()
+        waits = record.state in WAITING
+        cause = reason(app.client.run(why(app.client.keys, id))) if waits else None
     if session.output.json:
-        session.output.document(details(record, lines))
-    else:
-        describe(session.output, record, lines, time.time())
+        session.output.document(details(record, lines) | {"waits": cause})
+        return
+    describe(session.output, record, lines, time.time())
+    if cause is not None:
+        session.output.line(f"\n{cause}; {PAGE}")
 
 
 @command(app, "cancel")

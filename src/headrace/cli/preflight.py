@@ -5,16 +5,18 @@ Leaves no connection open: what is forked afterwards must not share one.
 
 from __future__ import annotations
 
+import difflib
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as driver
 
 from headrace.cli.exits import ApplicationFault, UsageFault
+from headrace.cli.measures import several
 from headrace.connection import advice, check_server, connect, pause_before, verdict
 from headrace.errors import ServerError
 from headrace.keys import SCHEMA, keys_of
@@ -23,6 +25,7 @@ from headrace.url import Target, parse
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.protocol.admin import Overview
     from headrace.worker.options import WorkerOptions
 
 # One attempt to reach the server, seconds.
@@ -50,6 +53,32 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
                 f"the task {task.name} is of the kind {task.kind}, and this worker has {_FLAGS[task.kind]} 0: give it "
                 f"1 at least, or the task another kind"
             )
+
+
+def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> list[str]:
+    """What of the queues looks like a mistake, for people.
+
+    Args:
+        served: the queues of this worker.
+        seen: the store as it is before this worker serves it.
+    """
+    others, warnings = seen.served, list[str]()
+    wanted: dict[str, list[str]] = {}
+    for task in app.tasks.values():
+        wanted.setdefault(task.defaults.queue, []).append(task.name)
+    for name, tasks in wanted.items():
+        if name not in served and not others[name]:
+            jobs = f"{tasks[0]} and {several(len(tasks) - 1, 'other task')}" if len(tasks) > 1 else tasks[0]
+            warnings.append(
+                f"no worker serves queue {name}, where jobs of {jobs} go; this one serves {', '.join(served)}: add "
+                f"{name} to its --queues, or start another worker for it"
+            )
+    known = {*wanted, *seen.names}
+    for name in served:
+        near = difflib.get_close_matches(name, known.difference(served), 1, 0.75)
+        if name not in known and near:
+            warnings.append(f"this worker serves queue {name}, which is new: did you mean {near[0]}?")
+    return warnings
 
 
 def metrics_address(text: str | None) -> tuple[str, int] | None:

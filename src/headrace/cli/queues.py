@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,12 +12,13 @@ import typer
 from headrace.cli.commands import command, group
 from headrace.cli.exits import OperationFault, UsageFault
 from headrace.cli.measures import moment, parse_duration, several, span, stamp
-from headrace.cli.output import plain
+from headrace.cli.output import Output, plain
 from headrace.cli.session import Session
+from headrace.reasons import PAGE
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.admin import QueueFacts
+    from headrace.protocol.admin import Overview, QueueFacts
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
 CHUNK = 1000
@@ -30,6 +33,7 @@ def list_(session: Session) -> None:
     """List the queues that held work, are paused or are served: ready jobs, and how long the next one has waited."""
     with session.app() as app:
         seen = app.overview()
+    served = seen.served
     if session.output.json:
         for queue in seen.queues:
             session.output.document(
@@ -39,16 +43,50 @@ def list_(session: Session) -> None:
                     "paused": queue.paused,
                     "paused_until": stamp(queue.until),
                     "oldest_wait": _waited(queue, seen.now),
+                    "workers": served[queue.name],
                 }
             )
         return
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
         waited = _waited(queue, seen.now)
-        rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), "-" if waited is None else span(waited)))
-    session.output.table(("queue", ">ready", "paused", ">oldest wait"), rows)
+        wait = "-" if waited is None else span(waited)
+        rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), wait, served[queue.name]))
+    session.output.table(("queue", ">ready", "paused", ">oldest wait", ">workers"), rows)
     if not seen.queues:
         session.output.remark("no queue has held work yet")
+    tell_unserved(session.output, seen, [queue.name for queue in seen.queues if queue.size])
+
+
+def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> None:
+    """Remark which of these queues, where jobs wait, no worker serves."""
+    if silent := [name for name in names if not seen.served[name]]:
+        more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+        output.remark(
+            f"no worker serves {', '.join(silent[:5])}{more}: its jobs wait until one is started with "
+            f"--queues {','.join(silent[:5])}; {PAGE}"
+        )
+
+
+def _check_known(app: Headrace, name: str, remedy: str = "") -> None:
+    """Refuse a name that is likely mistyped.
+
+    Raises:
+        OperationFault: it is.
+    """
+    if unknown := _unknown(app, name):
+        raise OperationFault(unknown + remedy)
+
+
+def _unknown(app: Headrace, name: str) -> str:
+    """What to say of a queue that holds no job, held none lately, is not paused, and that no worker serves."""
+    names = app.overview().names
+    if name in names:
+        return ""
+    others = f"there are {', '.join(names[:10])}." if names else "there is none yet."
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else others
+    return f"no queue {name} has held work lately, is paused or is served: {hint}"
 
 
 def _paused(queue: QueueFacts, now: int) -> str:
@@ -70,13 +108,17 @@ def pause(
         float | None,
         typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after this, such as 10m."),
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Pause it even if there is no such queue yet.")] = False,
 ) -> None:
     """Let no more jobs of a queue start; enqueuing goes on, running jobs finish.
 
     A second pause replaces the end of the first: without --for it has none.
     """
     with session.app() as app:
-        changed = app.queues[name].pause(duration)
+        queue = app.queues[name]
+        if not create:
+            _check_known(app, name, " Add --create to pause it all the same")
+        changed = queue.pause(duration)
     text = f"{name} is paused" if changed else f"{name} was paused already"
     if duration is not None:
         text += f"; it is resumed in {span(duration)}"
@@ -87,7 +129,9 @@ def pause(
 def resume(session: Session, name: Name) -> None:
     """Let jobs of a paused queue start again."""
     with session.app() as app:
-        changed = app.queues[name].resume()
+        queue = app.queues[name]
+        _check_known(app, name)
+        changed = queue.resume()
     text = f"{name} is served again" if changed else f"{name} was not paused"
     session.output.done(text, {"name": name, "paused": False, "changed": changed})
 
@@ -99,6 +143,8 @@ def purge(
     """Delete the jobs that are ready in a queue; scheduled and running ones stay. This cannot be undone."""
     with session.app() as app:
         size = app.queues[name].size
+        if not size and (unknown := _unknown(app, name)):
+            session.output.remark(unknown)
         if size and not yes:
             _confirm(name, size)
         removed = _purge(session, app, name, size)

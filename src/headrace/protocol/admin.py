@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,16 @@ class Overview:
     workers: list[WorkerFacts]
     parked: dict[str, int]
     bytes: int
+
+    @property
+    def served(self) -> Counter[str]:
+        """How many live workers serve each queue, by its name."""
+        return Counter(name for one in self.workers if one.lease > self.now for name in set(one.queues))
+
+    @property
+    def names(self) -> list[str]:
+        """Every queue that holds work, held some lately, is paused, or is served by a live worker."""
+        return sorted({queue.name for queue in self.queues} | set(self.served))
 
 
 def _overview(reply: Any) -> Overview:

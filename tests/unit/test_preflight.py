@@ -1,0 +1,40 @@
+"""What a starting worker says of its queues: one that nobody serves, and one that looks mistyped."""
+
+from __future__ import annotations
+
+from headrace import Headrace
+from headrace.cli.preflight import queue_warnings
+from headrace.protocol.admin import Overview, QueueFacts, WorkerFacts
+
+
+def seen(*served: str, queues: tuple[str, ...] = (), alive: bool = True) -> Overview:
+    workers = [WorkerFacts(f"w{n}", 2 if alive else 1, 0, {"queues": names}) for n, names in enumerate(served)]
+    return Overview(1, {}, [QueueFacts(name, 1, False, 1, 0) for name in queues], workers, {}, 0)
+
+
+def shop() -> Headrace:
+    app = Headrace("redis://unused")
+    for name, queue in (("send", "mail"), ("greet", "mail"), ("add", "default")):
+        app.task(name=name, queue=queue)(lambda: None)
+    return app
+
+
+def test_a_queue_of_its_tasks_that_no_worker_serves_is_named() -> None:
+    for found in (seen(), seen("default,low"), seen("mail", alive=False)):
+        assert queue_warnings(shop(), ("default", "high"), found) == [
+            "no worker serves queue mail, where jobs of send and 1 other task go; this one serves default, high: add "
+            "mail to its --queues, or start another worker for it"
+        ]
+
+
+def test_what_another_live_worker_serves_is_no_matter() -> None:
+    assert queue_warnings(shop(), ("default",), seen("low,mail")) == []
+    assert queue_warnings(shop(), ("default", "mail"), seen()) == []
+
+
+def test_a_name_that_looks_mistyped_is_named() -> None:
+    (_, warning) = queue_warnings(shop(), ("default", "mial"), seen())
+    assert warning == "this worker serves queue mial, which is new: did you mean mail?"
+    # One in which jobs are enqueued by name only, which is near to no other, or which is known already.
+    assert queue_warnings(shop(), ("default", "mail", "reports"), seen()) == []
+    assert len(queue_warnings(shop(), ("default", "mial"), seen(queues=("mial",)))) == 1
