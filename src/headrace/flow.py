@@ -117,9 +117,11 @@ class Flow:
 
     def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: Wish, name: str) -> int:
         """A row for each item, and one that joins them."""
+        first = len(self.scope.sheet.rows)
         places = [self.scope.add(task, (item, *args), asked, f"{name}[{n}]") for n, item in enumerate(items)]
         edges = dict.fromkeys(places, "")
-        return self.scope.stand_in(Row(name, name_of(task), edges=edges, role="join", heads=tuple(places)))
+        row = Row(name, name_of(task), edges=edges, role="join", heads=tuple(places), first=first)
+        return self.scope.stand_in(row)
 
     def _inherited(self, definition: Definition, asked: Wish) -> Wish:
         """For a workflow that is built at run time: what all its nodes would have got if it were built here."""
@@ -158,6 +160,7 @@ class Flow:
                 f"workflows are nested more than {NESTING} deep ({' -> '.join((*scope.chain[-3:], definition.name))}): "
                 f"does one nest itself without an end?"
             )
+        first = len(scope.sheet.rows)
         inner = Scope(scope.site, definition.name, scope.sheet, f"{name}/", scope.chain)
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)
@@ -166,7 +169,7 @@ class Flow:
         if not ends or not heads:
             scope.sheet.check_acyclic()
         edges = {end: weave.onward(scope.sheet.rows[end], inner.letter) for end in ends}
-        row = Row(name, definition.name, edges=edges, letter=asked.letter, heads=tuple(heads))
+        row = Row(name, definition.name, edges=edges, letter=asked.letter, heads=tuple(heads), first=first)
         row.role = "pass" if len(ends) == 1 else "join"
         return scope.listed(scope.stand_in(row), asked)
 

@@ -35,17 +35,20 @@ class Node(Generic[R_co]):
     """A job that will run in the workflow. Passed as an argument, it makes an edge and delivers what it returned.
 
     Attributes:
-        name: unique in its graph.
         sheet, place: where it is defined.
     """
 
-    __slots__ = ("name", "place", "sheet")
+    __slots__ = ("place", "sheet")
 
     def __init__(self, sheet: Sheet, place: int) -> None:
         """Use ``flow.run(...)`` or ``flow.map(...)``."""
-        self.name = sheet.rows[place].name
         self.sheet = sheet
         self.place = place
+
+    @property
+    def name(self) -> str:
+        """Unique in its graph. One that was not given, but made of the task's, is numbered once there is a second."""
+        return self.sheet.rows[self.place].name
 
     def on_failure(self, policy: Policy) -> Edge[R_co]:
         """This node, for one use as an argument or in ``after=``, with this edge's own policy.
@@ -95,7 +98,7 @@ class MapOptions(TypedDict, total=False):
             defined later may be named too.
         queue, delay, priority, key: of the job; ``delay`` counts from the moment its parents are done.
         params: the task's arguments by name.
-        name: instead of ``task-1``, ``task-2``, ...; unique in the graph.
+        name: instead of ``task``, or of ``task-1``, ``task-2``, ... where there are several; unique in the graph.
         on_failure: what its failure means for those that follow: ``stop``, ``continue`` or ``skip``.
         when: a node: this one is skipped unless that gave something truthy.
         options: the other options of a job, such as ``retries`` and ``timeout``.

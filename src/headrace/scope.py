@@ -198,9 +198,10 @@ class Scope:
         definition = self.definition(ref)
         name = definition.name if definition else name_of(ref, f"{word}=")
         whole = self.sheet.names.get(self.prefix + name) if isinstance(ref, str) else None
-        if whole is not None:
-            return whole, ""
         found = self._meant.get(name, [])
+        # A name that is only the task's means the task, of which there may be several here.
+        if whole is not None and (len(found) < 2 or self.prefix + name not in self.sheet.bare):
+            return whole, ""
         if len(found) != 1:
             self._refuse(name, found, place, word)
         return found[0], ""
@@ -210,7 +211,7 @@ class Scope:
         start = f"{word}={name!r} of node {rows[place].name!r} in workflow {self.name}"
         if found:
             raise AmbiguousNode(
-                f"{start} may mean any of {some(rows[n].name for n in found)}: pass the node, or its name"
+                f"{start} may mean any of {some(rows[n].name for n in found)}: pass the node, or give it a name="
             )
         known = [rows[n].name.removeprefix(self.prefix) for n in self.places]
         close = difflib.get_close_matches(name, [*known, *self._meant], 1)

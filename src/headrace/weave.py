@@ -32,6 +32,8 @@ class Row:
         when: position in ``edges`` of the condition; -1: none.
         heads: rows that an edge to this one leads to instead, where it stands for several.
         undo: form of the job that undoes it.
+        first: where the rows begin that this one stands for, up to its own place: their names begin with its name. -1:
+            it stands for itself.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Row:
     when: int = -1
     heads: tuple[int, ...] = ()
     undo: Form | None = None
+    first: int = -1
 
 
 class Sheet:
@@ -62,10 +65,17 @@ class Sheet:
         self.names: dict[str, int] = {}
         self._edges = 0
         self._numbers: dict[str, int] = {}
+        # Names without a number, of nodes that were not given one: a second one of the kind numbers the first.
+        self.bare: set[str] = set()
 
     def fresh(self, stem: str) -> str:
-        """``stem-1``, ``stem-2``, ...: the next that nobody has."""
+        """A name for a node that was given none: ``stem``, or ``stem-1``, ``stem-2``, ... where there are several."""
         number = self._numbers.get(stem, 0)
+        if not number and stem not in self.names:
+            self._numbers[stem] = 1
+            self.bare.add(stem)
+            return stem
+        self._number(stem)
         while True:
             number += 1
             name = f"{stem}-{number}"
@@ -73,12 +83,30 @@ class Sheet:
                 self._numbers[stem] = number
                 return name
 
+    def _number(self, stem: str) -> None:
+        """Give the one node of a kind that has no number its number, and what it stands for."""
+        place, name = self.names.get(stem, -1), f"{stem}-1"
+        if stem not in self.bare or place < 0 or name in self.names:
+            return
+        self.bare.discard(stem)
+        first = self.rows[place].first
+        for at in range(place if first < 0 else first, place + 1):
+            old = self.rows[at].name
+            new = self.rows[at].name = name + old[len(stem) :]
+            del self.names[old]
+            self.names[new] = at
+            if old in self.bare:
+                self.bare.discard(old)
+                self.bare.add(new)
+                self._numbers[new] = self._numbers.pop(old)
+
     def check_free(self, name: str) -> None:
-        """Refuse a name that a node has.
+        """Refuse a name that was given to a node.
 
         Raises:
             DuplicateNode: it is taken.
         """
+        self._number(name)
         if name in self.names:
             raise DuplicateNode(
                 f"workflow {self.definition} has a node {name!r} already (of {self.rows[self.names[name]].task}): "
@@ -92,7 +120,8 @@ class Sheet:
             DuplicateNode: its name is taken.
             WorkflowTooLarge: there are too many nodes or edges.
         """
-        self.check_free(row.name)
+        if row.name in self.names:
+            self.check_free(row.name)
         place = len(self.rows)
         if place >= MAX_NODES:
             raise WorkflowTooLarge(

@@ -81,7 +81,7 @@ def test_the_definition_runs_once_per_creation_and_its_arguments_are_kept(app: H
     assert calls == []
     made = counted.graph("u", sizes=[1, 2], deep=True)
     assert calls == ["u"]
-    assert names(made) == ["u-1", "u-2", "tick-1"]
+    assert names(made) == ["u-1", "u-2", "tick"]
     assert decode(made.args) == [["u", [1, 2]], {"deep": True}]
     assert (made.definition, made.key, made.ttl) == ("w", "", 7 * 86_400_000_000)
 
@@ -229,17 +229,17 @@ def test_a_workflow_whose_arguments_are_known_becomes_part_of_the_graph(app: Hea
 
     made = outer(app, define)
     assert parents(made) == {
-        "tick-1": [],
-        "inner-1/tick-1": ["tick-1"],
-        "inner-1/add-1": ["inner-1/tick-1"],
-        "inner-1/add-2": ["inner-1/tick-1"],
-        "inner-1": ["inner-1/add-1", "inner-1/add-2"],
-        "one/tick-1": [],
-        "one/add-1": ["one/tick-1"],
-        "one": ["one/add-1"],
-        "take-1": ["inner-1", "one"],
+        "tick": [],
+        "inner/tick": ["tick"],
+        "inner/add-1": ["inner/tick"],
+        "inner/add-2": ["inner/tick"],
+        "inner": ["inner/add-1", "inner/add-2"],
+        "one/tick": [],
+        "one/add": ["one/tick"],
+        "one": ["one/add"],
+        "take": ["inner", "one"],
     }
-    assert (node(made, "inner-1").role, node(made, "one").role) == ("join", "pass")
+    assert (node(made, "inner").role, node(made, "one").role) == ("join", "pass")
     assert {facts(one).definition for one in made.nodes} == {"outer"}
 
 
@@ -251,7 +251,7 @@ def test_what_is_given_for_all_nodes_is_given_to_nested_ones_after_their_own(
         flow.run(inner, 1, queue="mine")
 
     made = outer(app, define, queue="low", globals={"scale": 1, "y": 9})
-    first, second = node(made, "inner-1/add-1"), node(made, "inner-2/add-1")
+    first, second = node(made, "inner-1/add"), node(made, "inner-2/add")
     assert (first.form.queue, second.form.queue) == ("low", "mine")
     assert decode(fill(first.args, [b"\x05"])) == [[5, 0], {"scale": 7}]
 
@@ -316,7 +316,7 @@ def test_names_within_a_nested_workflow_are_its_own(app: Headrace) -> None:
 
     made = outer(app, define)
     assert parents(made)["named-1/b"] == ["named-1/a"]
-    assert parents(made)["take-1"] == ["a", "named-1/a", "named-2"]
+    assert parents(made)["take"] == ["a", "named-1/a", "named-2"]
 
 
 def test_a_failure_within_a_nested_workflow_may_leave_what_follows_alone(app: Headrace) -> None:
@@ -352,7 +352,7 @@ def test_a_failure_within_a_nested_workflow_may_leave_what_follows_alone(app: He
         ("s/n", "s"): "c",
         ("s/d", "s"): "c",
         ("s/e", "s"): "c",
-        ("s", "tick-1"): "c",
+        ("s", "tick"): "c",
     }
     assert [facts(node(found, name)).policy for name in ("s/m", "s/n")] == ["c", "k"]
     assert decode(node(found, "s/e").args) == [[], {"__outer__": ["", {}, "k"]}]
@@ -365,7 +365,7 @@ def test_a_failure_within_stops_what_follows_otherwise(app: Headrace) -> None:
         flow.run("tick", name="c", on_failure="continue")
 
     found = outer(app, lambda flow: flow.run("tick", after=flow.run(steps, name="s")))
-    assert policies(found) == {("s/a", "s/b"): "s", ("s/b", "s"): "s", ("s/c", "s"): "c", ("s", "tick-1"): "s"}
+    assert policies(found) == {("s/a", "s/b"): "s", ("s/b", "s"): "s", ("s/c", "s"): "c", ("s", "tick"): "s"}
 
 
 def test_a_nested_workflow_may_be_referred_to_and_followed(app: Headrace, inner: Workflow[[int]]) -> None:
@@ -375,8 +375,15 @@ def test_a_nested_workflow_may_be_referred_to_and_followed(app: Headrace, inner:
         flow.run(inner, 1)
 
     made = outer(app, define)
-    assert parents(made)["take-1"] == ["inner-1"]
-    assert parents(made)["inner-1/tick-1"] == ["tick-1"], "who comes before it comes before its first nodes"
+    assert parents(made)["take"] == ["inner"]
+    assert parents(made)["inner/tick"] == ["tick"], "who comes before it comes before its first nodes"
+
+
+def test_a_nested_workflow_is_numbered_with_all_its_nodes(app: Headrace, inner: Workflow[[int]]) -> None:
+    made = outer(app, lambda flow: (flow.run(inner, 2), flow.run(inner, 1), flow.run("tick")))
+    assert sorted(parents(made)) == [
+        "inner-1", "inner-1/add-1", "inner-1/add-2", "inner-1/tick", "inner-2", "inner-2/add", "inner-2/tick", "tick",
+    ]  # fmt: skip
 
 
 def test_a_node_from_around_may_be_used_within(app: Headrace) -> None:
@@ -390,7 +397,7 @@ def test_a_node_from_around_may_be_used_within(app: Headrace) -> None:
         kept.append(flow.run("tick"))
         flow.run(within, after=flow.run("tick", name="first"))
 
-    assert parents(outer(app, define))["within-1/take-1"] == ["tick-1", "first"]
+    assert parents(outer(app, define))["within/take"] == ["tick", "first"]
 
 
 def test_a_workflow_may_nest_itself_if_it_ends(app: Headrace) -> None:
@@ -416,7 +423,7 @@ def test_a_nested_workflow_is_no_worse_than_another(app: Headrace) -> None:
 
     with pytest.raises(EmptyWorkflow, match="workflow empty ran no node"):
         outer(app, lambda flow: flow.run(empty))
-    with pytest.raises(WorkflowCycle, match="circle-1/a -> circle-1/b -> circle-1/a"):
+    with pytest.raises(WorkflowCycle, match="circle/a -> circle/b -> circle/a"):
         outer(app, lambda flow: flow.run(circle), name="x")
 
 

@@ -86,10 +86,10 @@ def test_a_node_that_is_passed_on_makes_the_edge_and_leaves_a_slot() -> None:
 
     found = graph(define)
     assert parents(found) == {
-        "fetch-1": [],
-        "resize-1": ["fetch-1"],
-        "resize-2": ["fetch-1"],
-        "publish-1": ["resize-1", "resize-2"],
+        "fetch": [],
+        "resize-1": ["fetch"],
+        "resize-2": ["fetch"],
+        "publish": ["resize-1", "resize-2"],
     }
     assert decode(found.nodes[0].args) == [["http://x"], {}]
     assert decode(fill(found.nodes[2].args, [b"\xc4\x01a"])) == [[b"a", 128], {}]
@@ -102,7 +102,7 @@ def test_a_node_is_found_in_lists_dictionaries_and_records_and_is_one_edge_howev
         flow.run(take, Album("t", [second, {"a": (first, second)}]))
 
     found = graph(define)
-    assert parents(found)["take-1"] == ["tick-2", "tick-1"], "in the order in which they occur"
+    assert parents(found)["take"] == ["tick-2", "tick-1"], "in the order in which they occur"
     filled = decode(fill(found.nodes[2].args, [b"\x02", b"\x01"]))
     assert filled == [[{"title": "t", "images": [2, {"a": [1, 2]}]}], {}]
 
@@ -125,11 +125,11 @@ def test_after_and_before_take_nodes_tasks_names_and_lists_and_may_look_ahead() 
         flow.run(resize, b"", 1, after=last)
 
     assert parents(graph(define)) == {
-        "a": ["late", "fetch-1"],
-        "fetch-1": [],
+        "a": ["late", "fetch"],
+        "fetch": [],
         "late": [],
-        "z": ["a", "fetch-1"],
-        "resize-1": ["z"],
+        "z": ["a", "fetch"],
+        "resize": ["z"],
     }
 
 
@@ -151,7 +151,7 @@ def test_loops_and_conditions_are_those_of_python() -> None:
         for n in range(3):
             last = flow.run(take, last) if n % 2 else flow.run(take, [last, n])
 
-    assert [list(above) for above in parents(graph(define)).values()] == [[], ["tick-1"], ["take-1"], ["take-2"]]
+    assert [list(above) for above in parents(graph(define)).values()] == [[], ["tick"], ["take-1"], ["take-2"]]
 
 
 def test_a_task_and_its_name_mean_the_same() -> None:
@@ -161,7 +161,7 @@ def test_a_task_and_its_name_mean_the_same() -> None:
 
     found = graph(define)
     assert found.nodes[0].form.task == "fetch"
-    assert parents(found)["take-1"] == ["a"]
+    assert parents(found)["take"] == ["a"]
     with pytest.raises(ArgumentError, match="argument 'url' of fetch"):
         graph(lambda flow: flow.run("fetch", 3))
 
@@ -172,7 +172,7 @@ def test_a_task_whose_code_is_elsewhere_is_run_unchecked() -> None:
         flow.run("other.store", image, params={"x": 1}, after="other.fetch")
 
     found = graph(define, globals={"quality": 1})
-    assert names(found) == ["fetch-1", "store-1"]
+    assert names(found) == ["fetch", "store"]
     assert (found.nodes[0].form.task, found.nodes[0].form.queue) == ("other.fetch", "far")
     assert decode(fill(found.nodes[1].args, [b"\x07"])) == [[7], {"x": 1}], "nobody knows whether it takes globals"
 
@@ -325,7 +325,7 @@ def test_one_edge_has_one_policy() -> None:
         a = flow.run(tick)
         flow.run(take, a.on_failure("skip"), after=a.on_failure("continue"))
 
-    with pytest.raises(WorkflowError, match="one edge from 'tick-1' was given two policies"):
+    with pytest.raises(WorkflowError, match="one edge from 'tick' was given two policies"):
         graph(define)
     with pytest.raises(WorkflowError, match="on_failure must be one of stop, continue, skip, not 'abort'"):
         graph(lambda flow: flow.run(tick, on_failure="abort"))
@@ -380,10 +380,10 @@ def test_a_map_over_a_node_is_one_node_until_it_runs() -> None:
         flow.run(publish, thumbs)
 
     found = graph(define)
-    assert parents(found) == {"tick-1": [], "resize-1": ["tick-1"], "publish-1": ["resize-1"]}
+    assert parents(found) == {"tick": [], "resize": ["tick"], "publish": ["resize"]}
     mapped = facts(found.nodes[1])
     assert (mapped.map, mapped.policy, mapped.priority) == (True, "c", 4)
-    assert policies(found)["resize-1", "publish-1"] == "s", "the list is there, whatever became of an item"
+    assert policies(found)["resize", "publish"] == "s", "the list is there, whatever became of an item"
     assert decode(fill(found.nodes[1].args, [b"\x91\x05"])) == [[[5], 64, 1], {}]
 
 
@@ -400,10 +400,10 @@ def test_a_map_over_a_list_is_made_at_once() -> None:
         "thumbs[0]": ["first"],
         "thumbs[1]": ["first"],
         "thumbs": ["thumbs[0]", "thumbs[1]"],
-        "publish-1": ["thumbs"],
-        "take-1[0]": ["first"],
-        "take-1[1]": [],
-        "take-1": ["take-1[0]", "take-1[1]"],
+        "publish": ["thumbs"],
+        "take[0]": ["first"],
+        "take[1]": [],
+        "take": ["take[0]", "take[1]"],
     }
     assert node(found, "thumbs").role == "join"
     assert policies(found)["thumbs[0]", "thumbs"] == "k"
@@ -415,7 +415,7 @@ def test_a_map_may_be_named_by_its_task_and_its_items_may_not() -> None:
         flow.map(take, [1, 2, 3])
         flow.run(tick, after=take)
 
-    assert parents(graph(define))["tick-1"] == ["take-1"]
+    assert parents(graph(define))["tick"] == ["take"]
 
 
 def test_a_map_over_nothing_gives_an_empty_list() -> None:
@@ -423,7 +423,7 @@ def test_a_map_over_nothing_gives_an_empty_list() -> None:
         flow.run(publish, flow.map(resize, [], 3))
 
     found = graph(define)
-    assert (names(found), facts(found.nodes[0]).map) == (["resize-1", "publish-1"], True)
+    assert (names(found), facts(found.nodes[0]).map) == (["resize", "publish"], True)
     assert decode(found.nodes[0].args) == [[[], 3], {}]
 
 
@@ -447,7 +447,7 @@ def test_a_cycle_is_named() -> None:
         graph(define)
     with pytest.raises(WorkflowCycle, match="node 'a' of workflow w waits for itself"):
         graph(lambda flow: flow.run(tick, name="a", after="a"))
-    with pytest.raises(WorkflowCycle, match="node 'tick-1' of workflow w waits for itself"):
+    with pytest.raises(WorkflowCycle, match="node 'tick' of workflow w waits for itself"):
         graph(lambda flow: flow.run(tick, after=tick))
 
 
@@ -490,11 +490,11 @@ def test_a_long_cycle_is_cut() -> None:
 
 
 def test_a_reference_to_nobody_names_both_and_what_there_is() -> None:
-    with pytest.raises(UnknownNode, match=r"after='fetsh' of node 'tick-1' in workflow w .* did you mean 'fetch"):
+    with pytest.raises(UnknownNode, match=r"after='fetsh' of node 'tick' in workflow w .* did you mean 'fetch"):
         graph(lambda flow: (flow.run(fetch, "u"), flow.run(tick, after="fetsh")))
-    with pytest.raises(UnknownNode, match=r"before='xyz' of node 'tick-1' .*: the nodes are tick-1$"):
+    with pytest.raises(UnknownNode, match=r"before='xyz' of node 'tick' .*: the nodes are tick$"):
         graph(lambda flow: flow.run(tick, before="xyz"))
-    with pytest.raises(UnknownNode, match="after='publish' of node 'tick-1'"):
+    with pytest.raises(UnknownNode, match="after='publish' of node 'tick'"):
         graph(lambda flow: flow.run(tick, after=publish))
     with pytest.raises(ArgumentError, match="after= takes a task"):
         graph(lambda flow: flow.run(tick, after=3))  # type: ignore[arg-type]
@@ -506,7 +506,7 @@ def test_a_task_with_several_nodes_is_no_reference() -> None:
         flow.run(fetch, "b", name="second")
         flow.run(tick, after=fetch)
 
-    with pytest.raises(AmbiguousNode, match=r"after='fetch' of node 'tick-1' .* may mean any of fetch-1, second: pass"):
+    with pytest.raises(AmbiguousNode, match=r"after='fetch' of node 'tick' .* may mean any of fetch, second: pass"):
         graph(define)
 
 
@@ -519,15 +519,39 @@ def test_a_node_of_another_workflow_is_refused() -> None:
         lambda flow: flow.run(tick, when=kept[0].on_failure("skip")),
         lambda flow: flow.map(take, kept[0]),
     ):
-        with pytest.raises(ForeignNode, match=r"node 'tick-1' belongs to another workflow \(first\) than this one"):
+        with pytest.raises(ForeignNode, match=r"node 'tick' belongs to another workflow \(first\) than this one"):
             graph(use)
 
 
 def test_two_nodes_of_one_name_are_refused_and_given_numbers_are_passed_over() -> None:
     with pytest.raises(DuplicateNode, match="workflow w has a node 'a' already"):
         graph(lambda flow: (flow.run(tick, name="a"), flow.run(fetch, "u", name="a")))
-    found = graph(lambda flow: (flow.run(tick, name="tick-1"), flow.run(tick), flow.run(tick)))
-    assert names(found) == ["tick-1", "tick-2", "tick-3"]
+    found = graph(lambda flow: (flow.run(tick, name="tick-2"), flow.run(tick), flow.run(tick)))
+    assert names(found) == ["tick-2", "tick-1", "tick-3"]
+
+
+def test_nodes_are_numbered_where_a_task_has_several() -> None:
+    kept: list[Node[Any]] = []
+
+    def define(flow: Flow) -> None:
+        kept.append(flow.run(tick))
+        assert kept[0].name == "tick"
+        flow.run(fetch, "u")
+        flow.map(take, [1, 2])
+        flow.map(take, [3])
+        flow.run(tick)
+
+    assert names(graph(define)) == [
+        "tick-1", "fetch", "take-1[0]", "take-1[1]", "take-1", "take-2[0]", "take-2", "tick-2",
+    ]  # fmt: skip
+    assert kept[0].name == "tick-1"
+
+
+def test_a_given_name_comes_before_one_that_was_not_given() -> None:
+    assert names(graph(lambda flow: (flow.run(tick), flow.run(tick, name="tick")))) == ["tick-1", "tick"]
+    assert names(graph(lambda flow: (flow.run(tick), flow.run(tick, name="tick-1"), flow.run(tick)))) == [
+        "tick", "tick-1", "tick-2",
+    ]  # fmt: skip
 
 
 def test_a_definition_that_runs_nothing_is_refused() -> None:

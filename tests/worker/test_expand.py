@@ -153,7 +153,7 @@ def test_what_a_job_adds_is_joined_and_its_own_output_stays(app: Headrace) -> No
     assert graft is not None
     assert not graft.gather
     assert [facts(one).name for one in graft.nodes] == [
-        "me/add-1", "me/second", "me/alone", "me/second (undo)", "me/join-1",
+        "me/add", "me/second", "me/alone", "me/second (undo)", "me/join",
     ]  # fmt: skip
     assert {facts(one).definition for one in graft.nodes} == {"w"}
     join = graft.nodes[graft.join - 1]
@@ -172,7 +172,7 @@ def test_a_job_may_map_and_nest(app: Headrace) -> None:
     graft = expand.added(mine)
     assert graft is not None
     assert [facts(one).name for one in graft.nodes] == [
-        "me/inner-1/add-1", "me/inner-1", "me/add-1[0]", "me/add-1[1]", "me/add-1", "me/add-2", "me/join-1",
+        "me/inner/add", "me/inner", "me/add-1[0]", "me/add-1[1]", "me/add-1", "me/add-2", "me/join",
     ]  # fmt: skip
 
 
