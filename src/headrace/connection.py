@@ -73,7 +73,12 @@ def connect(target: Target, timeout: float) -> Any:
             for client in sentinel.sentinels:
                 client.close()
     connection = kind(**options)
-    connection.connect()
+    try:
+        connection.connect()
+    except BaseException:
+        # Older drivers leave the socket of a handshake that failed to the garbage collector.
+        connection.disconnect()
+        raise
     return connection
 
 
@@ -99,7 +104,12 @@ async def aconnect(target: Target, timeout: float) -> Any:
             for client in sentinel.sentinels:
                 await client.aclose()
     connection = kind(**options)
-    await connection.connect()
+    try:
+        await connection.connect()
+    except BaseException:
+        # As above; without waiting, since the caller may have been cancelled.
+        await connection.disconnect(nowait=True)
+        raise
     return connection
 
 

@@ -49,7 +49,7 @@ class Link:
         self._replies: list[Any] = []
         self.deadline = 0.0
         self.trips = 0
-        self.backlog = b""
+        self.backlog = bytearray()
 
     def fileno(self) -> int:
         number: int = self._sock.fileno()
@@ -90,7 +90,8 @@ class Link:
         self._expected += len(commands)
         self.deadline = time.monotonic() + patience
         self.trips += 1
-        self.backlog += b"".join(packed(commands))
+        for piece in packed(commands):
+            self.backlog += piece
         self.flush()
 
     def flush(self) -> None:
@@ -101,7 +102,8 @@ class Link:
         """
         try:
             while self.backlog:
-                self.backlog = self.backlog[self._sock.send(self.backlog) :]
+                # In place: what is left of a large batch of results must not be copied for each piece that goes.
+                del self.backlog[: self._sock.send(self.backlog)]
         except _LATER:
             return
 

@@ -1,0 +1,39 @@
+"""What touches the driver, run once more with the oldest one that the project accepts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import drivers
+
+PARTS = (
+    "tests/store/test_store.py",
+    "tests/store/test_sentinel.py",
+    "tests/store/test_app.py",
+    "tests/cache/test_cache.py",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(300)
+def test_the_store_and_the_cache_work_with_the_oldest_driver() -> None:
+    home = str(drivers.oldest())
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
+    told = subprocess.run(
+        [sys.executable, "-c", "import redis; print(redis.__version__, redis.__file__)"],
+        env=environment, capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    assert told.split()[0] == drivers.oldest_version()
+    assert told.split()[1].startswith(home)
+    # The tests' own clients leave sockets to the garbage collector with it, where a server is not there yet.
+    warnings = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning")
+    options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *warnings)
+    command = [sys.executable, "-m", "pytest", *options, *PARTS]
+    done = subprocess.run(command, cwd=drivers.ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout
