@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[Call[Any], Any, T]
+# What each yields is one call, or a list of calls that travel in one round trip.
+Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]], Any, T]
 
 
 class Client:
@@ -119,12 +120,12 @@ class Client:
         return accepted
 
     def drive(self, steps: Steps[T]) -> T:
-        """Run a verb of several calls, one after the other."""
+        """Run a verb of several calls, each or each list of them when the one before was answered."""
         store = self.store
         try:
             call = next(steps)
             while True:
-                call = steps.send(store.run(call))
+                call = steps.send(store.run_all(call) if isinstance(call, list) else store.run(call))
         except StopIteration as end:
             return cast(T, end.value)
 
@@ -133,7 +134,7 @@ class Client:
         try:
             call = next(steps)
             while True:
-                call = steps.send(await store.run(call))
+                call = steps.send(await (store.run_all(call) if isinstance(call, list) else store.run(call)))
         except StopIteration as end:
             return cast(T, end.value)
 

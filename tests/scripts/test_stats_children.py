@@ -6,7 +6,7 @@ from tests.scripts.stage import SECOND, Stage
 from tests.scripts.stats_stage import add, fresh
 
 
-def test_children_are_those_that_hold_something(stage: Stage) -> None:
+def test_children_are_those_that_hold_something_the_last_to_end_first(stage: Stage) -> None:
     """R32, RS10."""
     fresh(stage)
     now = stage.now // SECOND
@@ -15,7 +15,7 @@ def test_children_are_those_that_hold_something(stage: Stage) -> None:
     def children(label: str, offset: int = 0, limit: int = 10) -> list[str]:
         return stage.run(stats.children(stage.keys, label, offset, limit, now=stage.now))
 
-    assert (children(""), children("a"), children("b")) == (["a"], ["x", "y:z", "w"], [])
-    assert (children("a", 1), children("a", 0, 1)) == (["y:z", "w"], ["x"])
+    assert (children(""), children("a"), children("b")) == (["a"], ["w", "y:z", "x"], [])
+    assert (children("a", 1), children("a", 0, 1)) == (["y:z", "x"], ["w"])
     stage.now += 30 * SECOND
-    assert children("a") == ["y:z", "w"]
+    assert children("a") == ["w", "y:z"]

@@ -9,9 +9,10 @@ numbers = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=300)
 
 
 def test_sparks() -> None:
-    assert spark([0, 1, 2, 3, 4, 5, 6, 7, 8]) == "▁▁▂▃▄▅▆▇█"
-    assert (spark([]), spark([0, 0]), spark([5])) == ("", "▁▁", "█")
-    assert spark([0, 1, 1000]) == "▁▁█"
+    assert spark([0, 1, 2, 3, 4, 5, 6, 7, 8]) == "·▁▂▃▄▅▆▇█"
+    assert (spark([]), spark([0, 0]), spark([5])) == ("", "··", "█")
+    assert spark([0, 1, 1000]) == "·▁█"
+    assert spark([-2, 0, 2]) == "▁·█"
 
 
 def test_a_plot() -> None:

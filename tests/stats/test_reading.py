@@ -154,6 +154,35 @@ def test_whoever_reads_all_the_time_sees_counts_grow(make_stats: Make) -> None:
     assert len(set(seen)) > 20
 
 
+def test_many_readings_are_one_round_trip(stats: Stats) -> None:
+    for n in range(200):
+        stats.add(f"a/{n}", {"n": n}, at(2026, 3, 1 + n % 20))
+    stats.flush()
+    found = stats.find("a", at(2026, 3, 1), at(2026, 4, 1), "day")
+    children = found.children()
+    before = stats.way.store.round_trips
+    module.ask(stats.way, [found, *children], children)
+    assert [child["n"] for child in children] == [int(child.label[2:]) for child in children]
+    assert [sum(bucket["n"] for bucket in child) for child in children] == [child["n"] for child in children]
+    assert found["n"] == sum(range(200))
+    assert stats.way.store.round_trips == before + 1
+
+
+async def test_children_may_be_those_that_were_counted_last(make_stats: Make) -> None:
+    stats = make_stats()
+    for n in range(30):
+        stats.add(f"a/{n:02}", {"n": 1}, time.time() - 90 * DAY * (n % 3))
+    stats.flush()
+    found = stats.find("a", time.time() - 3600)
+    before = stats.way.store.round_trips
+    assert [child.label for child in found.children(limit=10)] == [f"a/{n:02}" for n in range(0, 30, 3)]
+    assert stats.way.store.round_trips == before + 1
+    assert found.children(limit=10) is found.children(limit=10)
+    assert len(found.children(limit=11)) == 11
+    assert len(found.children()) == 30
+    assert len(await found.achildren(limit=3)) == 3
+
+
 def test_what_has_expired_is_told(make_stats: Make) -> None:
     """RS6: never an over-count, and never silence."""
     clock = Clock(at(2026, 3, 10, 12).timestamp())

@@ -86,15 +86,15 @@ def test_a_plot_is_drawn(headrace: Program) -> None:
 @pytest.fixture
 def worked(make_stats: Make) -> Stats:
     """As workers count."""
-    jobs = make_stats().scope("jobs")
+    stats = make_stats()
     for name in ("shop.fetch", "shop.resize"):
-        jobs.add(f"task/{name}", {"started": 3, "succeeded": 2})
-        jobs.observe(f"task/{name}", {"run": 0.5})
-    jobs.add("queue/default", {"started": 6})
-    jobs.add("queue/eu/low", {"started": 1})
-    jobs.add("worker/host:4711", {"busy": 1000})
-    jobs.flush()
-    return jobs
+        stats.add(f"jobs/{name}", {"started": 3, "succeeded": 2})
+        stats.observe(f"jobs/{name}", {"run": 0.5})
+    stats.add("queues/default", {"started": 6})
+    stats.add("queues/eu/low", {"started": 1})
+    stats.of_workers().add("host:4711", {"busy": 1000})
+    stats.flush()
+    return stats
 
 
 @pytest.mark.usefixtures("worked")
@@ -102,15 +102,43 @@ def test_what_workers_counted_has_short_names(headrace: Program) -> None:
     def shown(*words: str) -> str:
         return no_sparks(headrace("stats", *words).out)
 
-    assert shown("task", "shop.fetch") == shown("show", "jobs/task/shop.fetch")
+    assert shown("task", "shop.fetch") == shown("show", "jobs/shop.fetch")
     for text in ("succeeded", "run", "p99"):
         assert text in shown("task", "shop.fetch")
     assert headrace("stats", "queue", "default", "--json").json["counts"] == {"started": 6}
     assert headrace("stats", "queue", "eu/low", "--json").json["counts"] == {"started": 1}
-    assert headrace("stats", "worker", "host:4711", "--json").json["label"] == "jobs/worker/host:4711"
+    assert headrace("stats", "worker", "host:4711", "--json").json["label"] == "workers/host:4711"
     assert "└──" in headrace("stats", "task", "shop.fetch", "--plot", "started").out
     below = [line["label"] for line in headrace("stats", "task", "--json").lines]
-    assert below == ["jobs/task", "jobs/task/shop.fetch", "jobs/task/shop.resize"]
+    assert below == ["jobs", "jobs/shop.fetch", "jobs/shop.resize"]
+
+
+@pytest.mark.usefixtures("worked")
+def test_units_and_sums_are_told(headrace: Program) -> None:
+    everything = headrace("stats").out
+    assert re.search(r"^jobs +started +6 ", everything, re.MULTILINE), "each job once, not by task and by queue"
+    assert re.search(r"^queues +started +7 ", everything, re.MULTILINE)
+    assert re.search(r"^workers +busy \(microseconds\) +1,000 ", everything, re.MULTILINE)
+    assert "p50 of run (seconds)" in everything
+    assert "run (seconds)" in headrace("stats", "task", "shop.fetch").out
+    assert "run (seconds), p50 by minute" in headrace("stats", "task", "shop.fetch", "--plot", "run").out
+    assert headrace("stats", "worker", "host:4711", "--json").json["units"] == {"busy": "microseconds"}
+    assert headrace("stats", "task", "shop.fetch", "--json").json["units"] == {"run": "seconds"}
+    # A range of months is none of a worker's resolutions: what others counted is shown all the same.
+    assert "workers" not in headrace("stats", "--since", "300d").out
+    assert "jobs" in headrace("stats", "--since", "300d").out
+
+
+def test_live_workers_are_shown_however_many_there_were(headrace: Program, make_stats: Make) -> None:
+    stats, now = make_stats(), time.time()
+    for n in range(600):
+        stats.of_workers().add(f"past:{n}", {"busy": 1}, now - 7200)
+    stats.of_workers().add("live:1", {"busy": 7})
+    stats.flush()
+    shown = headrace("stats", "worker")
+    assert "workers/live:1" in shown.out
+    assert "there are more labels below: these are the 50 that were counted last" in shown.err
+    assert headrace("stats", "worker", "past:599", "--json").json["label"] == "workers/past:599"
 
 
 @pytest.mark.usefixtures("worked")

@@ -18,21 +18,25 @@ def test_workers_tell_what_became_of_jobs(fleet: Fleet) -> None:
     fleet.workers[0].terminate()
     fleet.workers[0].wait()
     now = datetime.now(UTC)
-    stats = fleet.app.stats.scope("jobs")
+    stats = fleet.app.stats
 
     def total(label: str) -> dict[str, int]:
         found = stats.find(label, now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute").total()
         return {field: found[field] for field in ("enqueued", "started", "succeeded", "failed", "retried")}
 
-    assert total("task/process.nap") == {"enqueued": 50, "started": 50, "succeeded": 50, "failed": 0, "retried": 0}
-    assert total("task/process.fail") == {"enqueued": 2, "started": 4, "succeeded": 1, "failed": 1, "retried": 2}
-    assert total("queue/default")["started"] == 54
+    assert total("jobs/process.nap") == {"enqueued": 50, "started": 50, "succeeded": 50, "failed": 0, "retried": 0}
+    assert total("jobs/process.fail") == {"enqueued": 2, "started": 4, "succeeded": 1, "failed": 1, "retried": 2}
+    assert total("queues/default")["started"] == 54
+    # Each job once, by task and by queue alike.
+    assert total("jobs") == total("queues")
+    assert total("jobs") == {"enqueued": 52, "started": 54, "succeeded": 51, "failed": 1, "retried": 2}
+    assert {child.label for child in stats.find("", now).children()} == {"jobs", "queues", "workers"}
     naps = stats.find(
-        "task/process.nap", now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute"
+        "jobs/process.nap", now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute"
     ).total()
     assert 0.0019 < naps.percentile("run", 50) < 1.0
     assert naps.percentile("wait", 99) > 0
-    busy = stats.find("worker", now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute").total()
+    busy = stats.find("workers", now - timedelta(minutes=10), now + timedelta(minutes=2), every="minute").total()
     assert busy["busy"] > 50 * 2000
 
 
@@ -47,8 +51,8 @@ def test_a_priority_is_no_waiting_time(fleet: Fleet) -> None:
         fleet.ended(job)
     worker.terminate()
     worker.wait()
-    stats = fleet.app.stats.scope("jobs")
-    found = stats.find("task/process.nap", before - 7200, before + 7200, every="minute")
+    stats = fleet.app.stats
+    found = stats.find("jobs/process.nap", before - 7200, before + 7200, every="minute")
     assert found["enqueued"] == 3
     # Each came in the minute in which it was enqueued, and waited for this worker to start, not for ten minutes a level.
     assert sum(bucket["enqueued"] for bucket in found if before - 60 < bucket.start.timestamp() < before + 120) == 3

@@ -110,7 +110,7 @@ def test_it_tells_what_became_of_jobs(headrace: Program, worker: Callable[..., W
     assert url.startswith("http://127.0.0.1:")
     assert "headrace_workers" in ask(url)
     headrace("enqueue", "tasks.add", "1", "--wait")
-    eventually(lambda: 'headrace_stats_total{field="succeeded",label="jobs/task/tasks.add"} 1.0' in ask(url), 20)
+    eventually(lambda: 'headrace_stats_total{field="succeeded",label="jobs/tasks.add"} 1.0' in ask(url), 20)
     headrace("enqueue", "tasks.add", "1", "--queue", "other")
     headrace("queues", "pause", "other")
     text = ask(url)
@@ -119,7 +119,7 @@ def test_it_tells_what_became_of_jobs(headrace: Program, worker: Callable[..., W
         'headrace_jobs{state="succeeded"} 1.0',
         'headrace_queue_ready{queue="other"} 1.0',
         'headrace_queue_paused{queue="other"} 1.0',
-        'headrace_stats_quantile{field="run",label="jobs/queue/default",quantile="0.5"}',
+        'headrace_stats_quantile{field="run",label="queues/default",quantile="0.5"}',
     ):
         assert line in text, line
 

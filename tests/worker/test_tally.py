@@ -33,7 +33,7 @@ def counts() -> Counts:
 
 @pytest.fixture
 def tally(counts: Counts) -> Tally:
-    return Tally(counts, "host:1")
+    return Tally(counts, counts, "host:1")
 
 
 def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts: Counts) -> None:
@@ -43,11 +43,11 @@ def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts:
     tally.pass_on()
     expected = {"started": 1, "succeeded": 1, f"run~{bucket_of(0.005)}": 1, f"wait~{bucket_of(0.25)}": 1}
     assert counts.all == {
-        ("task/pay", None): expected,
-        ("queue/low", None): expected,
-        ("task/pay", 100): {"enqueued": 1},
-        ("queue/low", 100): {"enqueued": 1},
-        ("worker/host:1", None): {"busy": 5_000},
+        ("jobs/pay", None): expected,
+        ("queues/low", None): expected,
+        ("jobs/pay", 100): {"enqueued": 1},
+        ("queues/low", 100): {"enqueued": 1},
+        ("host:1", None): {"busy": 5_000},
     }
     assert tally.next == float("inf")
 
@@ -60,7 +60,7 @@ def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts:
 def test_each_end_has_its_word(tally: Tally, counts: Counts, kind: str, word: str) -> None:
     tally.ended(CLAIM, kind, 0.0)
     tally.pass_on()
-    assert counts.all["task/pay", None][word] == 1
+    assert counts.all["jobs/pay", None][word] == 1
 
 
 def test_what_was_taken_back_was_no_start(tally: Tally, counts: Counts) -> None:
@@ -73,8 +73,8 @@ def test_a_job_came_once_however_often_it_starts(tally: Tally, counts: Counts) -
     tally.ended(CLAIM, "retry", 0.0)
     tally.ended(msgspec.structs.replace(CLAIM, failures=1), "succeeded", 0.0)
     tally.pass_on()
-    assert counts.all["task/pay", 100] == {"enqueued": 1}
-    assert counts.all["task/pay", None]["started"] == 2
+    assert counts.all["jobs/pay", 100] == {"enqueued": 1}
+    assert counts.all["jobs/pay", None]["started"] == 2
 
 
 def test_sums_start_anew_after_they_were_passed_on(tally: Tally, counts: Counts) -> None:
@@ -104,4 +104,4 @@ def test_rounding_keeps_the_order_and_counts_all() -> None:
 def test_a_clock_that_was_set_back_makes_no_negative_wait(tally: Tally, counts: Counts) -> None:
     tally.ended(msgspec.structs.replace(CLAIM, ready=CLAIM.token + SECOND), "succeeded", 0.0)
     tally.pass_on()
-    assert counts.all["task/pay", None]["wait~z"] == 1
+    assert counts.all["jobs/pay", None]["wait~z"] == 1

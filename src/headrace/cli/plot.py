@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
+_NOTHING = "·"
 
 
 def spark(values: Sequence[float]) -> str:
-    """One character a value, from the least (0 at most) to the greatest."""
-    return "".join(_rows(values, 1)[0]) if values else ""
+    """One character a value, from the least (0 at most) to the greatest; a dot for nothing."""
+    return (
+        "".join(_NOTHING if not value else block for value, block in zip(values, _rows(values, 1)[0], strict=True))
+        if values
+        else ""
+    )
 
 
 def plot(values: Sequence[float], left: str, right: str, width: int, height: int = 8) -> list[str]:

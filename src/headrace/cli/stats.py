@@ -22,6 +22,7 @@ from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.stats import Bucket, Reading, Stats
+    from headrace.stats.times import Layout
 
 # Buckets of a series that is chosen for people: they fit into a line.
 FEW = 60
@@ -29,6 +30,8 @@ FEW = 60
 CHILDREN = 50
 # Fields of each of them.
 FIELDS = 3
+# Names that a wrong one is compared with.
+NAMES = 1000
 WATCH = 2.0
 PERCENTS = (50, 90, 99)
 
@@ -90,7 +93,7 @@ def task(
 ) -> None:
     """Show what became of a task's jobs: how many came, started and ended how, and how long they waited and ran.
 
-    The same as show jobs/task/NAME. A label of your own that is called task is shown with show task.
+    The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
     _show(session, "task", _Shown(since or 3600.0, every, plot, watch), name)
 
@@ -106,7 +109,7 @@ def queue(
 ) -> None:
     """Show what became of a queue's jobs, as task does.
 
-    The same as show jobs/queue/NAME.
+    The same as show queues/NAME.
     """
     _show(session, "queue", _Shown(since or 3600.0, every, plot, watch), name)
 
@@ -120,9 +123,9 @@ def worker(
     plot: Plot = None,
     watch: Watch = False,
 ) -> None:
-    """Show how busy a worker was, in microseconds of its jobs' code, and the memory of its runners.
+    """Show how busy a worker was, in microseconds of its jobs' code, and the memory of its runners, in bytes.
 
-    The same as show jobs/worker/NAME.
+    The same as show workers/NAME. It is kept for a week.
     """
     _show(session, "worker", _Shown(since or 3600.0, every, plot, watch), name)
 
@@ -211,14 +214,17 @@ def _of_jobs(stats: Stats, kind: str, name: str) -> str:
     Raises:
         OperationFault: nothing was ever counted of that task, queue or worker; names those that are like it.
     """
-    above = f"jobs/{kind}"
+    from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS
+
+    above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
     if not name:
         return above
-    reading = stats.find(f"{above}/{name}", time.time())
-    label = reading.label
-    known = [child.label for child in reading.parent().children()]
-    if label not in known:
-        names = [one.removeprefix(f"{above}/") for one in known]
+    label = stats.find(f"{above}/{name}", time.time()).label
+    coarsest = stats.find(label, 0).query.kept.levels[-1]
+    whole = stats.find(label, max(0, time.time() - coarsest.keep), every=coarsest.cut.name).total()
+    if not whole.counts and not whole.histograms:
+        below = stats.find(above, time.time()).children(limit=NAMES)
+        names = [child.label.removeprefix(f"{above}/") for child in below]
         near = difflib.get_close_matches(name, names, 3) or [one for one in names if name.casefold() in one.casefold()]
         hint = f"did you mean {' or '.join(near[:3])}?" if near else f"headrace stats {kind} shows all"
         raise OperationFault(f"nothing was counted of a {kind} {name!r}: {hint}")
@@ -227,7 +233,7 @@ def _of_jobs(stats: Stats, kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One label: its series, their sum, and the labels below."""
+    """One label: its series, their sum, the labels below, and whether there are more of these."""
 
     label: str
     every: str
@@ -235,29 +241,36 @@ class _Seen:
     series: list[Bucket]
     total: Bucket
     below: list[_Seen]
+    more: bool
 
 
 def _look(stats: Stats, label: str, since: float, every: str | None) -> _Seen:
+    from headrace.stats.reading import ask
+
     now = time.time()
-    chosen: Any = every or _fitting(stats, since)
+    chosen: Any = every or _fitting(stats.find(label, now).query.kept, since)
     reading = stats.find(label, now - since, every=chosen)
-    children = reading.children()
-    if len(children) > CHILDREN:
-        children = children[:CHILDREN]
-    return _one(reading, since, [_one(child, since, []) for child in children])
+    below = [
+        child
+        for child in reading.children(limit=CHILDREN + 1)
+        if any(level.cut.name == reading.query.every for level in child.query.kept.levels)
+    ]
+    shown = [reading, *below[:CHILDREN]]
+    ask(stats.way, shown, shown)
+    return _one(reading, since, [_one(child, since, []) for child in below[:CHILDREN]], len(below) > CHILDREN)
 
 
-def _one(reading: Reading, since: float, below: list[_Seen]) -> _Seen:
-    return _Seen(reading.label, reading.query.every, since, reading.series(), reading.total(), below)
+def _one(reading: Reading, since: float, below: list[_Seen], more: bool = False) -> _Seen:
+    return _Seen(reading.label, reading.query.every, since, reading.series(), reading.total(), below, more)
 
 
-def _fitting(stats: Stats, since: float) -> str:
+def _fitting(layout: Layout, since: float) -> str:
     """The finest resolution of which the range has few buckets."""
-    for level in stats.layout.levels:
+    for level in layout.levels:
         step = level.cut.step or level.cut.months * 2_629_746
         if since / step <= FEW and since <= level.keep:
             return level.cut.name
-    return stats.layout.levels[-1].cut.name
+    return layout.levels[-1].cut.name
 
 
 def _tell(session: Session, seen: _Seen, field: str | None) -> None:
@@ -284,17 +297,42 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
     if seen.below:
         heads = ("label", "field", ">total", ">per second", f"by {seen.every}")
         output.table(heads, list(_children(seen)), keep=(heads[4],))
+    if seen.more:
+        output.remark(f"there are more labels below: these are the {CHILDREN} that were counted last")
 
 
 def _count(seen: _Seen, name: str) -> tuple[object, ...]:
     n = seen.total.counts[name]
-    return name, f"{n:,}", number(n / seen.seconds), spark([bucket.counts.get(name, 0) for bucket in seen.series])
+    return (
+        _named(seen, name),
+        f"{n:,}",
+        number(n / seen.seconds),
+        spark([bucket.counts.get(name, 0) for bucket in seen.series]),
+    )
+
+
+def _named(seen: _Seen, field: str) -> str:
+    """A field with its unit, where that is known."""
+    unit = _unit(seen, field)
+    return f"{field} ({unit})" if unit else field
+
+
+def _unit(seen: _Seen, field: str) -> str:
+    from headrace.stats.engine_labels import unit_of
+
+    return unit_of(seen.label, field)
 
 
 def _observed(seen: _Seen, name: str) -> tuple[object, ...]:
     whole = seen.total.histograms[name]
     course = spark([bucket.percentile(name, 50) for bucket in seen.series])
-    return name, f"{whole.count:,}", number(whole.mean), *(number(whole.percentile(p)) for p in PERCENTS), course
+    return (
+        _named(seen, name),
+        f"{whole.count:,}",
+        number(whole.mean),
+        *(number(whole.percentile(p)) for p in PERCENTS),
+        course,
+    )
 
 
 def _children(seen: _Seen) -> Iterator[tuple[object, ...]]:
@@ -304,7 +342,7 @@ def _children(seen: _Seen) -> Iterator[tuple[object, ...]]:
             yield child.label, *_count(child, name)
         for name in sorted(name for name in child.total.histograms if "/" not in name)[:FIELDS]:
             _, count, _, *percents, course = _observed(child, name)
-            yield child.label, f"{name} (p50)", count, percents[0], course
+            yield child.label, f"p50 of {_named(child, name)}", count, percents[0], course
 
 
 def _draw(session: Session, seen: _Seen, field: str) -> None:
@@ -315,11 +353,11 @@ def _draw(session: Session, seen: _Seen, field: str) -> None:
     left, right = (f"{at.astimezone():%Y-%m-%d %H:%M}" for at in (seen.series[0].start, seen.series[-1].start))
     if field in seen.total.histograms:
         for percent in (50, 99):
-            output.heading(f"{seen.label} {field}, p{percent} by {seen.every}")
+            output.heading(f"{seen.label} {_named(seen, field)}, p{percent} by {seen.every}")
             for line in plot([bucket.percentile(field, percent) for bucket in seen.series], left, right, width):
                 output.line(line)
     elif field in seen.total.counts:
-        output.heading(f"{seen.label} {field} by {seen.every}")
+        output.heading(f"{seen.label} {_named(seen, field)} by {seen.every}")
         for line in plot([bucket[field] for bucket in seen.series], left, right, width):
             output.line(line)
     else:
@@ -336,6 +374,9 @@ def _facts(seen: _Seen) -> dict[str, Any]:
         "end": seen.total.end,
         "counts": dict(seen.total.counts),
         "observed": _percentiles(seen.total),
+        "units": {
+            field: unit for field in (*seen.total.counts, *seen.total.histograms) if (unit := _unit(seen, field))
+        },
         "series": [
             {"start": bucket.start, "counts": dict(bucket.counts), "observed": _percentiles(bucket)}
             for bucket in seen.series

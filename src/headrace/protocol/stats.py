@@ -241,7 +241,7 @@ def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[l
 
 
 def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000, now: int = 0) -> Call[list[str]]:
-    """The parts right below a label that hold something, the soonest to end first.
+    """The parts right below a label that hold something, the last to end first: what was counted lately.
 
     Cost: one round trip, O(offset + limit).
     """

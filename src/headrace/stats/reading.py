@@ -6,18 +6,19 @@ holds ``end``, which belongs to it only with ``inclusive=True``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import OptionsError
 from headrace.protocol import stats as protocol
+from headrace.stats.engine_labels import of_worker
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
 from headrace.stats.plan import Plan, cover, row
 from headrace.stats.times import Layout
-from headrace.stats.way import Steps, Way
+from headrace.stats.way import Steps, Way, together
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Buckets that one reading may want.
@@ -63,9 +64,10 @@ class Query:
 
     Attributes:
         label: normalised, prefix included.
-        layout: the resolutions that are kept.
+        layout: the resolutions that are kept of labels in general.
         start, end: seconds since 1970.
         every: name of the resolution whose buckets are the range's edges.
+        workers: the resolutions that are kept of what workers count of themselves; None where that is not in reach.
         inclusive: whether the bucket that holds ``end`` belongs to the range.
         fields: those that are wanted; all when empty.
     """
@@ -77,6 +79,12 @@ class Query:
     every: str
     inclusive: bool
     fields: tuple[str, ...]
+    workers: Layout | None = None
+
+    @property
+    def kept(self) -> Layout:
+        """The resolutions that are kept of this label."""
+        return self.workers if self.workers is not None and of_worker(self.label) else self.layout
 
     def plan(self, make: Callable[..., Plan], now: int) -> Plan:
         """Which buckets to read.
@@ -84,10 +92,10 @@ class Query:
         Raises:
             OptionsError: the resolution is not kept, or the range holds too many buckets of it.
         """
-        level = self.layout.level(self.every)
+        level = self.kept.level(self.every)
         first = level.cut.floor(self.start)
         last = level.cut.after(self.end) if self.inclusive else level.cut.floor(self.end)
-        plan = make(self.layout, level, first, last, now)
+        plan = make(self.kept, level, first, last, now)
         if plan.reads > MOST:
             raise OptionsError(
                 f"this range holds {plan.reads:,} buckets to read, more than {MOST:,}: take a coarser resolution than "
@@ -135,7 +143,7 @@ class Reading:
         self._clock = clock
         self._total: Bucket | None = None
         self._series: list[Bucket] | None = None
-        self._children: list[Reading] | None = None
+        self._children: tuple[int | None, list[Reading]] | None = None
 
     @property
     def label(self) -> str:
@@ -180,20 +188,23 @@ class Reading:
             self._series = await self._way.adrive(self._ask_series())
         return self._series
 
-    def children(self, *, reload: bool = False) -> list[Reading]:
+    def children(self, *, limit: int | None = None, reload: bool = False) -> list[Reading]:
         """A reading of the same range for each label right below this one, by name.
+
+        Args:
+            limit: so many at most, those that were counted last; all when left out.
 
         Cost: one round trip per 1,000 children at first, then none.
         """
-        if self._children is None or reload:
-            self._children = self._way.drive(self._ask_children())
-        return self._children
+        if self._children is None or self._children[0] != limit or reload:
+            self._children = limit, self._way.drive(self._ask_children(limit))
+        return self._children[1]
 
-    async def achildren(self, *, reload: bool = False) -> list[Reading]:
+    async def achildren(self, *, limit: int | None = None, reload: bool = False) -> list[Reading]:
         """See :meth:`children`."""
-        if self._children is None or reload:
-            self._children = await self._way.adrive(self._ask_children())
-        return self._children
+        if self._children is None or self._children[0] != limit or reload:
+            self._children = limit, await self._way.adrive(self._ask_children(limit))
+        return self._children[1]
 
     def parent(self) -> Reading:
         """A reading of the same range for the label above; the root's is itself. Cost: none."""
@@ -215,6 +226,14 @@ class Reading:
         """The buckets of the series. Cost: as :meth:`series`."""
         return iter(self.series())
 
+    def learn_total(self) -> Steps[None]:
+        """What :meth:`total` does, as steps; it costs nothing then."""
+        self._total = yield from self._ask_total()
+
+    def learn_series(self) -> Steps[None]:
+        """What :meth:`series` does, as steps."""
+        self._series = yield from self._ask_series()
+
     def _other(self, query: Query) -> Reading:
         return Reading(self._way, query, self._clock)
 
@@ -230,12 +249,13 @@ class Reading:
         edges = [(at, piece.level.cut.after(at)) for piece in plan.pieces for at in _starts(piece)]
         return [_bucket(*edge, counts, plan.exact) for edge, counts in zip(edges, held, strict=True)]
 
-    def _ask_children(self) -> Steps[list[Reading]]:
+    def _ask_children(self, limit: int | None) -> Steps[list[Reading]]:
         names: list[str] = []
-        while True:
-            found: list[str] = yield protocol.children(self._way.keys, self.label, len(names), PAGE)
+        while limit is None or len(names) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(names))
+            found: list[str] = yield protocol.children(self._way.keys, self.label, len(names), size)
             names += found
-            if len(found) < PAGE:
+            if len(found) < size:
                 break
         above = f"{self.label}/" if self.label else ""
         return [self._other(replace(self.query, label=above + name)) for name in sorted(set(names))]
@@ -252,6 +272,17 @@ class Reading:
         query = self.query
         start, end = ((_EPOCH + timedelta(seconds=at)).isoformat() for at in (query.start, query.end))
         return f"<Reading of {query.label or '/'} by {query.every} from {start} to {end}>"
+
+
+def ask(way: Way, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
+    """Ask for several readings' totals and series at once: reading those costs nothing then.
+
+    Raises:
+        OptionsError: as :meth:`Reading.total`.
+
+    Cost: one round trip, one more for each 1,000 buckets of the largest.
+    """
+    way.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 
 
 def _starts(piece: Any) -> Iterator[int]:

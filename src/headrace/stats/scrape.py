@@ -16,6 +16,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from headrace.errors import HeadraceError, OptionsError
 from headrace.protocol import admin
+from headrace.protocol.stats import children, peek
+from headrace.stats.engine_labels import UNITS
+from headrace.stats.reading import Reading, ask
 from headrace.stats.way import Way
 
 if TYPE_CHECKING:
@@ -24,17 +27,16 @@ if TYPE_CHECKING:
     from headrace.protocol.stats import Line
     from headrace.stats.reading import Bucket
     from headrace.stats.stats import Stats
+    from headrace.stats.times import Layout, Resolution
 
 log = logging.getLogger("headrace.stats")
 
-# Labels that one scrape tells of: each is two reads.
+# Labels below each chosen one that one scrape tells of, those that were counted last.
 MOST = 500
 QUANTILES = (50, 90, 95, 99)
 # Seconds that the quantiles are of.
 WINDOW = 3600
 LOCAL, PORT = "127.0.0.1", 9464
-# What workers count of jobs, by task, queue and worker.
-ENGINE = ("jobs/task", "jobs/queue", "jobs/worker")
 
 
 class Scrape:
@@ -48,25 +50,23 @@ class Scrape:
         self._stats = stats
         self._labels = labels
         self._clock = clock
-        self._coarsest = stats.layout.levels[-1].cut
-        # The finest resolution of which an hour is no more than sixty buckets.
-        fit = [level for level in stats.layout.levels if level.cut.step == 0 or level.cut.step * 60 >= WINDOW]
-        self._recent = (fit or list(stats.layout.levels))[0].cut
+        self._warned = False
 
     def collect(self) -> Iterator[Metric]:
         """All figures; none when the server does not answer, which Prometheus shows as a failed scrape.
 
-        Cost: two round trips for each label, one for its children.
+        Cost: two round trips, however many labels there are; one more to a broker.
         """
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         names = ["label", "field"]
-        counts = CounterMetricFamily("headrace_stats", "Counted in the current bucket.", labels=names)
+        counts = CounterMetricFamily("headrace_stats", f"Counted in the current bucket{_UNITS}.", labels=names)
         seen = CounterMetricFamily("headrace_stats_observed", "Values observed in the current bucket.", labels=names)
         values = GaugeMetricFamily(
-            "headrace_stats_quantile", "Values of the last hour, at most 2 % off.", labels=[*names, "quantile"]
+            "headrace_stats_quantile", f"Values of the last hour, at most 2 % off{_UNITS}.", labels=[*names, "quantile"]
         )
-        for label, whole, recent in self._figures():
+        figures, line = self._figures()
+        for label, whole, recent in figures:
             for field, n in whole.counts.items():
                 counts.add_metric([label, field], n)
             for field, histogram in whole.histograms.items():
@@ -75,30 +75,53 @@ class Scrape:
                 for percent in QUANTILES:
                     values.add_metric([label, field, f"{percent / 100:g}"], histogram.percentile(percent))
         yield from (counts, seen, values)
-        yield from _line(self._stats.lag())
+        yield from _line(line)
 
     def describe(self) -> list[Metric]:
         """Nothing ahead: without this, registering would ask the server, which need not be up yet."""
         return []
 
-    def _figures(self) -> Iterator[tuple[str, Bucket, Bucket]]:
-        now = self._clock()
-        for label in self._expanded():
-            whole = self._stats.find(label, now, every=self._coarsest.name, inclusive=True)
-            recent = self._stats.find(label, now - WINDOW, every=self._recent.name)
-            yield whole.label, whole.total(), recent.total()
+    def _figures(self) -> tuple[list[tuple[str, Bucket, Bucket]], Line]:
+        """Each label with what its coarsest bucket and its last hour hold; and the line of batches."""
+        now, stats = self._clock(), self._stats
+        labels, line = self._expanded()
+        pairs: list[tuple[Reading, Reading]] = []
+        for label in labels:
+            layout = stats.find(label, now).query.kept
+            coarsest, recent = layout.levels[-1].cut, _recent(layout)
+            pairs.append(
+                (
+                    stats.find(label, now, every=coarsest.name, inclusive=True),
+                    stats.find(label, now - WINDOW, every=recent.name),
+                )
+            )
+        ask(stats.way, [one for pair in pairs for one in pair])
+        return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs], stats.behind(line)
 
-    def _expanded(self) -> Iterable[str]:
-        """The labels, and those right below them."""
+    def _expanded(self) -> tuple[list[str], Line]:
+        """The labels, and those right below them; and the line of batches, which comes along."""
+        way = self._stats.way
+        above = [self._stats.find(label, self._clock()).label for label in self._labels]
+        *below, line = way.store.run_all([*(children(way.keys, label, 0, MOST) for label in above), peek(way.keys)])
         found: dict[str, None] = {}
-        for label in self._labels:
-            reading = self._stats.find(label, self._clock())
+        for label, names in zip(above, below, strict=True):
             if label:
                 found[label] = None
-            found |= {child.label: None for child in reading.children()}
-        if len(found) > MOST:
-            log.warning("there are %d labels to tell of: only %d are told; name fewer", len(found), MOST)
-        return list(found)[:MOST]
+            found |= dict.fromkeys(f"{label}/{name}" if label else name for name in names)
+            if len(names) == MOST and not self._warned:
+                log.warning("only the %d labels below %r that were counted last are told to Prometheus", MOST, label)
+                self._warned = True
+        return list(found), line
+
+
+# What is said of the units of what workers count.
+_UNITS = f"; of what workers count {', '.join(f'{field} in {unit}' for field, unit in UNITS.items())}"
+
+
+def _recent(layout: Layout) -> Resolution:
+    """The finest resolution of which an hour is no more than sixty buckets."""
+    fit = [level for level in layout.levels if level.cut.step == 0 or level.cut.step * 60 >= WINDOW]
+    return (fit or list(layout.levels))[0].cut
 
 
 def _line(line: Line) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from headrace.settings import Duration, Settings
 from headrace.stats import event as events
 from headrace.stats.buffer import Check, Full, Lane, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
+from headrace.stats.engine_labels import WORKERS, workers_layout
 from headrace.stats.event import Event
 from headrace.stats.expand import spread
 from headrace.stats.flusher import last_words
@@ -68,6 +69,8 @@ class Stats:
         self._count = self._lane.add
         self._size = settings.stats_buffer
         self._keep_events = round(settings.stats_events)
+        # What workers count is right below the root, and nowhere else.
+        self._of_workers = None if prefix else workers_layout(self.layout)
 
     def scope(self, name: str, keep: Mapping[str, Duration] | str | None = None) -> Stats:
         """Statistics below a label of their own, with resolutions of their own; the buffer is shared.
@@ -278,11 +281,17 @@ class Stats:
             self.layout,
             first,
             last,
-            self.layout.level(every or self.layout.levels[0].cut.name).cut.name,
+            "",
             end is None if inclusive is None else inclusive,
             tuple(field_of(field) for field in fields),
+            self._of_workers,
         )
-        return Reading(self._way, query, self._clock)
+        level = query.kept.level(every) if every else query.kept.levels[0]
+        return Reading(self._way, replace(query, every=level.cut.name), self._clock)
+
+    def of_workers(self) -> Stats:
+        """Where a worker counts what is of itself, in resolutions and for a time of their own. Cost: none."""
+        return self.scope(WORKERS, workers_layout(self.layout).text)
 
     def flush(self) -> None:
         """Store everything that was counted before this call.
@@ -342,13 +351,14 @@ class Stats:
 
         Cost: one round trip, and one to the broker.
         """
-        return self._behind(self._way.run(protocol.peek(self._way.keys)))
+        return self.behind(self._way.run(protocol.peek(self._way.keys)))
 
     async def alag(self) -> Line:
         """See :meth:`lag`."""
-        return await asyncio.to_thread(self._behind, await self._way.arun(protocol.peek(self._way.keys)))
+        return await asyncio.to_thread(self.behind, await self._way.arun(protocol.peek(self._way.keys)))
 
-    def _behind(self, line: Line) -> Line:
+    def behind(self, line: Line) -> Line:
+        """A line that was peeked at, with what waits at the broker if there is one. Cost: one round trip to that."""
         broker = self._writer.broker
         if broker is None:
             return line

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from headrace.keys import Keys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[Call[Any], Any, T]
+Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]], Any, T]
 
 
 class Way(Protocol):
@@ -37,3 +37,21 @@ class Way(Protocol):
     async def arun(self, call: Call[T]) -> T: ...
     def drive(self, steps: Steps[T]) -> T: ...
     async def adrive(self, steps: Steps[T]) -> T: ...
+
+
+def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Several verbs of single calls as one: those that each waits for travel together.
+
+    Cost: as many round trips as the longest of them.
+    """
+    ended: dict[int, T] = {}
+    heard: dict[int, Any] = dict.fromkeys(range(len(verbs)))
+    while heard:
+        calls: dict[int, Any] = {}
+        for n, reply in heard.items():
+            try:
+                calls[n] = verbs[n].send(reply)
+            except StopIteration as end:
+                ended[n] = end.value
+        heard = dict(zip(calls, (yield list(calls.values())), strict=True)) if calls else {}
+    return [ended[n] for n in range(len(verbs))]

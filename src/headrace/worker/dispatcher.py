@@ -120,7 +120,7 @@ class Dispatcher:
         self.inputs = Inputs(self.keys)
         self.growth = Growth(self.keys, self._conclude)
         self.pauses = Pauses(app)
-        self.tally = Tally(app.stats.scope("jobs"), place) if self.settings.stats_jobs else None
+        self.tally = Tally(app.stats, app.stats.of_workers(), place) if self.settings.stats_jobs else None
         self.crew.tally = self.tally
         self._arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
         self._blocked: dict[str, str] = {}

@@ -90,6 +90,6 @@ class Metrics:
 
 def answer(app: Headrace, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
-    from headrace.stats import scrape
+    from headrace.stats import engine_labels, scrape
 
-    scrape.serve(sock, [scrape.Engine(app.client), scrape.Scrape(app.stats, scrape.ENGINE)])
+    scrape.serve(sock, [scrape.Engine(app.client), scrape.Scrape(app.stats, engine_labels.ALL)])

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from headrace.job import Claim
+from headrace.stats.engine_labels import QUEUES, TASKS
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK
 
@@ -81,9 +82,16 @@ class Tally:
         next: when they go on (monotonic seconds).
     """
 
-    def __init__(self, counts: Counts, place: str) -> None:
+    def __init__(self, counts: Counts, workers: Counts, place: str) -> None:
+        """Make one.
+
+        Args:
+            workers: where the worker counts what is of itself.
+            place: the worker's host and pid.
+        """
         self.next = float("inf")
         self._counts = counts
+        self._workers = workers
         self._place = place
         self._sums: dict[tuple[str, str], _Sums] = {}
         self._busy = 0
@@ -123,7 +131,7 @@ class Tally:
         taken, self._sums = self._sums, {}
         for (task, queue), sums in taken.items():
             counts, came = sums.counts(), Counter(sums.came)
-            for label in (f"task/{task}", f"queue/{queue}"):
+            for label in (f"{TASKS}/{task}", f"{QUEUES}/{queue}"):
                 self._counts.absorb(label, counts)
                 for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)
@@ -131,5 +139,5 @@ class Tally:
             mine = {"busy": self._busy}
             if self._memory:
                 mine[f"memory{MARK}{bucket_of(float(self._memory))}"] = 1
-            self._counts.absorb(f"worker/{self._place}", mine)
+            self._workers.absorb(self._place, mine)
             self._busy = self._memory = 0

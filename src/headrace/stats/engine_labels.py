@@ -1,0 +1,31 @@
+"""The labels under which workers count: what each holds, in which units, and how long.
+
+Pure. Jobs are counted twice, by task and by queue, under labels that have nothing above them in common: a sum over
+both would count each job twice.
+"""
+
+from __future__ import annotations
+
+from headrace.stats.times import DAY, Layout, Level
+
+# Below each: a task, a queue, a worker's host and pid.
+TASKS, QUEUES, WORKERS = "jobs", "queues", "workers"
+ALL = (TASKS, QUEUES, WORKERS)
+UNITS = {"run": "seconds", "wait": "seconds", "busy": "microseconds", "memory": "bytes"}
+# What is counted of a worker stays no longer, seconds: each start is another label.
+WORKER_KEEP = 7 * DAY
+
+
+def unit_of(label: str, field: str) -> str:
+    """What a field of a label is counted in; empty for what is a mere number, and for labels of a program's own."""
+    return UNITS.get(field, "") if label.partition("/")[0] in ALL else ""
+
+
+def of_worker(label: str) -> bool:
+    return label.partition("/")[0] == WORKERS
+
+
+def workers_layout(layout: Layout) -> Layout:
+    """How long what is counted of workers is kept: the resolutions finer than a day, each a week at most."""
+    fine = [level for level in layout.levels if 0 < level.cut.step < DAY] or layout.levels[:1]
+    return Layout(tuple(Level(level.cut, min(level.keep, WORKER_KEEP)) for level in fine), layout.slot)
