@@ -83,10 +83,6 @@ class CorruptOptions(CorruptRecord):
     """The stored options of a job are not the MessagePack that an enqueue writes."""
 
 
-class UnknownTask(HeadraceError, LookupError):
-    """No task of this name is defined in this application."""
-
-
 class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 

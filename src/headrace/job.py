@@ -241,7 +241,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         id, token: which start.
-        kind: succeeded, failed, retry, snoozed, cancelled, crashed, released, interrupted, parked or corrupt.
+        kind: succeeded, grown (a node that added others), skipped (a node whose condition did not hold), failed, retry,
+            snoozed, cancelled, crashed, released, interrupted, parked or corrupt (its record cannot be read).
         data: result (MessagePack) of a success, error (JSON) otherwise; may be empty.
         amount: microseconds: retention for final kinds and for crashed; delay for retry and snoozed.
     """
