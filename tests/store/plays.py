@@ -9,6 +9,7 @@ from headrace.job import Form, Outcome
 from headrace.keys import Keys
 from headrace.protocol import admin, cache, consume, produce, stats
 from headrace.protocol.consume import Note
+from headrace.protocol.why import why
 from headrace.script import Call
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
@@ -50,7 +51,8 @@ JOBS: dict[str, Play] = {
     ),
     "command": Play(lambda s: s.register(), lambda k, o, t: admin.command(k, o, "scale:process:2", t)),
     "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
-    "rerun": Play(Stage.finished, produce.rerun),
+    "rerun": Play(Stage.finished, lambda k, id, t: produce.rerun(k, id, "r", t)),
+    "why": Play(lambda s: (s.register(), s.put()[0])[1], why),
     "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
     "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
     "register": Play(nothing, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], now=t)),
