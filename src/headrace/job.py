@@ -85,6 +85,7 @@ TRACEBACK_CAP = 16_000
 
 # Microseconds of waiting that one level of priority is worth: a ready job is scored by when it became ready, less that.
 HEAD_START = 600_000_000
+MOST_PRIORITY = 100
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
@@ -366,7 +367,7 @@ def number(value: Any) -> int:
 def priority_of(value: Any) -> int:
     """The priority that a record's field says; 0 where it is absent, alien or out of range."""
     found = number(value)
-    return found if -100 <= found <= 100 else 0
+    return found if -MOST_PRIORITY <= found <= MOST_PRIORITY else 0
 
 
 def ready_at(score: int, priority: int) -> int:

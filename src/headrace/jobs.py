@@ -11,11 +11,11 @@ from typing import Any
 from headrace.client import Client, Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job, check_id, not_found
-from headrace.job import Record, State
+from headrace.job import HEAD_START, MOST_PRIORITY, Record, State
 from headrace.keys import check_name
 from headrace.pages import Order, check_limit, cursor_of, descending, position, window
 from headrace.protocol import admin, produce
-from headrace.script import Call
+from headrace.protocol.admin import WALK
 from headrace.signature import Unchecked
 from headrace.task import Task
 
@@ -62,9 +62,21 @@ class _Query:
         """Whether jobs must be looked at that the page may not want."""
         by_queue = self.queue is not None and self.state is not State.READY
         by_key = self.key is not None and self.state is not State.BLOCKED
-        return by_queue or by_key or (self.task is not None and self.state is not State.PARKED)
+        return by_queue or by_key or (self.task is not None and self.state is not State.PARKED) or self._by_due
+
+    @property
+    def scores(self) -> tuple[int | None, int | None]:
+        """Between which scores to look. Those of ready jobs are not their times: a priority moves them."""
+        most = MOST_PRIORITY * HEAD_START if self.state is State.READY else 0
+        return None if self.since is None else self.since - most, None if self.until is None else self.until + most
+
+    @property
+    def _by_due(self) -> bool:
+        return self.state is State.READY and (self.since is not None or self.until is not None)
 
     def wants(self, record: Record) -> bool:
+        if self._by_due and not (self.since or 0) <= record.due <= (self.until or record.due):
+            return False
         return (
             self.queue in (None, record.queue) and self.task in (None, record.task) and self.key in (None, record.key)
         )
@@ -129,14 +141,14 @@ class Jobs:
                 Blocked jobs, ordered ones that wait for their turn, are listed by key only.
             limit: 1 to 1000.
             after: ``next`` of the page before.
-            order: ``desc``: the newest first.
-            since, until: inclusive, with a time zone.
+            order: ``desc``: the newest first; of ready jobs, those that start last.
+            since, until: inclusive, with a time zone. Of ready jobs a page then looks at 1,000 at most, too.
 
         Raises:
             OptionsError: an argument is out of range.
 
-        Cost: two round trips, one more to learn which queues or workers there are, and two for each further one of
-        them or 500 jobs that are looked at.
+        Cost: two round trips, one more to learn which queues or workers there are, and two for each further 50 of
+        these that hold jobs, or 500 jobs that are looked at.
         """
         return self._client.drive(
             _page(self._client, _query(state, queue, task, key, limit, after, order, since, until))
@@ -162,12 +174,12 @@ class Jobs:
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
         name = _state(state)
-        return self._client.run(admin.overview(self._client.keys)).states.get(name, 0)
+        return self._client.run(admin.overview(self._client.keys, details=False)).states.get(name, 0)
 
     async def acount(self, state: State | str) -> int:
         """See :meth:`count`."""
         name = _state(state)
-        return (await self._client.arun(admin.overview(self._client.keys))).states.get(name, 0)
+        return (await self._client.arun(admin.overview(self._client.keys, details=False))).states.get(name, 0)
 
     def _found(self, id: str, records: list[Record | None]) -> Job[Any]:
         if records[0] is None:
@@ -216,45 +228,52 @@ def _indexes(client: Client, query: _Query) -> Steps[tuple[list[str], int | None
         return [f"parked:{query.task}"], None
     if query.state not in (State.READY, State.PARKED, State.RUNNING, State.BLOCKED):
         return [query.state], None
-    seen: admin.Overview = yield admin.overview(client.keys)
+    seen: admin.Overview = yield admin.overview(client.keys, details=False)
     names: dict[State, list[str]] = {
         State.BLOCKED: [],
-        State.READY: [f"ready:{queue.name}" for queue in seen.queues],
+        State.READY: [f"ready:{queue.name}" for queue in seen.queues if queue.size],
         State.PARKED: [f"parked:{task}" for task in sorted(seen.parked)],
-        State.RUNNING: [f"claims:{worker.owner}" for worker in sorted(seen.workers, key=lambda worker: worker.owner)],
+        State.RUNNING: sorted(f"claims:{worker.owner}" for worker in seen.workers if worker.running),
     }
     return names[query.state], seen.states.get(query.state, 0)
 
 
 def _page(client: Client, query: _Query) -> Steps[JobPage]:
     names, count = yield from _indexes(client, query)
-    found: list[Record] = []
-    looked = 0
-    for name in names:
-        if query.after is not None and name < query.after[0]:
-            continue
-        last: tuple[int, str] | None = None
-        if query.after is not None and name == query.after[0]:
-            last = query.after[1:]
-        more = True
-        while more:
-            want = READ if query.filters else query.limit - len(found)
-            want = min(want, READ, LOOK - looked)
-            piece: admin.Page = yield _piece(client, query, name, last, want)
-            records: list[Record | None] = yield produce.read(client.keys, [id for id, _ in piece.rows])
-            count = piece.count if count is None else count
-            more = len(piece.rows) == want
-            for (id, score), record in zip(piece.rows, records, strict=True):
-                last = score, id
-                looked += 1
-                if record is not None and query.wants(record):
-                    found.append(record)
-                if len(found) == query.limit or looked == LOOK:
-                    return JobPage(found, count, cursor_of(score, id, name))
+    last: tuple[int, str] | None = None
+    if query.after is not None:
+        names = [name for name in names if name >= query.after[0]]
+        last = query.after[1:] if query.after[0] in names else None
+    several, found, looked = count is not None, list[Record](), 0
+    while names:
+        want = min(READ if query.filters else query.limit - len(found), READ, LOOK - looked)
+        rows: list[tuple[str, str, int]]
+        if several:
+            rows = yield from _walked(client, query, names, last, want)
+        else:
+            piece: admin.Page = yield admin.page(client.keys, names[0], want, last, 0, query.desc, *query.scores)
+            count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
+        records: list[Record | None] = yield produce.read(client.keys, [id for _, id, _ in rows])
+        for (name, id, score), record in zip(rows, records, strict=True):
+            looked += 1
+            if record is not None and query.wants(record):
+                found.append(record)
+            if len(found) == query.limit or looked == LOOK:
+                return JobPage(found, count or 0, cursor_of(score, id, name))
+        if len(rows) < want:
+            names, last = names[WALK:], None
+        else:
+            name, id, score = rows[-1]
+            names, last = names[names.index(name) :], (score, id)
     return JobPage(found, count or 0, None)
 
 
-def _piece(client: Client, query: _Query, name: str, after: tuple[int, str] | None, limit: int) -> Call[admin.Page]:
-    return admin.page(
-        client.keys, name, limit=limit, after=after, desc=query.desc, since=query.since, until=query.until
-    )
+def _walked(
+    client: Client, query: _Query, names: list[str], last: tuple[int, str] | None, limit: int
+) -> Steps[list[tuple[str, str, int]]]:
+    """The next rows of several structures: name, id and score; fewer than asked for when 50 structures hold no more."""
+    some, kind = names[:WALK], names[0].partition(":")[0]
+    short = [name.partition(":")[2] for name in some]
+    found: list[list[tuple[str, int]]]
+    found = yield admin.walk(client.keys, kind, short, limit, last, query.desc, *query.scores)
+    return [(name, id, score) for name, rows in zip(some, found, strict=False) for id, score in rows]

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace import elsewhere
 from headrace.errors import OptionsError
-from headrace.job import Overrides
+from headrace.job import MOST_PRIORITY, Overrides
 from headrace.keys import check_name
 from headrace.retry import Retry, policy
 from headrace.settings import Duration, microseconds, seconds
@@ -194,7 +194,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "queue": _queue,
-    "priority": lambda name, value: _whole(name, value, -100, 100),
+    "priority": lambda name, value: _whole(name, value, -MOST_PRIORITY, MOST_PRIORITY),
     "delay": lambda name, value: microseconds(seconds(value, name)),
     "at": _at,
     "expires": lambda name, value: microseconds(seconds(value, name, zero=False)),

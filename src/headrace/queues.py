@@ -128,10 +128,10 @@ class Queues:
 
     def __iter__(self) -> Iterator[Queue]:
         """Cost: one round trip."""
-        for queue in self._client.run(admin.overview(self._client.keys)).queues:
+        for queue in self._client.run(admin.overview(self._client.keys, details=False)).queues:
             yield Queue(self._client, queue.name)
 
     async def __aiter__(self) -> AsyncIterator[Queue]:
         """Cost: one round trip."""
-        for queue in (await self._client.arun(admin.overview(self._client.keys))).queues:
+        for queue in (await self._client.arun(admin.overview(self._client.keys, details=False))).queues:
             yield Queue(self._client, queue.name)

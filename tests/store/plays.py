@@ -73,6 +73,7 @@ JOBS: dict[str, Play] = {
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, t), says(0)),
     "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
     "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
+    "walk": Play(lambda s: s.put(3), lambda k, _, __: admin.walk(k, "ready", ["default"], 2)),
     "pause": Play(nothing, lambda k, _, __: admin.pause(k, "q"), says(False)),
     "pause, with an end": Play(nothing, lambda k, _, t: admin.pause(k, "q", SECOND, t), says(False)),
     "resume_due": Play(

@@ -13,7 +13,7 @@ from headrace import Headrace, Job, Task
 from headrace.errors import OptionsError
 from headrace.job import Outcome
 from headrace.jobs import LOOK, Jobs
-from headrace.protocol import consume
+from headrace.protocol import admin, consume
 from headrace.queues import Queue
 from headrace.task import Bound
 
@@ -115,6 +115,41 @@ def test_a_window_of_time_is_kept_on_every_page(app: Headrace, order: Any, limit
     window = {"since": start + timedelta(hours=2), "until": start + timedelta(hours=5)}
     found = walk(app, "scheduled", limit=limit, order=order, **window)
     assert found == (hours[2:6] if order == "asc" else hours[5:1:-1])
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_window_of_ready_jobs_is_one_of_times_whatever_their_priorities(app: Headrace, order: Any) -> None:
+    task = app.tasks["noop"]
+    before = [task.options(priority=priority).enqueue() for priority in (0, 5, -5)]
+    at = app.jobs.get(before[-1].id).refresh().due
+    middle = datetime.fromtimestamp(at / 1e6, UTC) + timedelta(microseconds=1)
+    after = [task.options(priority=priority).enqueue() for priority in (7, -7, 0)]
+    for window, wanted in (({"until": middle}, before), ({"since": middle}, after)):
+        for limit in (1, 2, 100):
+            found = walk(app, "ready", order=order, limit=limit, **window)
+            assert sorted(found) == sorted(job.id for job in wanted)
+    assert walk(app, "ready", since=middle + timedelta(hours=1)) == []
+
+
+@pytest.mark.parametrize("queues", [1, 120])
+def test_a_page_of_many_queues_and_workers_takes_few_round_trips(app: Headrace, queues: int) -> None:
+    task, count = app.tasks["noop"], 2 * queues
+    app.enqueue_many([task.options(queue=f"q{n % queues}").job(n) for n in range(count)])
+    for n in range(queues):
+        run(app, f"w{n}", f"q{n}", ["running"])
+    keys = app.client.keys
+    app.client.run(admin.pause(keys, "empty"))
+    for state in ("ready", "running"):
+        trips = app.client.store.round_trips
+        page = app.jobs.page(state, limit=50)
+        assert (len(page), page.count) == (min(50, queues), queues)
+        # What there is, the first fifty structures, their jobs.
+        assert app.client.store.round_trips - trips <= 3 + 2 * (queues == 1)
+        trips = app.client.store.round_trips
+        assert len(app.jobs.page(state, limit=1000)) == queues
+        assert app.client.store.round_trips - trips <= 1 + 2 * (queues // 50 + 1)
+        assert len(set(walk(app, state, limit=7))) == queues
+    assert len(app.jobs.page("ready", key="nobody's")) == 0
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,41 @@ def page(
     return load("page").bind(keys, _page, now=now, index=index, **piece)
 
 
+# Structures that one walk looks at.
+WALK = 50
+
+
+def walk(
+    keys: Keys,
+    kind: str,
+    names: Sequence[str],
+    limit: int,
+    after: tuple[int, str] | None = None,
+    desc: bool = True,
+    since: int | None = None,
+    until: int | None = None,
+) -> Call[list[list[tuple[str, int]]]]:
+    """Ids of several structures of one kind, one after the other, until there are ``limit``.
+
+    Args:
+        kind: ``ready``, ``parked`` or ``claims``.
+        names: queues, tasks or owners, at most ``WALK``.
+        limit: at most 1000.
+        after: score and id of the last row seen of the first of them.
+        since, until: inclusive bounds of the score, microseconds.
+
+    Returns:
+        the rows of each that was looked at: ids and scores.
+
+    Cost: one round trip, O(names log n + limit).
+    """
+    piece = slice_of(limit, after, 0, desc, since, until)
+    del piece["offset"]
+    return load("walk").bind(
+        keys, lambda reply: [rows_of(rows) for rows in reply], kind=kind, names=list(names), **piece
+    )
+
+
 # Name of the cached value that tells a process which queues are paused.
 PAUSED = "headrace/paused"
 

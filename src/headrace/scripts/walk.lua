@@ -1,0 +1,23 @@
+-- Walk: ids of the jobs in several structures of one kind, one structure after the other, a bounded piece at a time.
+-- include slice
+-- derive  ready   zset    ready:<queue>
+-- derive  parked  zset    parked:<task>
+-- derive  claims  zset    claims:<owner>
+-- arg     kind    text    ready, parked or claims
+-- arg     names   packed  queues, tasks or owners in their order, at most 50
+-- arg     after   text    cursor in the first of them: score of the last id seen, or empty
+-- arg     member  text    cursor: the last id seen
+-- arg     limit   int     at most 1000, of all together
+-- arg     desc    int     1: newest first
+-- arg     low     text    least score, such as -inf
+-- arg     high    text    greatest score, such as +inf
+-- return  {{id, score, ...} of each that was looked at}
+local line, found = ({ready = ready, parked = parked, claims = claims})[kind], {}
+for n, name in ipairs(names) do
+  if limit > 0 then
+    local _, rows = slice(line .. name, n == 1 and after or '', n == 1 and member or '', 0, limit, desc, low, high)
+    found[n] = rows
+    limit = limit - #rows / 2
+  end
+end
+return found
