@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 
 from headrace.cli.exits import Exit, UsageFault, exit_of
-from headrace.cli.output import Output
+from headrace.cli.output import Output, plain
 
 
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:
@@ -24,7 +25,7 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
 def last_word(error: BaseException, text: str, code: Exit, *, json: bool, debug: bool) -> int:
     output = Output(json=json)
     if debug:
-        traceback.print_exception(error)
+        print(plain("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     output.fault(text, type(error).__name__, code)
     return code
 

@@ -20,7 +20,7 @@ from headrace.cli import logs, preflight
 from headrace.cli.ends import explain
 from headrace.cli.measures import several, span
 from headrace.cli.order import Order
-from headrace.cli.output import Output
+from headrace.cli.output import Output, one_line
 from headrace.cli.rolling import Origin
 from headrace.cli.session import Session
 from headrace.errors import StoreUnavailable
@@ -85,7 +85,8 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
         log.info("worker starts", extra=facts)
     elif level < logging.WARNING and origin.announces:
         width = max(map(len, facts))
-        print("\n".join(f"  {name:<{width}}  {value}" for name, value in facts.items()), file=sys.stderr, flush=True)
+        lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
+        print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in warnings:
         log.warning("%s", warning)
     lineage = origin.lineage(app.settings.warm_limit, form, level, secrets)

@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.cli.output import to_json
+from headrace.cli.output import entry, one_line, to_json
 from headrace.context import current_job
 from headrace.errors import NoCurrentJob
 
@@ -69,13 +69,13 @@ class Lines(logging.Formatter):
 
 
 def text_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:
-    """``2026-11-21 22:36:00.123 INFO    the message job=… task=…``, in local time."""
+    """``2026-11-21 22:36:00.123 INFO    the message job=… task=…``, in local time; further lines are indented."""
     at = datetime.fromtimestamp(record.created, UTC).astimezone()
     where = "" if record.name.startswith("headrace") else f"{record.name}: "
-    more = "".join(f" {name}={value}" for name, value in fields.items())
+    more = "".join(f" {one_line(name)}={one_line(value)}" for name, value in fields.items())
     time = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
     line = f"{time} {record.levelname:<7} {where}{record.getMessage()}{more}"
-    return f"{line}\n{trace}" if trace else line
+    return entry(f"{line}\n{trace}" if trace else line)
 
 
 def json_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+# What a terminal obeys instead of showing it: control characters, those that turn the direction of text (a name could
+# show as another one), and the two that end a line for some programs only.
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROL |= {code: f"\\u{code:04x}" for code in (*_TURNS, 0x2028, 0x2029)}
+# JSON escapes the first 32 itself. These stand in texts only, where an escape means the same.
+_IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROL if code >= 127}
 
 # Columns: terminals are taken to have the first at least, and show spare columns from the second on.
 NARROW = 72
@@ -34,16 +40,26 @@ STYLES = {
 
 
 def plain(text: object) -> str:
-    """Text that a terminal shows and does not obey."""
+    """Text that a terminal shows and does not obey. Lines and tabs stay."""
     return str(text).translate(_CONTROL)
 
 
+def one_line(text: object) -> str:
+    """The same in one line."""
+    return plain(text).replace("\n", "\\n")
+
+
+def entry(text: object) -> str:
+    """The same as one entry of a log: further lines are indented, so that none of them can pass for an entry."""
+    return plain(text).replace("\n", "\n    ")
+
+
 def to_json(value: Any) -> str:
-    """One line of JSON; what JSON has no form for is shown as text."""
+    """One line of JSON, safe to show; what JSON has no form for is shown as text."""
     import msgspec
 
     try:
-        return msgspec.json.encode(value, enc_hook=str).decode()
+        return msgspec.json.encode(value, enc_hook=str).decode().translate(_IN_JSON)
     except RecursionError:
         return '"nested too deeply to be shown"'
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError):
@@ -110,7 +126,7 @@ class Output:
 
         terminal = sys.stdout.isatty()
         roomy = not terminal or self.console().width >= ROOMY
-        names = [column.lstrip(">") for column in columns]
+        names = [plain(column.lstrip(">")) for column in columns]
         chosen = [n for n, name in enumerate(names) if roomy or name != spare]
         head = box.SIMPLE_HEAD if terminal else None
         shown = Table(box=head, pad_edge=False, padding=(0, 1 if terminal else 2, 0, 0), header_style="bold")
@@ -140,7 +156,7 @@ class Output:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in rows:
-            grid.add_row(Text(name), Text(plain(value), style=STYLES.get(str(value), "")))
+            grid.add_row(Text(plain(name)), Text(plain(value), style=STYLES.get(str(value), "")))
         self._print(grid)
 
     def heading(self, text: str) -> None:

@@ -14,6 +14,7 @@ from headrace.cli.arguments import defining, definition_of, parse_arguments
 from headrace.cli.commands import command, group
 from headrace.cli.jobs import each
 from headrace.cli.measures import distance, parse_duration, several
+from headrace.cli.output import plain
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _agreed(record: FlowRecord) -> bool:
     if not sys.stdin.isatty():
         return False
     text = f"{record.id} is {record.state}, {_open(record)}. Remove it for good? [y/N] "
-    print(text, end="", file=sys.stderr, flush=True)
+    print(plain(text), end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
