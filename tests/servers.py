@@ -203,8 +203,8 @@ class Server:
         self._clients.append(client)
         return client
 
-    def start(self) -> None:
-        """Start the process unless it runs; return once it answers commands."""
+    def start(self, *, ready: bool = True) -> None:
+        """Start the process unless it runs; with ``ready``, return once it answers commands."""
         if self.running:
             return
         self.socket.unlink(missing_ok=True)
@@ -221,8 +221,15 @@ class Server:
                 argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
+        if not ready:
+            return
         with connect(self.url) as probe:
             eventually(lambda: self._answers(probe), timeout=30, what=f"{self.binary.name} answers")
+
+    def load_slowly(self, micros: int) -> None:
+        """Start it again, and have it load its data for so many microseconds a key. Returns at once."""
+        self._config |= {"key-load-delay": str(micros), "loading-process-events-interval-bytes": "1024"}
+        self.start(ready=False)
 
     def kill(self) -> None:
         """SIGKILL, as a crash or the kernel would; what was not yet on disk is lost."""

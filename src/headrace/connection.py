@@ -117,7 +117,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
 _WRAPPED = re.compile(r"Error running script .*?: -?([A-Z]{3,} .*)", re.DOTALL)
 # What servers say when a user may run a script, but not a command, key or channel inside it.
 _FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
-_AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY ", "UNBLOCKED")
+_AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
 Verdict = Literal["again", "load"] | HeadraceError
 

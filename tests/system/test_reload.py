@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.job import State
 from tests.deadline import eventually
+from tests.servers import Server
 from tests.system.test_rolling import GOOD, Rolled, result
 
 pytestmark = pytest.mark.system
@@ -108,11 +109,12 @@ def test_a_worker_with_an_end_ends(rolled: Rolled) -> None:
     assert job.state is State.SUCCEEDED
 
 
-def test_what_no_change_of_the_code_would_help_ends_it(rolled: Rolled) -> None:
+def test_what_no_change_of_the_code_would_help_ends_it(rolled: Rolled, new_server: Callable[..., Server]) -> None:
     assert "no such option" in rolled.program("worker", "tasks:app", "--reload", "--nonsense", code=2).fault.lower()
     assert "high:3" in rolled.program("worker", "tasks:app", "--reload", "--queues", "a:1,b", code=2).fault
     fault = rolled.program("worker", "tasks:app", "--reload", "--url", "http://x", code=2).fault
     assert "http" in fault
-    worker = rolled.start("--reload", "--url", "redis://no-such-host.invalid", ready=False)
+    evicting = new_server(config={"maxmemory-policy": "allkeys-lru"})
+    worker = rolled.start("--reload", "--url", evicting.url, ready=False)
     assert worker.ended() == 3
-    worker.says("no such host")
+    worker.says("maxmemory-policy")

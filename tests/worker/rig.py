@@ -21,7 +21,7 @@ import msgspec
 from headrace import Headrace
 from headrace.job import Claim, JobError, parse_error
 from headrace.worker import runner
-from headrace.worker.lineage import only_wake
+from headrace.worker.signals import only_wake
 from headrace.worker.wire import (
     Channel,
     Closed,

@@ -15,13 +15,15 @@ import pytest
 
 from headrace.worker import anchor
 from headrace.worker.anchor import Anchor, Founder, LogForm
-from headrace.worker.lineage import HEARD, Image, Launch, Words
+from headrace.worker.lineage import Image, Launch, Words
+from headrace.worker.signals import HEARD
 from headrace.worker.succession import Succession
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.
 STARTS = """
 import os, signal, sys
-from headrace.worker.lineage import HEARD, Launch
+from headrace.worker.lineage import Launch
+from headrace.worker.signals import HEARD
 
 for number in HEARD:
     signal.signal(number, lambda *_: None)

@@ -14,12 +14,23 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exits``)."""
+    try:
+        code = _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["worker"]:
+        from headrace.worker import signals
+
+        # Until the process that it becomes can hear them: some mean something to a worker, and would end a command.
+        signals.hold_back()
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
         print(f"headrace: the command line needs {missing[0]}: pip install 'headrace[cli]'", file=sys.stderr)
-        sys.exit(2)
-    try:
-        from headrace.cli import program
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(program.run(sys.argv[1:]))
+        return 2
+    from headrace.cli import program
+
+    return program.run(arguments)

@@ -23,7 +23,7 @@ from headrace.cli.order import Order
 from headrace.cli.output import Output, one_line
 from headrace.cli.rolling import Origin
 from headrace.cli.session import Session
-from headrace.errors import StoreUnavailable
+from headrace.errors import HeadraceError
 from headrace.settings import SECRET
 from headrace.url import passwords
 from headrace.worker import leftovers, warmup
@@ -69,7 +69,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     address = preflight.metrics_address(app.settings.metrics)
     version = preflight.await_server(app, log.warning)
     warnings: list[str] = []
-    with contextlib.suppress(StoreUnavailable):  # which the worker waits for
+    with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings = preflight.queue_warnings(app, options.queues.names, app.overview())
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 # What a terminal obeys instead of showing it: control characters, those that turn the direction of text (a name could
 # show as another one), and the two that end a line for some programs only.
 _TURNS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-_CONTROL |= {code: f"\\u{code:04x}" for code in (*_TURNS, 0x2028, 0x2029)}
+_CONTROL = {
+    **{code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"},
+    **{code: f"\\u{code:04x}" for code in (*_TURNS, 0x2028, 0x2029)},
+}
 # JSON escapes the first 32 itself. These stand in texts only, where an escape means the same.
 _IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROL if code >= 127}
 

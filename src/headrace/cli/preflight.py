@@ -18,7 +18,7 @@ from redis import exceptions as driver
 from headrace.cli.exits import ApplicationFault, UsageFault
 from headrace.cli.measures import several
 from headrace.connection import advice, check_server, connect, pause_before, verdict
-from headrace.errors import ServerError
+from headrace.errors import ServerError, StoreFull, StoreUnavailable
 from headrace.keys import SCHEMA, keys_of
 from headrace.protocol.admin import greet
 from headrace.url import Target, parse
@@ -104,24 +104,37 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         warn: told once, when it does not answer at first.
 
     Raises:
-        UrlError, ServerError: it can never be used like this: waiting would not help.
+        UrlError, ServerError: it can never be used like this: waiting would not help. A name that nobody knows, a
+            server that loads its data and one whose disk is full are waited for.
     """
     target = parse(app.client.url())
     attempt = 0
     while True:
         try:
             return _ask(app, target)
-        except (driver.RedisError, OSError) as error:
-            if _is_unknown_host(error):
-                raise ServerError(f"{target.shown}: no such host; check the name in the URL") from error
-            word = verdict(error, target, "greet")
-            if isinstance(word, Exception):
-                raise word from error
-            attempt += 1
-            if attempt == 1:
-                why = advice(error, target)
-                warn(f"{target.shown} does not answer ({error}): {why} Trying until it does; Ctrl-C stops this")
-            time.sleep(pause_before(attempt, random.random()))
+        except (driver.RedisError, OSError, ServerError) as error:
+            trouble = _trouble(error, target)
+        attempt += 1
+        if attempt == 1:
+            warn(f"{trouble} Trying until it does; Ctrl-C stops this")
+        time.sleep(pause_before(attempt, random.random()))
+
+
+def _trouble(error: Exception, target: Target) -> str:
+    """What keeps a server from answering that may answer later.
+
+    Raises:
+        UrlError, ServerError: it never will.
+    """
+    word = error if isinstance(error, ServerError) else verdict(error, target, "greet")
+    if isinstance(word, (StoreUnavailable, StoreFull)):
+        return f"{target.shown} does not answer as it should ({word})."
+    if isinstance(word, Exception):
+        # Never its own cause: who walks along causes would go round in a circle.
+        raise word from None if word is error else error
+    if _is_unknown_host(error):
+        return f"{target.shown} does not answer, since there is no such host: check the name in the URL."
+    return f"{target.shown} does not answer ({error}): {advice(error, target)}"
 
 
 def _ask(app: Headrace, target: Target) -> str:

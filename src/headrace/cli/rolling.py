@@ -41,7 +41,8 @@ class Origin:
     @classmethod
     def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker.lineage import RESIZE, heir_of, only_wake
+        from headrace.worker import signals
+        from headrace.worker.lineage import heir_of
 
         origin = cls(launch, heir_of(os.environ))
 
@@ -51,8 +52,11 @@ class Origin:
         # A HUP that comes before there is anything to replace must not end the worker, nor must a wish for more or
         # fewer runners, of which there are none yet, suspend it.
         signal.signal(signal.SIGHUP, note)
-        for number in RESIZE:
-            signal.signal(number, only_wake)
+        for number in signals.RESIZE:
+            signal.signal(number, signals.only_wake)
+        signals.disregard()
+        signal.signal(signal.SIGINT, signals.leave_at_once)
+        signals.let_in()
         return origin
 
     @property

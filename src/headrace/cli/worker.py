@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from typing import Annotated, Any, Literal
 
@@ -94,9 +93,9 @@ def worker(
     """Run jobs, until it is told to stop.
 
     Only the kinds of runners that the application's tasks use are started. Ctrl-C or TERM lets running jobs finish
-    within --grace and hands the rest back; a second one, a second later, stops them at once. HUP starts the
-    application's code of that time beside what runs, and lets it take over. The log goes to stderr; --json is
-    --log json.
+    within --grace and hands the rest back; a second one, a second later, stops them at once, and so does QUIT. HUP
+    starts the application's code of that time beside what runs, and lets it take over. The log goes to stderr;
+    --json is --log json.
     """
     from headrace.cli import rolling
     from headrace.cli.order import Order, discreet
@@ -104,8 +103,6 @@ def worker(
     from headrace.worker.options import WorkerOptions, parse_queues
 
     launch = discreet(Launch.taken(os.environ, sys.orig_argv), session.settings["url"])
-    # A HUP that comes before there is anything to replace must not end the worker, nor the one that it becomes.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},

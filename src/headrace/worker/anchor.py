@@ -28,7 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from headrace.worker.lineage import HEARD, RESIZE, Image, Launch, Words, Works, only_wake, signals
+from headrace.worker import signals
+from headrace.worker.lineage import Image, Launch, Words, Works
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -110,7 +111,7 @@ class Founder:
         """The first image has ended: leave, or go on as the anchor of those that live. The exit code."""
         state = self.succession
         # Those that come from now on wait until the next program can hear them. What came before is heard here.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+        signals.hold_back()
         for key, _ in self._selector.select(0):
             key.data()
         if not state.images:
@@ -192,28 +193,29 @@ class Anchor:
         for sock in (self._wake, self._alarm):
             sock.setblocking(False)
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        for number in HEARD:
-            signal.signal(number, only_wake)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+        for number in signals.HEARD:
+            signal.signal(number, signals.only_wake)
+        signals.disregard()
+        signals.let_in()
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:
-        heard = signals(self._wake)
+        heard = signals.heard(self._wake)
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()
             elif number == signal.SIGHUP:
                 if self.succession.hung_up():
                     self._asked_to_stop()
-            elif number in RESIZE:
-                self.succession.grow(RESIZE[signal.Signals(number)] * heard[number])
-            else:
-                self._asked_to_stop()
+            elif number in signals.RESIZE:
+                self.succession.grow(signals.RESIZE[signal.Signals(number)] * heard[number])
+            elif number in signals.STOPS:
+                self._asked_to_stop(at_once=number == signal.SIGQUIT)
 
-    def _asked_to_stop(self) -> None:
+    def _asked_to_stop(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        again = self.succession.stopping
-        if again and now - self._last_signal < SAME_SIGNAL:
+        again = at_once or self.succession.stopping
+        if not at_once and again and now - self._last_signal < SAME_SIGNAL:
             return
         self._last_signal = now
         self.succession.stop(again=again)

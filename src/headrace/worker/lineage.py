@@ -14,12 +14,12 @@ import selectors
 import signal
 import socket
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn, Protocol, Self
+
+from headrace.worker import signals
 
 # Names the descriptor through which a new image speaks; taken out of the environment before any other code runs.
 VARIABLE = "HEADRACE_LINEAGE"
@@ -27,23 +27,6 @@ VARIABLE = "HEADRACE_LINEAGE"
 Word = list[Any]
 """``["claims"]``, ``["failed", text]``, ``["modules", path, ...]`` or ``["roll"]``; both ways also
 ``["size", kind, number]`` and ``["grow", number]``."""
-
-# One runner more, one less, as other forking servers understand these.
-RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
-# What whoever watches images hears.
-HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
-
-
-def only_wake(number: int, frame: FrameType | None) -> None:
-    """A handler for signals that are heard by :func:`signals`, or not at all: it has nothing to add."""
-
-
-def signals(wake: socket.socket) -> Counter[int]:
-    """Those that have come, and how often, of a socket that the interpreter writes them to."""
-    try:
-        return Counter(wake.recv(4096))
-    except BlockingIOError:
-        return Counter()
 
 
 class Works(Protocol):
@@ -287,7 +270,7 @@ class Launch:
         """
         mine, theirs = socket.socketpair()
         # A stop that came between fork and exec would be lost: it waits until it can end the child.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.HEARD, *signals.UNHEARD))
         try:
             pid = os.fork()
             if not pid:
@@ -303,10 +286,10 @@ class Launch:
     def _exec(self, link: socket.socket, name: str) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in signals.STOPS:
                 signal.signal(number, signal.SIG_DFL)
             # Whoever starts it may have blocked them for longer than this, as one that becomes an anchor has.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+            signals.let_in()
             os.chdir(self.directory)
             link.set_inheritable(True)
             os.execve(self.argv[0], self.argv, {**self.environ, VARIABLE: name})  # noqa: S606

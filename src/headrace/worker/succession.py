@@ -232,7 +232,7 @@ class Succession:
         if self.warming is not None:
             self.warming.signal(signal.SIGKILL if again else signal.SIGTERM)
         if self.current is not None:
-            self.current.signal(signal.SIGTERM)
+            self.current.signal(signal.SIGQUIT if again else signal.SIGTERM)
         if again:
             for image in self.retiring.values():
-                image.signal(signal.SIGTERM)
+                image.signal(signal.SIGQUIT)

@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.worker import forks, runner, warmup
+from headrace.worker import forks, runner, signals, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
-from headrace.worker.lineage import HEARD, RESIZE, Lineage, only_wake, signals
+from headrace.worker.lineage import Lineage
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
@@ -71,7 +71,7 @@ SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-_FORWARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *RESIZE)
+_FORWARD = (*signals.STOPS, signal.SIGCHLD, *signals.RESIZE)
 _FOREVER = float("inf")
 
 
@@ -180,34 +180,35 @@ class Supervisor:
         signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
         for number in (*_FORWARD, signal.SIGUSR1):
-            signal.signal(number, only_wake)
+            signal.signal(number, signals.only_wake)
+        signals.disregard()
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
         if self.lineage is not None:
-            signal.signal(signal.SIGHUP, only_wake)
+            signal.signal(signal.SIGHUP, signals.only_wake)
             self.lineage.join(self._selector, self)
             if self.lineage.waits:
                 self._settling = Settling(self._selector, self._settled)
         # Whoever started us may have blocked some, which is inherited.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+        signals.let_in()
 
     def _on_signal(self) -> None:
-        heard = signals(self._wake)
+        heard = signals.heard(self._wake)
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()
-            elif number in (signal.SIGTERM, signal.SIGINT):
-                self.asked_to_stop()
-            elif number in RESIZE:
-                self.grow(RESIZE[signal.Signals(number)] * heard[number])
+            elif number in signals.STOPS:
+                self.asked_to_stop(at_once=number == signal.SIGQUIT)
+            elif number in signals.RESIZE:
+                self.grow(signals.RESIZE[signal.Signals(number)] * heard[number])
             elif number == signal.SIGHUP and self.lineage is not None:
                 self.lineage.hung_up()
 
-    def asked_to_stop(self) -> None:
-        """Somebody wants this worker to end."""
+    def asked_to_stop(self, *, at_once: bool = False) -> None:
+        """Somebody wants this worker to end: when its jobs have, or ``at_once``, as when it is asked again."""
         now = time.monotonic()
-        if self.stopping and now - self._last_signal < SAME_SIGNAL:
+        if self.stopping and not at_once and now - self._last_signal < SAME_SIGNAL:
             return
-        again, self.stopping, self._last_signal = self.stopping, True, now
+        again, self.stopping, self._last_signal = self.stopping or at_once, True, now
         self._fork_at = None
         self._tell(Drain(again))
         if self.lineage is not None:
@@ -386,6 +387,7 @@ class Supervisor:
 
         def be(sock: socket.socket) -> int:
             os.setpgid(0, 0)
+            signals.regard()
             os.dup2(err_write, 2)
             for descriptor in (ticket_write, err_read, err_write):
                 os.close(descriptor)
@@ -510,7 +512,7 @@ def _child(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.
-            signal.signal(number, only_wake)
+            signal.signal(number, signals.only_wake)
         for stranger in strangers:
             stranger.close()
         null = os.open(os.devnull, os.O_RDONLY)

@@ -1,0 +1,81 @@
+"""Signals: which ones a worker's processes hear, and which ones must not end them.
+
+Signals are values in a queue that one loop reads: a handler does nothing, and the interpreter writes the number of each
+signal into a socket. Imports nothing else of Headrace, since a worker needs it first of all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections import Counter
+from types import FrameType
+
+# One runner more, one less, as other forking servers understand these.
+RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+# The first one lets running jobs finish, a later one stops them; QUIT stops them at once.
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+# What a process that watches others hears.
+HEARD = (*STOPS, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
+
+
+def _without_meaning() -> tuple[int, ...]:
+    names = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
+    found = [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+    if hasattr(signal, "SIGRTMIN"):
+        found += range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    return tuple(found)
+
+
+# What ends a process by default and means nothing to a worker. Python ignores PIPE and XFSZ by itself. Those that tell
+# of a fault of the process (SEGV, ABRT, ...) or of its limit of processor time (XCPU) stay as they are.
+UNHEARD = _without_meaning()
+
+
+def only_wake(number: int, frame: FrameType | None) -> None:
+    """A handler for signals that are heard by :func:`heard`, or not at all: it has nothing to add."""
+
+
+def heard(wake: socket.socket) -> Counter[int]:
+    """Those that have come, and how often, of a socket that the interpreter writes them to."""
+    try:
+        return Counter(wake.recv(4096))
+    except BlockingIOError:
+        return Counter()
+
+
+def hold_back() -> None:
+    """Signals wait from now on, in the programs too that this process becomes, until :func:`let_in` is called.
+
+    A process that is not ready would be ended by most of them, and INT would show where it was just then.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *UNHEARD))
+
+
+def let_in() -> None:
+    """What was held back is handled now, and so is what whoever started this process had blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HEARD, *UNHEARD))
+
+
+def disregard() -> None:
+    """What means nothing to a worker no longer ends this process.
+
+    A handler, since what is ignored would be ignored by the programs as well that user code starts. Where the
+    application has a handler of its own, that stays.
+    """
+    for number in UNHEARD:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, only_wake)
+
+
+def regard() -> None:
+    """In a runner: these are again as in any program, but for USR1, by which the supervisor interrupts a job."""
+    for number in (*UNHEARD, signal.SIGQUIT):
+        if number != signal.SIGUSR1 and signal.getsignal(number) is only_wake:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def leave_at_once(number: int, _frame: FrameType | None) -> None:
+    """A handler for INT while there is nothing yet that could be stopped in order: no traceback shows where it came."""
+    os._exit(128 + number)

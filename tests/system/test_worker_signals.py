@@ -1,0 +1,163 @@
+"""Signals to a worker at every moment of its life: what ends it ends it quietly, and nothing else ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace.job import State
+from headrace.worker.signals import HEARD, UNHEARD
+from tests.deadline import eventually
+from tests.system.fleet import Fleet
+from tests.system.test_rolling import Rolled, result
+
+pytestmark = pytest.mark.system
+
+# The application, which says that it is being imported and goes on when it is let.
+HELD = """
+import pathlib, time
+pathlib.Path("began").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def rolled(tmp_path: Path, url: str) -> Iterator[Rolled]:
+    rolled = Rolled(tmp_path, url)
+    yield rolled
+    rolled.end()
+
+
+def _blocks(pid: int, number: int) -> bool:
+    """Whether a process holds a signal back."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        mask = next(line for line in status.splitlines() if line.startswith("SigBlk"))
+        return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _has_become_the_image(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "headrace.cli.image" in psutil.Process(pid).cmdline()
+    return False
+
+
+MOMENTS: dict[str, Callable[[int, Path], bool]] = {
+    "its options are read": lambda pid, _: _blocks(pid, signal.SIGINT),
+    "its interpreter starts again": lambda pid, _: _has_become_the_image(pid),
+    "the application is imported": lambda _, directory: (directory / "began").exists(),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interrupt_before_it_works_ends_it_without_a_traceback(rolled: Rolled, tmp_path: Path, moment: str) -> None:
+    rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
+    worker = rolled.start(ready=False)
+    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 20, every=0.0005)
+    worker.process.send_signal(signal.SIGINT)
+    assert (worker.ended(), worker.lines) == (130, [])
+
+
+def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(rolled: Rolled) -> None:
+    rolled.program.environment["HEADRACE_URL"] = "unix:///absent/socket"
+    worker = rolled.start(ready=False)
+    worker.says("does not answer")
+    worker.process.send_signal(signal.SIGINT)
+    assert worker.ended() == 130
+    assert len(worker.lines) == 1, worker.lines
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_means_nothing_to_it_ends_no_worker_that_starts(rolled: Rolled, tmp_path: Path, moment: str) -> None:
+    rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
+    worker = rolled.start(ready=False)
+    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 20, every=0.0005)
+    for number in (signal.SIGHUP, *UNHEARD):
+        worker.process.send_signal(number)
+    (tmp_path / "go").touch()
+    worker.says("serves default")
+    assert result(rolled.enqueue("nap", 0)) == 1
+    # The wish for new code was kept.
+    eventually(lambda: rolled.claims(worker), 30)
+    assert worker.stop() == 0
+
+
+def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    dispatcher = worker.dispatcher()
+    for number in (*UNHEARD, signal.SIGPIPE):
+        for pid in (worker.pid, dispatcher):
+            os.kill(pid, number)
+    # They reach the group of a terminal, too, as Ctrl-\\ does; the dispatcher leaves that to its supervisor.
+    os.kill(dispatcher, signal.SIGQUIT)
+    (tmp_path / "go").touch()
+    assert job.result(timeout=20) == 1
+    assert worker.dispatcher() == dispatcher
+    worker.terminate()
+    assert worker.wait() == 0
+
+
+def test_what_means_nothing_to_it_does_not_end_what_watches_the_images(rolled: Rolled) -> None:
+    worker = rolled.start()
+    rolled.roll(worker, 2)
+    eventually(lambda: "headrace.cli.anchor" in psutil.Process(worker.process.pid).cmdline(), 20)
+    for number in (*UNHEARD, signal.SIGPIPE):
+        worker.process.send_signal(number)
+    rolled.roll(worker, 3)
+    assert result(rolled.enqueue("nap", 0)) == 3
+    assert worker.stop() == 0
+
+
+def test_a_job_finds_the_signals_of_any_program(rolled: Rolled, tmp_path: Path) -> None:
+    text = (
+        "\n@app.task\ndef odd() -> list[int]:\n    import signal\n    handled = signal.valid_signals() - {signal.SIGUSR1}\n"
+        f"    known = {sorted(map(int, (*UNHEARD, signal.SIGQUIT)))}\n"
+        "    return [n for n in handled & set(known) if signal.getsignal(n) != signal.SIG_DFL]\n"
+    )
+    rolled.program.write("tasks", (tmp_path / "tasks.py").read_text() + text)
+    # The audit has a timer of its own while it watches a task's first starts.
+    rolled.program.environment["HEADRACE_AUDIT"] = "0"
+    rolled.start()
+    assert result(rolled.enqueue("odd")) == []
+
+
+def test_quit_stops_a_worker_at_once_and_charges_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "never"))
+    fleet.started(job)
+    os.kill(worker.pid, signal.SIGQUIT)
+    assert worker.wait() == 0
+    record = job.refresh()
+    assert (record.state, record.interruptions, record.crashes, record.failures) == (State.READY, 1, 0, 0)
+
+
+def test_quit_stops_every_image_at_once(rolled: Rolled) -> None:
+    worker = rolled.start("--grace", "60")
+    old = rolled.enqueue("nap", 60)
+    eventually(lambda: old.state is State.RUNNING, 20)
+    rolled.roll(worker, 2)
+    new = rolled.enqueue("nap", 60)
+    eventually(lambda: new.state is State.RUNNING, 20)
+    assert worker.stop(signal.SIGQUIT) == 0
+    assert {job.refresh().crashes for job in (old, new)} == {0}
+    assert {job.state for job in (old, new)} == {State.READY}
+
+
+def test_all_signals_of_other_programs_are_known() -> None:
+    """Whatever would end a process by default is heard, disregarded, or tells of a fault of the process itself."""
+    faults = {"SIGKILL", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS", "SIGXCPU"}
+    by_python = {"SIGPIPE", "SIGXFSZ"}
+    harmless = {"SIGCONT", "SIGSTOP", "SIGTSTP", "SIGURG", "SIGWINCH"}
+    named = {number for number in signal.valid_signals() if isinstance(number, signal.Signals)}
+    left = {number.name for number in named} - {signal.Signals(n).name for n in (*HEARD, *UNHEARD) if n in named}
+    assert left <= faults | by_python | harmless

@@ -1,0 +1,70 @@
+"""A worker that starts before its server can be used: it waits, and says for what."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program, Worker
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def headrace(tmp_path: Path) -> Program:
+    return Program(tmp_path, None)
+
+
+@pytest.fixture
+def started(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    made: list[Worker] = []
+
+    def start(*arguments: str) -> Worker:
+        made.append(Worker(headrace.start("worker", "tasks:app", "--processes", "1", *arguments)))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def test_a_worker_waits_for_a_server_that_loads_its_data(
+    new_server: Callable[..., Server], headrace: Program, started: Callable[..., Worker]
+) -> None:
+    server = new_server()
+    with server.client().pipeline(transaction=False) as pipe:
+        for number in range(6000):
+            pipe.set(f"other:{number}", 1)
+        pipe.save()
+        pipe.execute()
+    headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.2"}
+    server.kill()
+    server.load_slowly(micros=1000)
+    worker = started()
+    worker.says("does not answer")
+    worker.says("serves default")
+    assert worker.stop() == 0
+
+
+def test_a_worker_waits_for_a_name_that_nobody_knows_yet(started: Callable[..., Worker]) -> None:
+    worker = started("--url", "redis://not-yet.invalid")
+    worker.says("no such host")
+    assert worker.stop(signal.SIGINT) == 130
+
+
+def test_a_worker_waits_for_a_server_that_refuses_every_write(
+    new_server: Callable[..., Server], headrace: Program, started: Callable[..., Worker]
+) -> None:
+    server = new_server()
+    client = server.client()
+    headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.2"}
+    client.config_set("min-replicas-to-write", 1)
+    worker = started()
+    worker.says("does not answer")
+    client.config_set("min-replicas-to-write", 0)
+    worker.says("serves default")
+    assert worker.stop() == 0
