@@ -12,6 +12,7 @@ key                    type    meaning, owner and end
 ``ready:<queue>``      zset    Ids ready to start, scored by server time less priority. Empty means absent. Queue
                                ``@<owner>``: what was broadcast to an incarnation; ends with that.
 ``wake:<queue>``       zset    At most one token: "this queue has work". Owned by the queue; set when work comes.
+                               ``wake:<queue>|<kind>``: a worker without room for this kind passed over jobs of it.
 ``queues``             set     Names of queues that held work. Purge and the overview remove names of idle queues.
 ``paused``             set     Names of paused queues; resume removes.
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.

@@ -248,7 +248,8 @@ def _queues(space: Keyspace) -> Iterator[str]:
     known: set[str] = space.one("queues") or set()
     for name in ("ready", "wake"):
         owners = {f"@{owner}" for owner in space.one("owners")}
-        for queue in space.values[name].keys() - known - owners:
+        # Of a wake-up key the queue is followed by a kind, if jobs of that kind were passed over.
+        for queue in {queue.partition("|")[0] for queue in space.values[name]} - known - owners:
             yield f"{name}:{queue}: the queue is not among queues"
     for queue, tokens in space.values["wake"].items():
         if len(tokens) > 1:

@@ -120,7 +120,7 @@ def test_nothing_is_sent_to_a_runner_that_makes_no_progress(table: Table) -> Non
     late = NOW + STALL * 1.1
     assert table.handout.stalled(seat, late)
     assert table.start("tiny", now=late) is None
-    assert table.handout.room(late) == 0
+    assert sum(table.handout.rooms(late).values()) == 0
 
 
 def test_a_suspect_travels_alone(table: Table) -> None:
@@ -129,7 +129,7 @@ def test_a_suspect_travels_alone(table: Table) -> None:
     suspect = table.start("tiny", crashes=1)
     assert suspect is not None
     assert table.start("tiny") is None
-    assert table.handout.room(NOW) == 0
+    assert sum(table.handout.rooms(NOW).values()) == 0
     table.end(suspect)
     assert not seat.suspect
     assert table.start("tiny") is not None
@@ -149,14 +149,14 @@ def test_what_is_booked_off_is_what_was_booked_however_much_was_learned(table: T
 
 def test_threads_are_given_as_many_as_they_have_slots(table: Table) -> None:
     table.seat("thread", slots=3)
-    assert table.handout.room(NOW) == 3
+    assert sum(table.handout.rooms(NOW).values()) == 3
     assert sum(table.start("task", kind="thread") is not None for _ in range(5)) == 3
-    assert table.handout.room(NOW) == 0
+    assert sum(table.handout.rooms(NOW).values()) == 0
 
 
 def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
     table.seat()
-    assert table.handout.room(NOW) == 1
+    assert sum(table.handout.rooms(NOW).values()) == 1
     # A little less than a tenth, so that rounding takes none away.
     table.handout.measure("tiny", 0.000499)
     assert table.handout.window() == 10
@@ -164,9 +164,9 @@ def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) ->
     assert len(starts) == 10
     for start in starts[:4]:
         table.end(start)
-    assert table.handout.room(NOW) == 0
+    assert sum(table.handout.rooms(NOW).values()) == 0
     table.end(starts[4])
-    assert table.handout.room(NOW) == 5
+    assert sum(table.handout.rooms(NOW).values()) == 5
 
 
 def test_ahead_of_zero_sends_one_at_a_time() -> None:
@@ -182,7 +182,7 @@ def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number
     seat = table.seat()
     seat.quota, seat.done = 10, 7
     table.handout.costs["free"], table.handout.mean = 0.0, 0.0
-    assert table.handout.room(NOW) == 3
+    assert sum(table.handout.rooms(NOW).values()) == 3
     assert sum(table.start("free") is not None for _ in range(10)) == 3
 
 
@@ -190,7 +190,7 @@ def test_a_runner_that_leaves_gets_nothing(table: Table) -> None:
     seat = table.seat()
     seat.leaving = True
     table.handout.weigh(seat)
-    assert table.handout.room(NOW) == 0
+    assert sum(table.handout.rooms(NOW).values()) == 0
     assert table.start("task") is None
 
 
@@ -207,5 +207,5 @@ def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> 
     assert handout.wants_single("async")
     assert handout.single("thread").single
     assert handout.single("async") is None
-    assert handout.room(NOW) == 0
+    assert sum(handout.rooms(NOW).values()) == 0
     assert table.start("task", kind="thread") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -77,7 +77,7 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim
 def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
-    _, now, due, jobs, more, nodes, lost = reply
+    _, now, due, jobs, more, nodes, lost, *_ = reply
     return Claimed(True, now, int(float(due)), _claims(jobs, more, nodes), [id.decode() for id in lost])
 
 
@@ -86,7 +86,44 @@ def brought(reply: Any) -> int:
     return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
 
 
-def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str], now: int = 0) -> Call[Claimed]:
+# An entry of a queue: its score as the server wrote it, and its id.
+Cursor = tuple[bytes, bytes]
+
+
+class Looked(NamedTuple):
+    """What a claim found that was to pass over jobs of some kinds.
+
+    Attributes:
+        passed: kinds of jobs that it passed over.
+        cursors: the last entry that it looked at, by queue.
+        beyond: whether there are others behind one of those.
+    """
+
+    passed: frozenset[str]
+    cursors: dict[str, Cursor]
+    beyond: bool
+
+
+def looked(reply: Any) -> Looked | None:
+    """Read that from the unread reply to a claim; None: it had nothing to pass over, or it is a repeat."""
+    if len(reply) < 9:
+        return None
+    fields = iter(reply[8])
+    rows = list(zip(*[fields] * 4, strict=True))
+    cursors = {queue.decode("utf-8", "replace"): (score, id) for queue, score, id, _ in rows}
+    return Looked(frozenset(kind.decode() for kind in reply[7]), cursors, any(rest for *_, rest in rows))
+
+
+def claim(
+    keys: Keys,
+    owner: str,
+    request: int,
+    limit: int,
+    queues: Sequence[str],
+    passing: Sequence[tuple[str, int, Sequence[str]]] = (),
+    cursors: Mapping[str, Cursor] | None = None,
+    now: int = 0,
+) -> Call[Claimed]:
     """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
 
     Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
@@ -96,10 +133,17 @@ def claim(keys: Keys, owner: str, request: int, limit: int, queues: Sequence[str
         request: a number that grows with each claim; the same number again gets the same answer.
         limit: at most 1000.
         queues: in the order in which they are emptied.
+        passing: kinds of which so many are claimed at most, each with its tasks. Other jobs of this kind keep their
+            place; of each queue 200 entries are looked at.
+        cursors: entries behind which to go on looking, by queue.
 
     Cost: one round trip, O(limit log n).
     """
-    return load("claim").bind(keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues))
+    at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
+    over = [list(passing), at] if passing else []
+    return load("claim").bind(
+        keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues), passing=over
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 -- include ids
 -- include wake
 -- include lease
+-- include slice
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last request
 -- key     claims     zset    claims:<owner>
@@ -17,7 +18,10 @@
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
+-- arg     passing    packed  {} or {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
+--                            are; behind which entries of a queue to go on looking for them
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids} | {gone}
+-- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
@@ -73,26 +77,82 @@ end
 redis.call('ZREM', claims, '')
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
 local first, holds, left = token, {}, limit
+
+local function read(id)
+  if is_node(id) then return redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts') end
+  return redis.pcall('HMGET', job .. id, 'task', 'args', 'more')
+end
+
+-- What has left its queue is leased, unless its record is gone or its workflow does not let it start.
+local function take(queue, id, score, fields)
+  if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
+    lost[#lost + 1] = id
+  elseif not is_node(id) or may_start(id, score) then
+    local text = string.format('%.0f', token)
+    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
+    holds[#holds + 1] = text
+    holds[#holds + 1] = id
+    claimed(id, text, queue, score, fields)
+    token = token + 1
+  end
+end
+
+-- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
+-- be in between meanwhile, by its priority, is found when it is at the front.
+local LOOK, FRONT = 200, 50
+local rooms, kinds, cursors, passed, looked = {}, {}, {}, {}, {}
+for _, row in ipairs(passing[1] or {}) do
+  rooms[row[1]] = row[2]
+  for _, task in ipairs(row[3]) do kinds[task] = row[1] end
+end
+for n = 1, #(passing[2] or {}), 3 do cursors[passing[2][n]] = {passing[2][n + 1], passing[2][n + 2]} end
+
+-- Claims from at most so many entries behind one; returns the last of them, and whether there are others behind it.
+local function look(queue, after, most)
+  local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
+  for n = 1, #rows, 2 do
+    if left == 0 then return after, 1 end
+    after = {rows[n + 1], rows[n]}
+    local fields = read(rows[n])
+    local kind = not fields.err and kinds[fields[1] or '']
+    if kind and rooms[kind] <= 0 then
+      passed[kind] = true
+      -- One who sleeps and has room for it hears of it. A token of the queue would come back to us.
+      redis.call('ZADD', wake .. queue .. '|' .. kind, 0, '')
+    else
+      if kind then rooms[kind] = rooms[kind] - 1 end
+      redis.call('ZREM', ready .. queue, rows[n])
+      take(queue, rows[n], rows[n + 1], fields)
+      left = left - 1
+    end
+  end
+  return after, #rows == 2 * most and 1 or 0
+end
+
 for _, queue in ipairs(names) do
   if left > 0 and redis.call('SISMEMBER', paused, queue) == 0 then
-    local popped = redis.call('ZPOPMIN', ready .. queue, left)
-    for n = 1, #popped, 2 do
-      local id = popped[n]
-      local node = is_node(id)
-      local fields = node and redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts')
-        or redis.pcall('HMGET', job .. id, 'task', 'args', 'more')
-      if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
-        lost[#lost + 1] = id
-      elseif not node or may_start(id, popped[n + 1]) then
-        local text = string.format('%.0f', token)
-        redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
-        holds[#holds + 1] = text
-        holds[#holds + 1] = id
-        claimed(id, text, queue, popped[n + 1], fields)
-        token = token + 1
+    if next(kinds) and string.sub(queue, 1, 1) ~= '@' then
+      local cursor, rest = cursors[queue], nil
+      local last_seen = cursor
+      if cursor then
+        local before = left
+        look(queue, {'', ''}, FRONT)
+        local found = left < before
+        last_seen, rest = look(queue, cursor, LOOK - FRONT)
+        -- Where something has come before the cursor there may be more.
+        if found then rest = 1 end
+      else
+        last_seen, rest = look(queue, {'', ''}, LOOK)
       end
+      if last_seen[1] ~= '' then
+        local n = #looked
+        looked[n + 1], looked[n + 2], looked[n + 3], looked[n + 4] = queue, last_seen[1], last_seen[2], rest
+      end
+    else
+      local popped = redis.call('ZPOPMIN', ready .. queue, left)
+      for n = 1, #popped, 2 do take(queue, popped[n], popped[n + 1], read(popped[n])) end
+      left = left - #popped / 2
     end
-    left = left - #popped / 2
   end
 end
 -- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
@@ -111,4 +171,7 @@ end
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
-return {'ok', now, nearest, jobs, more, nodes, lost}
+if not next(kinds) then return {'ok', now, nearest, jobs, more, nodes, lost} end
+local over = {}
+for kind in pairs(passed) do over[#over + 1] = kind end
+return {'ok', now, nearest, jobs, more, nodes, lost, over, looked}

@@ -18,7 +18,7 @@ end
 finish_all()
 local left = redis.call('ZCARD', ready .. queue)
 if left == 0 then
-  redis.call('UNLINK', wake .. queue)
+  redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')
   redis.call('SREM', queues, queue)
 end
 return {removed, left}

@@ -34,6 +34,7 @@ from headrace.script import Call, unread
 from headrace.settings import microseconds
 from headrace.task import budgets
 from headrace.worker import roster
+from headrace.worker.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
 from headrace.worker.growth import Growth
@@ -123,9 +124,15 @@ class Dispatcher:
         self.tally = Tally(app.stats, app.stats.of_workers(), place) if self.settings.stats_jobs else None
         self.crew.tally = self.tally
         self._arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
-        self._blocked: dict[str, str] = {}
+        self._known = Known(frozenset(self.kinds))
+        # Kinds for which no runner had room when a job came, whatever had been reckoned.
+        self._refused = set[str]()
+        # The tasks of each kind, for claims that pass over some.
+        self._tasks: dict[str, list[str]] = {kind: [] for kind in self.kinds}
+        for task in app.tasks.values():
+            self._tasks[task.kind].append(task.name)
+        self._look_at, self._anew_at = 0.0, float("inf")
         self._request = 0
-        self._empty = False
         self._gathered_since = 0.0
         self._notes_at = 0.0
         self._stop_at = float("inf")
@@ -205,11 +212,22 @@ class Dispatcher:
             self.exchange.send(steps)
         # After the next request has gone out, so that the server works on it while these are handed out.
         self._hand_out_arrivals()
-        if self._empty and not self.options.burst and self.exchange.idle and (room := self._room(now)):
-            names = self._order()
-            # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
-            if awaited := [self.keys.wake(name) for name in names if name not in self.pauses.names]:
-                self.exchange.arm(awaited, self._claim_awake(room, names))
+        if self.exchange.armed:
+            if self._claimable(now) is not None:
+                # What it sleeps for is less than what it can take by now.
+                self.exchange.disarm()
+        elif self.exchange.idle and not self.options.burst:
+            self._sleep(now)
+
+    def _sleep(self, now: float) -> None:
+        """Sleep on the queues, if there is room and nothing to claim."""
+        wish = self._wish(now)
+        if wish is None or wish.now:
+            return
+        # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
+        names = awaited(self.options.queues.names, self.pauses.names, self.kinds, self._known)
+        if names:
+            self.exchange.arm([self.keys.wake(name) for name in names], self._claim_awake(wish))
 
     def _cancel(self, id: str, now: float) -> None:
         waiting = self.lines.cancel(id) if self.lines.waiting else None
@@ -236,9 +254,7 @@ class Dispatcher:
                 times.append(self._gathered_since + (GATHER if handout.least_held else 0.0))
             if self.crew.notes:
                 times.append(self._notes_at)
-            # What came went into lines, and there is a free runner still: no end of a job will have us claim again.
-            if self.lines.waiting and not self._empty and self._room(now):
-                times.append(now)
+            times.append(self._claim_at(now))
         if any(len(seat.starts) > 1 and seat.ticketed for seat in handout.seats.values()):
             times.append(now + STALL)
         if self.owner and not self._fenced:
@@ -246,6 +262,16 @@ class Dispatcher:
         if self.options.max_idle and self.exchange.idle and self.state == "working":
             times.append(self._idle_since + self.options.max_idle)
         return min(times)
+
+    def _claim_at(self, now: float) -> float:
+        """When there is something to claim although nothing happens."""
+        if self.exchange.armed:
+            return self._anew_at
+        if self._claimable(now) is not None:
+            # What came may have gone into lines, with a runner still free: no end of a job will say so.
+            return now
+        looks_on = self._known.beyond and any(self._rooms(now, 0).values())
+        return max(self._look_at, now + LOOK_EVERY) if looks_on else float("inf")
 
     # -- what goes to the store -------------------------------------------------------------------------------------
 
@@ -260,7 +286,8 @@ class Dispatcher:
         return [(call, lambda _: self._registered(owner, now))]
 
     def _registered(self, owner: str, sent: float) -> None:
-        self.owner, self._fenced, self._empty, self._told = owner, False, False, ""
+        self.owner, self._fenced, self._told = owner, False, ""
+        self._known = Known(frozenset(self.kinds))
         self.growth.owner = owner
         self._asks = (0, 0)
         self.upkeep.begin(owner, sent)
@@ -290,13 +317,11 @@ class Dispatcher:
     def _steps(self, now: float) -> list[Step]:
         """Everything that is due, for one round trip: notes before outcomes, outcomes before a claim."""
         steps: list[Step] = []
-        # What is tended becomes ready in the same trip: it need not wait for a wake-up.
-        look = not self._empty or self.upkeep.tends or self._called
-        room = self._room(now) if look else 0
+        wish = None if self.exchange.armed else self._claimable(now)
         if self.crew.notes and not self._notes_at:
             self._notes_at = now + NOTES_EVERY
         gathered = now >= self._gathered_since + GATHER or not self.crew.handout.least_held
-        if self.outcomes and (room or gathered):
+        if self.outcomes and (wish or gathered):
             steps += [*self._notes(), self._settle()]
         elif self.crew.notes and now >= self._notes_at:
             steps += self._notes()
@@ -307,8 +332,8 @@ class Dispatcher:
             steps.append((admin.tell(self.keys, self.owner, told), lambda _: None))
             self._asked = ""
         steps += [*self.growth.steps(), *(self._reading(step) for step in self.inputs.steps())]
-        if room:
-            steps.append(self._claim(room, [*self._private(), *self._order()]))
+        if wish is not None:
+            steps.append(self._claim(wish, [*self._private(), *self._order()]))
         return steps
 
     def _reading(self, step: Step) -> Step:
@@ -321,11 +346,12 @@ class Dispatcher:
 
         return call, handed
 
-    def _claim(self, room: int, names: list[str]) -> Step:
+    def _claim(self, wish: Wish, names: list[str]) -> Step:
         self._request += 1
-        call = consume.claim(self.keys, self.owner, self._request, room, names)
         number = self._request
-        return unread(call), lambda reply: self._arrived(call, reply, room, number)
+        passing = [(kind, most, self._tasks[kind]) for kind, most in wish.passing.items()]
+        call = consume.claim(self.keys, self.owner, number, wish.limit, names, passing, wish.cursors)
+        return unread(call), lambda reply: self._arrived(call, reply, wish, number)
 
     def _private(self) -> list[str]:
         """The line of what was broadcast to this worker, while there may be something in it."""
@@ -339,22 +365,26 @@ class Dispatcher:
         """Whether something may have been broadcast to us that no claim under way asks for."""
         return self._calls != self._answered and not self._asks[0]
 
-    def _claim_awake(self, room: int, names: list[str]) -> Step:
+    def _claim_awake(self, wish: Wish) -> Step:
         """As :meth:`_claim`, for a dispatcher that sleeps: what arrives is handed out before anything else is done."""
-        call, arrived = self._claim(room, names)
+        call, arrived = self._claim(wish, self._order())
 
         def woken(reply: Any) -> None:
             arrived(reply)
-            if self.exchange.woken and not consume.brought(reply):
+            if self.exchange.woken and not consume.brought(reply) and not wish.passing:
                 self.pauses.look()
             self._hand_out_arrivals()
 
         return call, woken
 
-    def _arrived(self, call: Call[consume.Claimed], reply: Any, asked: int, number: int) -> None:
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
         self._arrivals.append((call, reply, number))
-        self._empty = consume.brought(reply) < asked
+        self._known = self._known.answered(wish, consume.brought(reply), consume.looked(reply))
+        now = time.monotonic()
+        self._look_at = now + LOOK_EVERY
+        if wish.cursors and not wish.now and self.exchange.woken:
+            self._anew_at = min(self._anew_at, now + ANEW_AFTER)
 
     def _settle(self) -> Step:
         batch: list[tuple[Outcome, Claim]] = []
@@ -381,7 +411,7 @@ class Dispatcher:
         self._gathered_since = now
         if self.options.burst:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
-            self._empty = False
+            self._known = self._known.asked_anew(self.kinds)
         self.upkeep.learn_kept(reply.kept, reply.bytes, now)
         self.upkeep.learn_chores(reply.chores)
 
@@ -402,32 +432,40 @@ class Dispatcher:
         self._request += 1
         return [(consume.note(self.keys, self.owner, batch, request=self._request), lambda _: None)]
 
-    def _room(self, now: float) -> int:
-        """How many jobs may be claimed now: none while a claim waits to be woken."""
-        if self.crew.freed:
-            self._blocked = {queue: kind for queue, kind in self._blocked.items() if kind not in self.crew.freed}
-            self.crew.freed.clear()
-        if (
-            self.state != "working"
-            or self._fenced
-            or not self.owner
-            or self.exchange.armed
-            or len(self._blocked) == len(self.options.queues.names)
-        ):
-            return 0
+    def _claimable(self, now: float) -> Wish | None:
+        """The claim that is to be made at once, if any."""
+        wish = self._wish(now) if self._known.waiting or self._known.beyond or self._asks_anyway else None
+        return wish if wish is not None and wish.now else None
+
+    @property
+    def _asks_anyway(self) -> bool:
+        """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
+        return self._called or (self.upkeep.tends and not self.exchange.armed)
+
+    def _wish(self, now: float) -> Wish | None:
+        """What is wanted of the queues now."""
         coming = sum(consume.brought(reply) for _, reply, _ in self._arrivals) + len(self.inputs)
-        if self.lines.waiting >= MOST_WAITING:
-            return 0
-        room = self.crew.handout.room(now) - coming
+        most = CLAIM_MOST
         if self.options.max_jobs:
-            held = self.crew.running + self.lines.waiting + coming
-            room = min(room, self.options.max_jobs - self._finished - held)
-        return max(0, min(room, CLAIM_MOST))
+            most = min(most, self.options.max_jobs - self._finished - self.crew.running - self.lines.waiting - coming)
+        if now >= self._anew_at:
+            self._known, self._anew_at = self._known.looked_anew(), float("inf")
+        look = now >= self._look_at
+        return want(self._known, self._rooms(now, coming), most, ask=self._asks_anyway, look=look)
+
+    def _rooms(self, now: float, coming: int) -> dict[str, int]:
+        """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
+        if self.crew.freed:
+            self._refused -= self.crew.freed
+            self.crew.freed.clear()
+        if self.state != "working" or self._fenced or not self.owner or self.lines.waiting >= MOST_WAITING:
+            return {}
+        rooms = self.crew.handout.rooms(now)
+        return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
     def _order(self) -> list[str]:
         queues = self.options.queues
-        names = queues.arrange([random.random() for _ in queues.names] if queues.weights else [])
-        return [name for name in names if name not in self._blocked]
+        return list(queues.arrange([random.random() for _ in queues.names] if queues.weights else []))
 
     # -- jobs -------------------------------------------------------------------------------------------------------
 
@@ -456,7 +494,7 @@ class Dispatcher:
             # The outputs may be known from the batch before.
             self._feed()
         # Ends that are on their way since that claim may have made the next nodes of their workflows ready.
-        if idle and not reply.jobs and number == self._request:
+        if idle and not reply.jobs and not self._known.waiting and number == self._request:
             self._drain(now=False)
 
     def _startable(self, claim: Claim, now: int) -> bool:
@@ -513,14 +551,14 @@ class Dispatcher:
             self._idle_since = float("inf")
             return
         # Nor does one that has not asked yet, since no runner is there to take it.
-        self._idle_since = min(self._idle_since, now) if self._empty else float("inf")
+        self._idle_since = float("inf") if self._known.waiting else min(self._idle_since, now)
         if self.options.max_jobs and self._finished >= self.options.max_jobs:
             self._drain(now=False)
         elif self.options.max_idle and self.exchange.idle and now >= self._idle_since + self.options.max_idle:
             log.info("there was nothing to run for %g s", self.options.max_idle)
             self._drain(now=False)
         elif self.options.burst and self.exchange.idle and not self.upkeep.owes(time.monotonic()):
-            self._empty = False
+            self._known = self._known.asked_anew(self.kinds)
 
     def _place(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
@@ -548,7 +586,8 @@ class Dispatcher:
                 self._conclude(claim, "released")
                 if working:
                     # No runner has room. While none may start anything no end of a job would lift this.
-                    self._blocked[claim.queue] = kind
+                    self._refused.add(kind)
+                    self._known = self._known.handed_back(kind)
                 continue
             start = Start(claim, plan, seat)
             handout.assign(seat, start, now)

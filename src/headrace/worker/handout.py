@@ -61,24 +61,24 @@ class Handout:
             return 1
         return max(1, min(MOST_AHEAD, int(self.ahead / max(self.mean, 1e-6))))
 
-    def room(self, now: float) -> int:
-        """How many jobs a claim may bring.
+    def rooms(self, now: float) -> dict[str, int]:
+        """How many jobs of each kind a claim may bring.
 
         A runner with little room asks for none, so that claims come in batches: the server's cost of a trip is that of
         a few jobs. It asks long before it runs dry, so that server and runner work at the same time.
         """
-        window, total = self.window(), 0
+        window, found = self.window(), dict.fromkeys(self.kinds, 0)
         for seat in self.seats.values():
             if not seat.open or seat.single or (seat.place is not None and seat.place.line):
                 continue
             held = len(seat.starts)
             if not seat.ticketed:
-                total += max(0, seat.spare(seat.slots))
+                found[seat.kind] += max(0, seat.spare(seat.slots))
             elif not held or (
                 window - held >= min(window // 2, BATCH) > 0 and not self.stalled(seat, now) and not seat.suspect
             ):
-                total += max(0, seat.spare(window))
-        return total
+                found[seat.kind] += max(0, seat.spare(window))
+        return found
 
     def stalled(self, seat: Seat, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL

@@ -1,0 +1,134 @@
+"""What a dispatcher wants from the queues: jobs now, to be woken when some come, or nothing. Decides; does no I/O.
+
+The wish is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the loop
+asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
+
+* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room.
+* A claim that came back full tells nothing of what is left.
+
+A kind is *crowded* while jobs of it are known to wait for a runner. A claim that has room for others, too, passes over
+them: it looks at a bounded number of entries of each queue, and goes on behind them the next time. Claims name the
+tasks of crowded kinds only, so that one costs no more where nothing waits, or where all runners are of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.protocol.consume import Cursor, Looked
+
+# Seconds between two claims of which each goes on where the other stopped looking.
+LOOK_EVERY = 0.005
+# Seconds after which it looks from the front again, if it was woken while it has cursors: what came may have an earlier
+# place, by its priority or since it was handed back.
+ANEW_AFTER = 5.0
+_NONE = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A claim, to be made now or when a job has come.
+
+    Attributes:
+        now: False: sleep on the queues first.
+        limit: the most jobs that it brings.
+        kinds: of runners that it is made for: those that have room, and of which jobs may wait.
+        passing: crowded kinds, and how many jobs of each it may bring at most.
+        cursors: behind which entry of a queue it goes on looking.
+    """
+
+    now: bool
+    limit: int
+    kinds: frozenset[str]
+    passing: Mapping[str, int] = field(default_factory=dict[str, int])
+    cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the answers to earlier claims tell of the queues.
+
+    Attributes:
+        waiting: kinds of which ready jobs may wait in them.
+        crowded: those of them of which some do, for certain.
+        cursors: the last entry of each queue that was looked at. All before it were of the kinds ``over``.
+        over: see ``cursors``.
+        beyond: whether entries behind a cursor were not looked at yet.
+    """
+
+    waiting: frozenset[str]
+    crowded: frozenset[str] = frozenset()
+    cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
+    over: frozenset[str] = frozenset()
+    beyond: bool = False
+
+    def answered(self, wish: Wish, brought: int, looked: Looked | None) -> Known:
+        """What is known after a claim.
+
+        Args:
+            looked: what it passed over; None: nothing was to be passed over, or the reply that told was lost.
+        """
+        full = brought >= wish.limit
+        if looked is None:
+            unknown = full or wish.passing
+            return replace(self, waiting=self.waiting | wish.kinds) if unknown else Known(_NONE)
+        # Behind a cursor nothing is seen of those before it: they are still there.
+        goes_on = bool(wish.cursors)
+        over = looked.passed | (self.over if goes_on else _NONE)
+        # While entries are left to look at, jobs that were seen before may be behind them.
+        crowded = self.crowded | over if full or looked.beyond else over
+        waiting = self.waiting | wish.kinds | over if full else crowded
+        if goes_on and not self.cursors:
+            # It is to look from the front since this claim was sent.
+            return replace(self, waiting=waiting, crowded=crowded, over=over)
+        cursors = {**(self.cursors if goes_on else {}), **looked.cursors}
+        return Known(waiting, crowded, cursors, over, looked.beyond)
+
+    def asked_anew(self, kinds: Iterable[str]) -> Known:
+        """What is known where anything may have come since."""
+        return replace(self, waiting=frozenset(kinds))
+
+    def handed_back(self, kind: str) -> Known:
+        """What is known after a job came for which no runner of its kind had room."""
+        more = {kind}
+        # It is before a cursor again.
+        return replace(self, waiting=self.waiting | more, crowded=self.crowded | more, over=self.over | more)
+
+    def looked_anew(self) -> Known:
+        """The same, to look at the queues from their fronts again: something may have come before the cursors."""
+        return replace(self, cursors={}, beyond=bool(self.cursors))
+
+
+def want(known: Known, rooms: Mapping[str, int], most: int, *, ask: bool = False, look: bool = False) -> Wish | None:
+    """What is wanted now; None: nothing can be taken.
+
+    Args:
+        rooms: how many jobs of each kind may be claimed.
+        most: how many in all.
+        ask: there may be jobs of which no answer tells.
+        look: it is time to go on looking behind what was passed over.
+    """
+    free = {kind: room for kind, room in rooms.items() if room > 0}
+    takes = frozenset(free) if ask else known.waiting.intersection(free)
+    if not takes and known.beyond:
+        if not look:
+            return None
+        takes = frozenset(free)
+    now = bool(takes)
+    takes = takes or frozenset(free)
+    limit = min(most, sum(free[kind] for kind in takes))
+    if limit <= 0:
+        return None
+    passing = {kind: free.get(kind, 0) for kind in sorted(known.crowded) if free.get(kind, 0) < limit}
+    full = {kind for kind, room in passing.items() if room == 0}
+    return Wish(now, limit, takes, passing, known.cursors if passing and known.over <= full else {})
+
+
+def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[str], known: Known) -> list[str]:
+    """What a sleep listens to: queues that are not paused, and in each what others pass over that may run here.
+
+    Of a crowded kind there is no runner free, so that there is nothing to hear: when one is, it is claimed for at once.
+    """
+    able = [kind for kind in kinds if kind not in known.crowded]
+    return [line for queue in queues if queue not in paused for line in (queue, *(f"{queue}|{kind}" for kind in able))]
