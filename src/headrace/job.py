@@ -260,7 +260,8 @@ class Record:
     """A job as stored, for people and for handles. Times in microseconds of server time, 0 when not reached.
 
     Attributes:
-        started: when the current or last start was claimed (its fencing token).
+        started: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come to
+            nothing, as that of a parked job does.
         due: when a scheduled job becomes ready; when a ready one did.
         attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
         fields: every stored field, undecoded, for ``jobs show``.
@@ -295,7 +296,9 @@ class Record:
     def attempt(self) -> int:
         """How many starts there were, the current one included; 0 before the first."""
         ended = self.failures + self.crashes + self.interruptions + self.snoozes
-        return ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
+        known = ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
+        # A start that was cancelled is counted nowhere, but its error says which it was.
+        return max(known, self.error.attempt or 0) if self.error is not None else known
 
 
 def error_json(error: JobError) -> bytes:

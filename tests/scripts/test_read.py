@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import State
+from headrace.job import JobError, State, error_json
 from headrace.protocol import consume, produce
 from headrace.protocol.produce import read
 from tests.scripts.stage import ARGS, KEEP, SECOND, START, Stage
@@ -70,3 +70,30 @@ def test_alien_fields_are_shown_and_do_not_raise(stage: Stage) -> None:
     assert record is not None
     assert (record.state, record.priority, record.failures) == (State.QUARANTINED, 0, 0)
     assert record.fields["task"] == b"\xff\x00"
+
+
+def test_a_claim_that_came_to_nothing_began_nothing(stage: Stage) -> None:
+    parked, back = stage.running(), stage.running()
+    stage.end(parked, "parked")
+    stage.end(back, "released")
+    for record in stage.run(read(stage.keys, [parked.id, back.id])):
+        assert record is not None
+        assert (record.attempt, record.started) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["cancelled", "corrupt", "failed", "retry", "crashed", "succeeded"])
+def test_every_start_is_one_however_it_ended(stage: Stage, kind: str) -> None:
+    claim = stage.running()
+    error = error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=1))
+    stage.end(claim, kind, error if kind != "succeeded" else b"\xc0", SECOND)
+    (record,) = stage.run(read(stage.keys, [claim.id]))
+    assert record is not None
+    assert (record.attempt, record.started) == (1, claim.token)
+
+
+def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> None:
+    (id,) = stage.put()
+    stage.run(produce.cancel(stage.keys, id, KEEP, stage.now))
+    (record,) = stage.run(read(stage.keys, [id]))
+    assert record is not None
+    assert (record.state, record.attempt, record.started) == (State.CANCELLED, 0, 0)

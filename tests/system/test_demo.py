@@ -101,6 +101,8 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Start, tmp_path: P
     # Each fan-out is one box, whether or not it is wide: here are 60 files.
     assert "measure each file \N{MULTIPLICATION SIGN} 60" in picture
     assert len(picture) < 20_000
+    # The README says that the picture shows the kill.
+    assert re.search(r">[\d.]+ m?s, 1 crash, 1 retry<", picture)
     assert "killed" in killed
     assert "raised" in retried
     # Measured, not made up: the figures hang together.
@@ -128,8 +130,8 @@ def test_a_pipe_gets_lines(start: Start) -> None:
     assert (demo.returncode, complained) == (0, "")
 
     assert "the scan found 24 source files" in said
-    assert re.search(r"(\d+) of \1 nodes done", said)
-    assert "│ measure each file │" in said
+    assert re.search(r"(\d+) of \1 jobs done", said)
+    assert "│ measure each file \N{MULTIPLICATION SIGN} n │" in said
     assert "A picture of the run: headrace-demo.svg" in said
     assert re.search(r"a runner was killed while measuring \S+: its job ran again and succeeded, start 2", said)
     assert re.search(r"measuring \S+ raised: its job was retried and succeeded, start 2", said)

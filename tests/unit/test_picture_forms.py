@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -132,17 +133,20 @@ def test_a_definition_becomes_a_view() -> None:
     assert view.edges == [(1, 2, "s"), (1, 3, "c"), (1, 4, "undo")]
 
 
-def _stored(number: int, name: str, state: State, role: str = "", parents: tuple[int, ...] = ()) -> NodeRecord:
-    fields = dict.fromkeys(inspect.signature(Record).parameters, 0)
-    job = Record(**{**fields, "id": f"id{number}", "state": state, "task": "shop.tasks.work"})  # type: ignore[arg-type]
-    # One child that is stored, and one that was not read.
-    children = ((2, "s"), (99, "s")) if number == 1 else ()
-    return NodeRecord(number, job, NodeFacts(name), role, 0, parents, children)
+def _stored(
+    number: int, name: str, state: State, role: str = "", parents: tuple[int, ...] = (), children: str = "",
+    facts: NodeFacts | None = None, **given: int,
+) -> NodeRecord:  # fmt: skip
+    fields: dict[str, Any] = dict.fromkeys(inspect.signature(Record).parameters, 0) | {"error": None} | given
+    job = Record(**{**fields, "id": f"id{number}", "state": state, "task": "shop.tasks.work"})
+    edges = tuple((int(child), "s") for child in children.split())
+    return NodeRecord(number, job, facts or NodeFacts(name), role, 0, parents, edges)
 
 
 def test_stored_nodes_become_a_view() -> None:
     nodes = [
-        _stored(1, "a", State.SUCCEEDED),
+        # One child that is stored, and one that was not read.
+        _stored(1, "a", State.SUCCEEDED, children="2 99"),
         _stored(2, "", State.BLOCKED),
         _stored(3, "a (undo)", State.BLOCKED, "undo", (1,)),
     ]
@@ -152,3 +156,70 @@ def test_stored_nodes_become_a_view() -> None:
     ]  # fmt: skip
     drawn = {(a, b) for a, b, _ in Drawing(picture.render(view, "svg")).edges}
     assert drawn == {(-1, 1), (1, 2), (1, 3), (2, -2), (-2, 4)}
+
+
+SECOND = 1_000_000
+
+
+def test_a_box_tells_how_long_it_took_and_what_it_survived() -> None:
+    records = [
+        _stored(1, "a", State.SUCCEEDED, children="2", started=SECOND, finished=SECOND + 340_000),
+        _stored(2, "b", State.SUCCEEDED, children="3", started=2 * SECOND, finished=4 * SECOND, crashes=1, failures=2),
+        _stored(3, "c", State.FAILED, children="4", started=4 * SECOND, finished=604 * SECOND, failures=1),
+        _stored(4, "d", State.RUNNING, children="5", started=4 * SECOND),
+        _stored(5, "e", State.SKIPPED, started=9, finished=10),
+    ]
+    view = picture.of_nodes("run", records)
+    assert [node.note for node in view.nodes] == ["340 ms", "2.0 s, 1 crash, 2 retries", "10 min 0 s", "", ""]
+    for form in ("text", "svg", "dot", "mermaid"):
+        assert re.search(r"2\.0 s(, |#44; )1 crash", picture.render(view, form)), form
+    table = picture.render(View("run", view.nodes * 1 + [ViewNode(n, f"x{n}") for n in range(10, 60)]), "text")
+    assert re.search(r"layer +node +state +took\n", table)
+
+
+def _mapped() -> list[NodeRecord]:
+    """A map of two items over a list that a node returned, each of which is a nested workflow."""
+    times = {"started": SECOND, "finished": 2 * SECOND}
+    return [
+        _stored(1, "m", State.SUCCEEDED, children="3 4", facts=NodeFacts("m", map=True), **times),
+        _stored(2, "after", State.BLOCKED),
+        _stored(3, "m[0]", State.SUCCEEDED, children="6", **times),
+        _stored(4, "m[1]", State.FAILED, children="5", crashes=1, started=SECOND, finished=5 * SECOND),
+        _stored(5, "m[]", State.BLOCKED, "join", (3, 4), "2"),
+        _stored(6, "m[0]/inner", State.SUCCEEDED, children="7", **times),
+        _stored(7, "m[0]/join", State.SUCCEEDED, "join", (6,), "5"),
+    ]
+
+
+@pytest.mark.parametrize("form", ["svg", "mermaid", "text"])
+def test_a_map_is_one_box(form: str) -> None:
+    view = picture.of_nodes("run", _mapped())
+    drawn = picture.render(view, form)
+    assert drawn.count("m \N{MULTIPLICATION SIGN} 2") == (2 if form == "svg" else 1)
+    assert re.search(r"2 succeeded(, |<br>)1 failed", drawn)
+    assert re.search(r"4\.0 s(, |#44; )1 crash", drawn)
+    assert "inner" not in drawn
+    if form == "text":
+        assert "5 jobs: ✓ 3 succeeded, · 1 blocked, ✗ 1 failed" in drawn, "the job that fanned out is one"
+    assert "inner" in picture.render(view, form, collapse=False)
+
+
+def test_a_map_that_is_not_spread_yet_says_so() -> None:
+    one = _stored(1, "m", State.BLOCKED, children="2", facts=NodeFacts("m", map=True))
+    view = picture.of_nodes("run", [one, _stored(2, "after", State.BLOCKED)])
+    assert "m \N{MULTIPLICATION SIGN} n" in picture.render(view, "text")
+    empty = _stored(1, "m", State.SUCCEEDED, children="2", facts=NodeFacts("m", map=True))
+    assert "m \N{MULTIPLICATION SIGN} 0" in picture.render(picture.of_nodes("run", [empty]), "text")
+
+
+def test_a_map_over_a_known_list_is_one_box_and_between_its_items_comes_nothing() -> None:
+    def items(children: str) -> list[NodeRecord]:
+        return [
+            _stored(1, "m[0]", State.READY, children=children), _stored(2, "m[1]", State.READY, children="3"),
+            _stored(3, "m", State.BLOCKED, "join", (1, 2), "4"), _stored(4, "x", State.BLOCKED),
+        ]  # fmt: skip
+
+    assert "m \N{MULTIPLICATION SIGN} 2" in picture.render(picture.of_nodes("run", items("3")), "text")
+    # By its name an item can be what another node waits for, which another item waits for.
+    circle = [*items("3 5"), _stored(5, "between", State.BLOCKED, children="2")]
+    assert "m[1]" in picture.render(picture.of_nodes("run", circle), "text")

@@ -107,7 +107,7 @@ def test_a_diamond() -> None:
     view = View("thumbnails", nodes, [(1, 2, "s"), (1, 3, "c"), (2, 4, "s"), (3, 4, "s")])
     assert picture.render(view, "text").splitlines() == [
         "thumbnails",
-        "4 nodes: · 1 blocked, ✗ 1 failed, ▶ 1 running, ✓ 1 succeeded",
+        "4 jobs: · 1 blocked, ✗ 1 failed, ▶ 1 running, ✓ 1 succeeded",
         "",
         "      ┌─────────┐",
         "      │ ✓ fetch │",
@@ -170,4 +170,4 @@ def test_undoing_and_callbacks_are_told_below() -> None:
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert picture.render(View("empty"), "text").splitlines() == ["empty", "0 nodes", ""]
+    assert picture.render(View("empty"), "text").splitlines() == ["empty", "0 jobs", ""]

@@ -88,6 +88,9 @@ def node_facts(node: NodeRecord) -> dict[str, Any]:
         "waits_for": node.pending if job.state == "blocked" else 0,
         "started": stamp(job.started),
         "finished": stamp(job.finished),
+        "took": took(node),
+        "failures": job.failures,
+        "crashes": job.crashes,
         "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
         "attempts": attempt_facts(job.attempts),
     }
@@ -124,7 +127,9 @@ def overview(record: FlowRecord, nodes: Sequence[NodeRecord], now: float) -> Ite
     yield from (("workflow", record.id), ("definition", record.definition or "-"), ("state", _state(record)))
     if record.key:
         yield "key", record.key
-    yield from (("jobs", f"{record.total:,}"), ("failed", _failed(record)), ("succeeded", f"{counts['succeeded']:,}"))
+    beside = sum(node.role in ("undo", "callback") for node in nodes)
+    total = f"{record.total:,}" + (f", and {beside:,} to undo them or to call at the end" if beside else "")
+    yield from (("jobs", total), ("failed", _failed(record)), ("succeeded", f"{counts['succeeded']:,}"))
     for name in ("cancelled", "skipped"):
         if counts[name]:
             yield name, f"{counts[name]:,}"
@@ -177,11 +182,27 @@ def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
         return
     output.heading("jobs")
     rows = [
-        (n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id, _since(n, now), _node_remark(n))
+        (
+            n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id, _took(n), _since(n, now),
+            _node_remark(n),
+        )
         for n in nodes
-    ]
-    columns = ("name", "state", "task", "id", ">since", "remark")
-    output.table(columns, rows, keep=("state", "id", "since"), spare="remark")
+    ]  # fmt: skip
+    columns = ("name", "state", "task", "id", ">took", ">since", "remark")
+    output.table(columns, rows, keep=("state", "id", "took", "since"), spare="remark")
+
+
+def took(node: NodeRecord) -> float | None:
+    """Seconds of a node's last start; None where none has ended."""
+    job = node.job
+    return round((job.finished - job.started) / 1e6, 6) if 0 < job.started <= job.finished else None
+
+
+def _took(node: NodeRecord) -> str:
+    from headrace.picture.view import spell
+
+    seconds = took(node)
+    return "-" if seconds is None else spell(round(seconds * 1e6))
 
 
 def _since(node: NodeRecord, now: float) -> str:
@@ -195,6 +216,9 @@ def _node_remark(node: NodeRecord) -> str:
     if job.error is not None:
         times = f", after {job.attempts[-1].number} attempts" if job.attempts and job.attempts[-1].number > 1 else ""
         return f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ") + times
+    if job.state == "succeeded" and (job.crashes or job.failures):
+        words = ((job.failures, "failed"), (job.crashes, "crashed"))
+        return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
     if job.state == "running" and job.progress is not None:
         return f"{job.progress:.0%} {job.note}".strip()
     if job.state == "blocked" and node.role in ("undo", "callback"):

@@ -43,7 +43,9 @@ def show(
         run = app.workflows.get(id)
         record = run.refresh()
         nodes = [] if skip_jobs else flows.read(session.output, run, jobs)
-    shown = flows.ordered(nodes)[:limit]
+    # What waits for others and runs nothing is no job.
+    found = [node for node in flows.ordered(nodes) if node.role not in ("join", "pass")]
+    shown = found[:limit]
     if session.output.json:
         facts = {} if skip_overview else flows.details(record)
         session.output.document(facts if skip_jobs else facts | {"jobs": [flows.node_facts(node) for node in shown]})
@@ -53,10 +55,10 @@ def show(
         session.output.facts(flows.overview(record, nodes if jobs is None else [], now))
     if not skip_jobs:
         flows.tables(session.output, shown, now)
-        if not nodes:
+        if not found:
             session.output.remark(f"no job of it is {jobs}" if jobs else "no job of it is stored")
-        elif len(nodes) > limit:
-            session.output.remark(f"{len(nodes) - limit:,} more: --limit, or --jobs STATE")
+        elif len(found) > limit:
+            session.output.remark(f"{len(found) - limit:,} more: --limit, or --jobs STATE")
 
 
 def list_(
@@ -154,9 +156,9 @@ def viz(
     drawn = render(view, form, width=session.output.console().width)
     if output is not None:
         _write(output, drawn)
-        session.output.done(str(output), {"file": str(output), "form": form, "jobs": len(view.nodes)})
+        session.output.done(str(output), {"file": str(output), "form": form, "jobs": view.jobs})
     elif session.output.json:
-        session.output.document({"form": form, "jobs": len(view.nodes), "picture": drawn})
+        session.output.document({"form": form, "jobs": view.jobs, "picture": drawn})
     else:
         for line in drawn.splitlines():
             session.output.line(line)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.errors import MissingExtra, OptionsError
 from headrace.picture import form_of, of_graph, of_nodes, render
+from headrace.picture.maps import together_by_map
 from headrace.picture.view import collapse
 from headrace.workflow import Graph, NodeRecord
 
@@ -45,7 +46,7 @@ def draw(path: Path, title: str, nodes: Sequence[NodeRecord]) -> tuple[Path, str
     Returns:
         where it is, and why not where it was to be; empty when it is.
     """
-    view = collapse(of_nodes(title, nodes), MOST)
+    view = collapse(together_by_map(of_nodes(title, nodes)), MOST)
     try:
         text, why = render(view, form_of(path)), ""
     except MissingExtra as error:

@@ -77,6 +77,6 @@ class Bar:
         speed = f"{running} running, {rate:,.0f}/s"
         self._live.update(self._task, completed=done, total=total, description=speed)
         if not self._console.is_terminal and done >= total * self._next:
-            self._console.print(f"{done:,} of {total:,} nodes done, {speed}")
+            self._console.print(f"{done:,} of {total:,} jobs done, {speed}")
             while done >= total * self._next:
                 self._next += SHARE

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from headrace.errors import PictureError
 from headrace.picture import dot, mermaid, svg, text
+from headrace.picture.maps import together_by_map
 from headrace.picture.view import MOST, View, clean
 from headrace.picture.view import collapse as together
 
@@ -21,7 +22,8 @@ def render(view: View, form: str, *, collapse: bool | None = None, width: int = 
     Args:
         form: ``svg``, ``dot``, ``mermaid`` or ``text``. Only ``svg`` needs the extra ``viz``.
         collapse: draw wide fan-outs of alike nodes as one box that says how many are in which state. None: if there
-            are more than 200 nodes, but for DOT, which is for other programs and stays whole.
+            are more than 200 boxes. A map is one box in any case, unless this is False. DOT, which is for other
+            programs, stays whole unless this is True.
         width: columns that a text may take.
 
     Raises:
@@ -30,8 +32,9 @@ def render(view: View, form: str, *, collapse: bool | None = None, width: int = 
     """
     if form not in FORMS:
         raise PictureError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")
-    view = clean(view)
-    if collapse or (collapse is None and form != "dot" and len(view.nodes) > MOST):
+    whole = form == "dot" if collapse is None else not collapse
+    view = clean(view if whole else together_by_map(view))
+    if collapse or (not whole and len(view.nodes) > MOST):
         view = together(view)
     match form:
         case "svg":

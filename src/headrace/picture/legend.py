@@ -36,7 +36,7 @@ class Note:
 
 def notes(view: View, policies: Collection[str]) -> list[Note]:
     """States with how many nodes are in each, and policies if there is more than the plain one."""
-    states = [Note(state, f"{state} {count}") for state, count in tally(view.nodes)]
+    states = [Note(state, f"{state} {count}" if count else state) for state, count in tally(view.nodes)]
     used = [policy for policy in MEANING if policy in policies]
     return states + ([Note(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
 

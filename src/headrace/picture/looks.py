@@ -41,6 +41,7 @@ PLAIN = Look("#ffffff", "#57606a")
 
 INK = "#1f2328"
 FAINT = "#57606a"
+STRUCK = "#8f2700"
 LINE = "#6e7781"
 
 # What draws the eye first in a box that stands for many.

@@ -45,7 +45,7 @@ def render(view: View) -> str:
 
 
 def _node(node: ViewNode) -> str:
-    texts = [node.label, *(f"{count} {state}" for state, count in node.states if state)]
+    texts = [node.label, *(f"{count} {state}" for state, count in node.states if state), *filter(None, [node.note])]
     label = "<br>".join(_escape(text) for text in texts)
     left, right = ("([", "])") if node.role in ("join", "pass") else ("[", "]")
     state = looks.gravest(node.states, node.state)

@@ -58,9 +58,11 @@ def box_of(node: ViewNode) -> Box:
     counts = ", ".join(f"{count} {state}" for state, count in node.states if state)
     if counts:
         lines.append(shorten(counts, LONGEST + 8))
-    room = 20 if looks.look(node.state).icon else 0
-    width = max(text_width(lines[0], SIZE) + room, *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + 20
-    return Box(node, tuple(lines), width, HEIGHT + 22 * (len(lines) - 1))
+    if node.note:
+        lines.append(shorten(node.note, LONGEST + 8))
+    room = 20 if looks.look(looks.gravest(node.states, node.state)).icon else 0
+    width = max(text_width(lines[0], SIZE), *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + room + 20
+    return Box(node, tuple(lines), width, HEIGHT + 22 * bool(counts) + 14 * bool(node.note))
 
 
 def _edges(view: View) -> list[Edge]:
@@ -123,6 +125,7 @@ def _draw(box: Box, centre: Point) -> str:
     node = box.node
     look = looks.look(looks.gravest(node.states, node.state))
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
+    inner = left + (28 if look.icon else 10)
     rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
     style = {
         "rx": rounded,
@@ -134,14 +137,20 @@ def _draw(box: Box, centre: Point) -> str:
         tag("title", escape(": ".join(filter(None, (node.label, "" if node.states else node.state, node.role))))),
         tag("rect", x=left, y=top, width=box.width, height=box.height, **style),
         icon(look, left + 9, top + HEIGHT / 2 - 6),
-        words(box.lines[0], left + (28 if look.icon else 10), top + HEIGHT / 2 + 4.5, SIZE),
+        words(box.lines[0], inner, top + HEIGHT / 2 + 4.5, SIZE),
     ]
     if node.states:
         # A second sheet below says that there is more than one.
         sheet = f"M{points([(left + 4, top + box.height)])}v3.5h{number(box.width)}v-{number(box.height)}h-3.5"
         parts.insert(1, line(sheet, look.line))
-    for text in box.lines[1:]:
-        parts.append(words(text, left + 10, top + HEIGHT + 4, SIZE - 2, looks.FAINT))
+    more, low = list(box.lines[1:]), top + HEIGHT
+    if node.note:
+        # What went wrong on the way is not left to those who read the small print.
+        struck = {"fill": looks.STRUCK, "font_weight": "600"} if node.crashes or node.retries else {"fill": looks.FAINT}
+        parts.append(words(more.pop(), inner, low + 1, SIZE - 2, **struck))
+        low += 14
+    if more:
+        parts.append(words(more[0], inner, low + 4, SIZE - 2, looks.FAINT))
         parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
     return tag("g", *parts, class_="node", data_number=node.number)
 

@@ -20,7 +20,7 @@ def render(view: View, width: int) -> str:
     Up to 30 boxes that fit the width are drawn; more are listed, one line each.
     """
     drawn = _draw(view, width) if 0 < len(view.nodes) <= MOST_BOXES else None
-    states = ", ".join(f"{looks.look(state).glyph} {count} {state}" for state, count in tally(view.nodes))
+    states = ", ".join(f"{looks.look(state).glyph} {count} {state}" for state, count in tally(view.nodes) if count)
     title = [
         shorten(view.title, width),
         _cut(describe(view).partition(":")[0] + (f": {states}" if states else ""), width),
@@ -45,7 +45,8 @@ def _draw(view: View, width: int) -> list[str] | None:
 def _texts(node: ViewNode) -> list[str]:
     name = shorten(node.label, LONGEST)
     sign = _glyph(node)
-    return [f"{sign} {name}" if sign.strip() else name, *([_states(node)] if node.states and node.state else [])]
+    lines = [f"{sign} {name}" if sign.strip() else name]
+    return lines + [_states(node)] * bool(node.states and node.state) + [node.note] * bool(node.note)
 
 
 def _glyph(node: ViewNode) -> str:
@@ -62,19 +63,22 @@ def _table(view: View, width: int) -> list[str]:
     parents: defaultdict[int, list[str]] = defaultdict(list)
     for parent, child, _ in view.edges:
         parents[child].append(names[parent])
-    rows = [("layer", "node", "state", "after")]
+    rows = [("layer", "node", "state", "took", "after")]
     before = -1
     for node in sorted(view.nodes, key=lambda node: (layer[node.number], node.number)):
         depth = layer[node.number]
         role = f" ({node.role})" if node.role else ""
         name = f"{_glyph(node)} {shorten(node.label, LONGEST + 10)}{role}".strip()
-        rows.append((str(depth + 1) if depth != before else "", name, _states(node), _some(parents[node.number])))
+        layer_of = str(depth + 1) if depth != before else ""
+        rows.append((layer_of, name, _states(node), node.note, _some(parents[node.number])))
         before = depth
-    if not any(row[2] for row in rows[1:]):
-        rows = [(number, name, "", after) for number, name, _, after in rows]
-    widths = [max(cells(row[column]) for row in rows) for column in range(4)]
+    # A definition that does not run has no states, and takes no time.
+    filled = [any(row[column] for row in rows[1:]) for column in range(5)]
+    shown = [[text * use for text, use in zip(row, filled, strict=True)] for row in rows]
+    widths = [max(cells(row[column]) for row in shown) for column in range(5)]
     return [
-        _cut("  ".join(_pad(text, size) for text, size in zip(row, widths, strict=True) if size), width) for row in rows
+        _cut("  ".join(_pad(text, size) for text, size in zip(row, widths, strict=True) if size), width)
+        for row in shown
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.workflow import POLICIES
@@ -17,6 +17,7 @@ MOST = 200
 
 # A name's running number, or an item's of a map: at its end, or at the end of a nested workflow's part of it.
 _RUNNING_NUMBER = re.compile(r"(?:-\d+|\[\d+\])(?=/|$)")
+_OVER = frozenset({"succeeded", "failed", "cancelled", "quarantined", "skipped"})
 _SHOWN_AS_CODE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -30,6 +31,12 @@ class ViewNode:
         state: a job's state, or empty in a picture of a definition that does not run.
         role: empty, ``join``, ``pass``, ``undo`` or ``callback``, as in :class:`headrace.workflow.NewNode`.
         states: how many nodes are in each state, when the box stands for several.
+        hidden: states of jobs that the box stands for, too, and that its own numbers leave out.
+        map: whether it fans out, or joins what was fanned out, and its items are named after it.
+        began, ended: microseconds: when its last start began, and ended; 0: it did not. Of several nodes: when the
+            first began and the last ended.
+        crashes: starts that took their runner down.
+        retries: starts after one that raised.
     """
 
     number: int
@@ -37,11 +44,25 @@ class ViewNode:
     state: str = ""
     role: str = ""
     states: tuple[tuple[str, int], ...] = ()
+    hidden: tuple[str, ...] = ()
+    map: bool = False
+    began: int = 0
+    ended: int = 0
+    crashes: int = 0
+    retries: int = 0
 
     @property
     def count(self) -> int:
         """How many nodes the box stands for."""
         return sum(count for _, count in self.states) or 1
+
+    @property
+    def note(self) -> str:
+        """``2.1 s, 1 crash``: how long it took, and what it survived, or not; empty where there is nothing to tell."""
+        took = spell(self.ended - self.began) if 0 < self.began <= self.ended else ""
+        crashes = f"{self.crashes:,} crash{'es' * (self.crashes != 1)}" if self.crashes else ""
+        retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}" if self.retries else ""
+        return ", ".join(filter(None, (took, crashes, retries)))
 
     @property
     def beside(self) -> bool:
@@ -62,6 +83,11 @@ class View:
     title: str
     nodes: list[ViewNode] = field(default_factory=list[ViewNode])
     edges: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs it has; joins are none, and what undoes a job or is called at the end is not counted."""
+        return sum(node.count + len(node.hidden) for node in self.nodes if not node.role)
 
 
 def printable(text: str) -> str:
@@ -120,28 +146,63 @@ def collapse(view: View, most: int = MOST) -> View:
     place: dict[int, int] = {}
     nodes: list[ViewNode] = []
     for (_, name, _), group in groups.items():
-        merged = [_together(name, group)] if len(group) > width else group
+        merged = [together(f"{name} \N{MULTIPLICATION SIGN} {len(group)}", group)] if len(group) > width else group
         nodes += merged
         place |= {node.number: group[0].number if len(merged) < len(group) else node.number for node in group}
     nodes.sort(key=lambda node: node.number)
     return clean(View(view.title, nodes, [(place[a], place[b], policy) for a, b, policy in view.edges]))
 
 
-def _together(name: str, group: list[ViewNode]) -> ViewNode:
-    states = tuple(sorted(Counter(node.state for node in group).items(), key=lambda item: (-item[1], item[0])))
+def together(name: str, group: Sequence[ViewNode]) -> ViewNode:
+    """Several boxes as one of this name, with the number and the role of the first."""
+    states = states_of(group)
+    began = min((node.began for node in group if node.began), default=0)
+    # While one of them runs, or is still to run, nobody knows how long they take.
+    over = all(state in _OVER for state, _ in states)
     return ViewNode(
-        group[0].number, f"{name} \N{MULTIPLICATION SIGN} {len(group)}", states[0][0], group[0].role, states
-    )
+        group[0].number, name, states[0][0], group[0].role, states,
+        tuple(state for node in group for state in node.hidden),
+        began=began,
+        ended=max(node.ended for node in group) if over else 0,
+        crashes=sum(node.crashes for node in group),
+        retries=sum(node.retries for node in group),
+    )  # fmt: skip
+
+
+def states_of(group: Iterable[ViewNode]) -> tuple[tuple[str, int], ...]:
+    """How many nodes are in each state, most first."""
+    counts: Counter[str] = Counter()
+    for node in group:
+        for state, count in node.states or ((node.state, 1),):
+            counts[state] += count
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
-    """How many nodes are in each state, most first; nodes without a state, as in a definition, are left out."""
+    """How many jobs are in each state, most first; those without a state, as in a definition, are left out.
+
+    Joins are no jobs, and what undoes a job or is called at the end is none of the workflow's: a state that only such
+    nodes have has the number 0.
+    """
     counts: Counter[str] = Counter()
     for node in nodes:
-        for state, count in node.states or ((node.state, 1),):
-            counts[state] += count
+        for state, count in (*(node.states or ((node.state, 1),)), *((state, 1) for state in node.hidden)):
+            counts[state] += 0 if node.role else count
     del counts[""]
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def spell(microseconds: int) -> str:
+    """A duration in a few characters: ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``."""
+    seconds = microseconds / 1e6
+    if seconds < 1:
+        return f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def ends(view: View) -> tuple[list[int], list[int]]:
@@ -155,9 +216,9 @@ def ends(view: View) -> tuple[list[int], list[int]]:
 
 def describe(view: View) -> str:
     """One sentence for those who do not see the picture."""
-    count = sum(node.count for node in view.nodes)
-    states = ", ".join(f"{number} {state}" for state, number in tally(view.nodes))
-    return f"{count} node{'' if count == 1 else 's'}" + (f": {states}" if states else "")
+    count = view.jobs
+    states = ", ".join(f"{number} {state}" for state, number in tally(view.nodes) if number)
+    return f"{count} job{'' if count == 1 else 's'}" + (f": {states}" if states else "")
 
 
 def shorten(text: str, longest: int) -> str:

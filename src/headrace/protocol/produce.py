@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -218,7 +218,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
     except ValueError:
         created = 0
     priority = priority_of(get("priority"))
-    return Record(
+    record = Record(
         id=id,
         state=state,
         task=_text(get("task")),
@@ -244,6 +244,8 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
     )
+    # A claim that came to nothing, as that of a parked job does, began nothing.
+    return record if record.attempt or not record.started else replace(record, started=0)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
