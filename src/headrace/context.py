@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
@@ -18,12 +18,15 @@ from headrace.job import Claim, Input
 from headrace.keys import flow_of, is_node
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
+from headrace.stopping import Stopping
 from headrace.workflow import Payload
 
 if TYPE_CHECKING:
     from headrace.flow import Flow
 
 LINE_CAP = 4_000
+
+StopReason = Literal["", "shutdown", "interrupt", "cancel", "soft"]
 
 
 class CurrentJob:
@@ -37,12 +40,14 @@ class CurrentJob:
         attempt: which start this is, from 1.
         failures: how many earlier starts raised.
         token: the fencing token of this start; hand it to outside systems that must refuse an older start.
-        cancelled: True once the job was asked to stop; set by the runner, shortly before it interrupts the job.
+        stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
+            (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
         added: what it adds to its workflow; None until it asked for ``workflow``.
     """
 
     __slots__ = (
-        "_emit", "_flow", "_inputs", "added", "attempt", "cancelled", "failures", "id", "key", "queue", "task", "token",
+        "_emit", "_flow", "_inputs", "_stopping", "added", "attempt", "failures", "id", "key", "queue", "stopped_by",
+        "task", "token",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, emit: Callable[[Note], None], flow: Callable[[Claim], Flow] | None = None) -> None:
@@ -54,11 +59,40 @@ class CurrentJob:
         self.attempt = claim.attempt
         self.failures = claim.failures
         self.token = claim.token
-        self.cancelled = False
+        self.stopped_by: StopReason = ""
+        self._stopping: Stopping | None = None
         self.added: Flow | None = None
         self._emit = emit
         self._inputs = claim.inputs
         self._flow = None if flow is None else lambda: flow(claim)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job was cancelled while it ran; true shortly before ``CancelRequested`` is raised in it."""
+        return self.stopped_by == "cancel"
+
+    @property
+    def stopping(self) -> Stopping:
+        """An event that is set when a stop begins: a shutdown of the worker, the soft limit, or a cancellation.
+
+        ``job.stopping.wait(5)`` in functions, ``await job.stopping`` in coroutines, ``is_set()`` anywhere. After a
+        shutdown began the job may finish within the grace; when that is nearly over, ``JobInterrupted`` is raised in
+        it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, uncharged.
+        """
+        found = self._stopping
+        if found is None:
+            found = self._stopping = Stopping(lambda: bool(self.stopped_by))
+            if self.stopped_by:
+                # A signal came before there was anything to wake.
+                found.wake()
+        return found
+
+    def begin_stop(self, reason: StopReason) -> None:
+        """A stop begins; called by the runner, also from a signal handler."""
+        if reason != "shutdown" or not self.stopped_by:
+            self.stopped_by = reason
+        if self._stopping is not None:
+            self._stopping.wake()
 
     @property
     def workflow_id(self) -> str:

@@ -1,7 +1,7 @@
 """Every error that Headrace raises: typed, and each text says what to do next.
 
-Errors derive from :class:`HeadraceError`. The three signals that enter *user code* (a time limit, a cancellation, a
-snooze) derive from ``BaseException``, so that ``except Exception`` in a job cannot swallow them.
+Errors derive from :class:`HeadraceError`. The four signals that enter *user code* (a time limit, a cancellation, an
+interruption, a snooze) derive from ``BaseException``, so that ``except Exception`` in a job cannot swallow them.
 """
 
 from __future__ import annotations
@@ -257,6 +257,14 @@ class Interrupt(BaseException):
 
 class SoftTimeLimit(Interrupt):
     """Raised inside a job that exceeded its soft time limit; the hard limit follows after the grace."""
+
+
+class JobInterrupted(Interrupt):
+    """Raised inside a running job when the grace of its worker's shutdown is nearly over; the kill follows.
+
+    The job goes back to its queue when it ends, uncharged, whatever its code raises while it cleans up. A job that can
+    stop anywhere may raise it by itself once ``current_job().stopping`` is set.
+    """
 
 
 class CancelRequested(Interrupt):

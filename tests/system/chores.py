@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import Flow, Headrace, current_job
+from headrace.errors import JobInterrupted
 from headrace.retry import Retry
 from tests.system import ledger
 
@@ -209,6 +210,46 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
+def tidy(how: str) -> int:
+    """At its first start: learn of a shutdown, go on, and tidy up when that is over."""
+    job = current_job()
+    if job.attempt > 1:
+        return job.attempt
+    try:
+        job.stopping.wait(LONG)
+        ledger.write("told")
+        while True:
+            time.sleep(0.01)
+    except JobInterrupted:
+        _tidied(how)
+        raise
+
+
+async def a_tidy(how: str) -> int:
+    job = current_job()
+    if job.attempt > 1:
+        return job.attempt
+    try:
+        await job.stopping
+        ledger.write("told")
+        await asyncio.sleep(LONG)
+    except JobInterrupted:
+        await asyncio.sleep(0.01)
+        _tidied(how)
+        raise
+    return 0
+
+
+def _tidied(how: str) -> None:
+    ledger.write("tidy")
+    if how == "fails":
+        raise ValueError("while it tidied up")
+    if how == "exits":
+        os._exit(7)
+    if how == "hangs":
+        time.sleep(LONG)
+
+
 def leave_thread() -> int:
     threading.Thread(target=time.sleep, args=(LONG,), daemon=True).start()
     return threading.active_count()
@@ -364,11 +405,11 @@ async def a_block(seconds: float) -> float:
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, needs, numbers, total, undo, told, retry_it, echo, payloads, graft,
     add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
-    close_all, leave_thread, grow, pid, rubbish, nested,
+    close_all, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_numbers, a_total, a_payloads, a_graft,
-    a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block, a_rubbish,
+    a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block, a_rubbish, a_tidy,
 )  # fmt: skip
 
 

@@ -70,6 +70,29 @@ def test_after_the_grace_jobs_are_handed_back_and_nothing_is_charged(
     assert [job.result(timeout=20) for job in jobs] == [2] * 4
 
 
+@pytest.mark.parametrize("how", ["raises", "fails", "exits", "hangs"])
+def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
+    server: Server, new_fleet: NewFleet, how: str
+) -> None:
+    """Whatever the tidying up comes to, the job goes back uncharged."""
+    fleet = new_fleet(server.url, grace=5.0, lease=LONG_LEASE)
+    worker = fleet.worker(kinds=ALL)
+    jobs = [fleet.enqueue(f"{kind}.tidy", how) for kind in KINDS]
+    for job in jobs:
+        fleet.started(job)
+    worker.terminate()
+    assert worker.wait() == 0
+    assert {job.state for job in jobs} == {State.READY}
+    for job in jobs:
+        record = job.refresh()
+        assert (record.interruptions, record.crashes, record.failures) == (1, 0, 0)
+        assert [len(fleet.ledger.lines(word, job.id)) for word in ("told", "tidy")] == [1, 1]
+        (attempt,) = record.attempts
+        assert attempt.outcome == "interrupted"
+    fleet.worker(kinds=ALL)
+    assert [job.result(timeout=20) for job in jobs] == [2] * 4
+
+
 def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: Path) -> None:
     worker = fleet.worker(environ={"HR_SAME_SIGNAL": "60"})
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import CancelRequested, SoftTimeLimit
+from headrace.context import StopReason
+from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
 from headrace.job import Claim, JobError, parse_error
 from headrace.retry import Retry
 from headrace.task import Plan
@@ -53,6 +54,26 @@ def test_a_hard_limit_is_retried_as_a_soft_one_is(
     error = parse_error(data)
     assert error is not None
     assert (error.type, error.signal) == ("HardTimeLimit", 9)
+
+
+@pytest.mark.parametrize(
+    ("error", "stopped_by", "kind"),
+    [
+        (JobInterrupted(), "interrupt", "interrupted"),
+        (ValueError(), "interrupt", "interrupted"),
+        (SystemExit(), "interrupt", "interrupted"),
+        (JobInterrupted(), "shutdown", "interrupted"),
+        (ValueError(), "shutdown", "retry"),
+        (JobInterrupted(), "cancel", "cancelled"),
+        (JobInterrupted(), "soft", "retry"),
+        (JobInterrupted(), "", "retry"),
+    ],
+)
+def test_what_a_shutdown_interrupts_is_uncharged_whatever_its_cleaning_up_raises(
+    error: BaseException, stopped_by: StopReason, kind: str
+) -> None:
+    assert of_error(plan(Retry(max=2)), claim(), error, b"", 0.5, stopped_by)[0] == kind
+    assert of_error(plan(Retry(max=0)), claim(), error, b"", 0.5, stopped_by)[0] == kind.replace("retry", "failed")
 
 
 @pytest.mark.parametrize(("doom", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.context import CurrentJob
+from headrace.context import CurrentJob, StopReason
 from headrace.errors import SoftTimeLimit
 from headrace.worker.threads import ThreadGate
 from headrace.worker.wire import Exit
@@ -183,21 +183,15 @@ class Witness(CurrentJob):
 
     __slots__ = ("aimed", "closed")
 
-    @property  # type: ignore[override]
-    def cancelled(self) -> bool:
-        return False
-
-    @cancelled.setter
-    def cancelled(self, value: bool) -> None:
-        if hasattr(self, "aimed"):
-            self.aimed.set()
-            self.closed.wait(0.05)
+    def begin_stop(self, reason: StopReason) -> None:
+        self.aimed.set()
+        self.closed.wait(0.05)
 
 
 def test_a_thread_does_not_go_on_while_somebody_aims_at_it() -> None:
     job = Witness(claim(1, "noop"), lambda _: None)
     job.aimed, job.closed = threading.Event(), threading.Event()
-    gate, caught = ThreadGate(set()), list[str]()
+    gate, caught = ThreadGate({}), list[str]()
 
     def work() -> None:
         gate.attach()
@@ -217,10 +211,10 @@ def test_a_thread_does_not_go_on_while_somebody_aims_at_it() -> None:
         except SoftTimeLimit:
             caught.append("in the next job")
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while gate.job is None:
         jobs.spin_politely.function(0.001)
-    gate.stop(1, SoftTimeLimit)
+    gate.stop(1, "soft")
     thread.join()
     assert caught == ["in time"]

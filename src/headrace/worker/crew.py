@@ -15,14 +15,14 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from headrace.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
 from headrace.worker.exchange import Selectors
 from headrace.worker.handout import Handout
-from headrace.worker.limits import Limits
+from headrace.worker.limits import Limits, Stage
 from headrace.worker.options import WorkerOptions
 from headrace.worker.outcomes import cancelled, of_death
 from headrace.worker.places import Place
@@ -487,13 +487,34 @@ class Crew:
                     self._stop(seat, start, "cancel", now)
                     self.limits.cancel(start, now)
 
-    def _stop(self, seat: Seat, start: Start, stage: str, now: float) -> None:
+    def shut_down(self, now: float) -> None:
+        """Tell every job that runs that its worker stops."""
+        self._stop_all("shutdown", now)
+
+    def interrupt(self, now: float) -> None:
+        """Raise ``JobInterrupted`` in every job that runs; from now on its end by whatever cause is free of charge."""
+        self._stop_all("interrupt", now)
+
+    def _stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
+        for seat in list(self.handout.seats.values()):
+            for start in seat.starts.values():
+                self._say(seat, Stop(start.claim.token, reason))
+                if reason == "interrupt":
+                    start.doom = start.doom or "other"
+                if seat.counted:
+                    start.reminders = 0
+                    self.limits.remind(start, now)
+            if seat.starts and seat.kind != "thread":
+                self._signal(seat, "stop")
+
+    def _stop(self, seat: Seat, start: Start, stage: Stage | Literal["cancel"], now: float) -> None:
         if stage == "hard":
             start.doom = start.doom or "hard"
             seat.condemned = True
             self._signal(seat, "kill")
             return
         if stage != "again":
+            start.reminders = 0
             self._say(seat, Stop(start.claim.token, stage))
         if seat.kind != "thread":
             self._signal(seat, "stop")

@@ -78,6 +78,9 @@ PLENTY = 8
 NOTES_EVERY = 0.25
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
+# Of the grace, jobs that still run have this part (one in so many) to clean up after they were interrupted, but no more
+# than after a soft limit.
+CLEAN_UP = 5
 # The last runners may take this long (seconds) to leave before nobody listens: a little more than their hooks have.
 LAST_WORDS = 5.5
 
@@ -135,7 +138,7 @@ class Dispatcher:
         self._request = 0
         self._gathered_since = 0.0
         self._notes_at = 0.0
-        self._stop_at = float("inf")
+        self._stop_at = self._interrupt_at = float("inf")
         self._leave_at = float("inf")
         self._fenced = False
         self._finished = 0
@@ -240,7 +243,7 @@ class Dispatcher:
     def _next(self, now: float) -> float:
         """When the loop must run again although nothing happens."""
         handout = self.crew.handout
-        times = [now + 60.0, self.exchange.next, self.crew.next, self._stop_at, self._leave_at]
+        times = [now + 60.0, self.exchange.next, self.crew.next, self._interrupt_at, self._stop_at, self._leave_at]
         if self.tally is not None:
             times.append(self.tally.next)
         if self.exchange.idle and self.owner:
@@ -772,9 +775,13 @@ class Dispatcher:
             log.info("worker %s stops claiming: jobs that have run: %d; that still run: %d", name, ran, left)
             self.state = "draining"
             self.crew.working = False
-            self._stop_at = time.monotonic() + (0.0 if now else self.settings.grace)
+            began = time.monotonic()
+            self._stop_at = began + (0.0 if now else self.settings.grace)
             self.exchange.disarm()
             self.crew.recall_all()
+            if not now:
+                self._interrupt_at = self._stop_at - min(self.settings.hard_grace, self.settings.grace / CLEAN_UP)
+                self.crew.shut_down(began)
             self._hand_back_lines()
             for claim in self.inputs.take_all():
                 self._conclude(claim, "released")
@@ -784,10 +791,13 @@ class Dispatcher:
     def _leave_when_done(self, now: float) -> None:
         self.crew.dismiss_idle()
         if self.crew.running or self.growth or self.inputs:
+            if now >= self._interrupt_at:
+                self._interrupt_at = float("inf")
+                self.crew.interrupt(now)
             if now >= self._stop_at:
                 log.warning("the grace is over: %d jobs are stopped and handed back", self.crew.running)
                 self.crew.kill_all()
-                self._stop_at = float("inf")
+                self._stop_at = self._interrupt_at = float("inf")
             return
         self._leave_at = min(self._leave_at, now + FAREWELL)
         if not self.owner or now >= self._leave_at:

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.job import MESSAGE_CAP, TRACEBACK_CAP, JobError, error_json
 
 # Frames of the worker are nobody's fault: the reader looks for the job's own lines.
@@ -21,6 +21,7 @@ _FRAMES = 100
 _UNSAID: dict[type[Interrupt], str] = {
     SoftTimeLimit: "the job exceeded its soft time limit; raise timeout=, or do less in one job",
     CancelRequested: "the job was cancelled while it ran",
+    JobInterrupted: "its worker was stopped, and the grace was over",
 }
 
 

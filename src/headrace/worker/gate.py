@@ -9,14 +9,18 @@ So whatever code runs next, a ``finally`` of ours included, runs undisturbed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Protocol
 
-from headrace.context import CurrentJob
-from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
+from headrace.context import CurrentJob, StopReason
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 
-SIGNALS: dict[str, type[Interrupt]] = {"soft": SoftTimeLimit, "cancel": CancelRequested}
+SIGNALS: dict[str, type[Interrupt]] = {
+    "soft": SoftTimeLimit,
+    "cancel": CancelRequested,
+    "interrupt": JobInterrupted,
+}
 
 
 class Gate(Protocol):
@@ -42,10 +46,18 @@ class MainGate:
         job: whose code the main thread runs; written by the main thread only.
     """
 
-    def __init__(self, look: Callable[[int], type[Interrupt] | None]) -> None:
-        """``look`` reads the channel and says what to raise in the start of this token, if anything."""
+    def __init__(
+        self, look: Callable[[CurrentJob], StopReason], signals: Mapping[str, type[Interrupt]] = SIGNALS
+    ) -> None:
+        """Make one.
+
+        Args:
+            look: reads the channel, sets what a job waits for, and says why to raise in it; empty: raise nothing.
+            signals: what to raise, by reason.
+        """
         self.job: CurrentJob | None = None
         self._look = look
+        self._signals = signals
         self.missed = False
         self._looking = False
         self._thread = threading.main_thread().ident
@@ -83,13 +95,13 @@ class MainGate:
 
     def _check(self, job: CurrentJob) -> None:
         # A signal may interrupt this very look: reading a channel twice at once would tear its frames.
-        signal: type[Interrupt] | None = None
+        reason: StopReason = ""
         self._looking = self.missed = True
-        while self.missed and signal is None:
+        while self.missed and not reason:
             self.missed = False
-            signal = self._look(job.token)
+            reason = self._look(job)
         self._looking = False
-        if signal is not None:
+        if reason:
             self.job = None
-            job.cancelled = issubclass(signal, CancelRequested)
-            raise signal
+            job.begin_stop(reason)
+            raise self._signals[reason]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Literal
 
 from headrace.worker.seat import Start
+
+Stage = Literal["soft", "again", "hard"]
 
 # Seconds until a start that was interrupted is interrupted again.
 AGAIN = 0.1
@@ -21,7 +24,7 @@ class Deadline:
 
     when: float
     token: int
-    stage: str
+    stage: Stage
 
 
 class Limits:

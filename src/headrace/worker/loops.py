@@ -17,8 +17,8 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from headrace.context import CurrentJob
-from headrace.errors import CancelRequested, Interrupt, SoftTimeLimit
+from headrace.context import CurrentJob, StopReason
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.job import Claim
 from headrace.worker.gate import MainGate
 from headrace.worker.parent import end_faulty
@@ -43,7 +43,16 @@ class _CancelRequested(CancelRequested, asyncio.CancelledError):
     __qualname__ = CancelRequested.__qualname__
 
 
-_SIGNALS: dict[str, type[Interrupt]] = {"soft": _SoftTimeLimit, "cancel": _CancelRequested}
+class _JobInterrupted(JobInterrupted, asyncio.CancelledError):
+    __module__ = JobInterrupted.__module__
+    __qualname__ = JobInterrupted.__qualname__
+
+
+_SIGNALS: dict[str, type[Interrupt]] = {
+    "soft": _SoftTimeLimit,
+    "cancel": _CancelRequested,
+    "interrupt": _JobInterrupted,
+}
 
 
 class Drive(Generator[Any, Any, Any]):
@@ -59,37 +68,45 @@ class Drive(Generator[Any, Any, Any]):
 
     def __init__(self, gate: MainGate) -> None:
         self._gate = gate
-        self._signal: type[Interrupt] | None = None
+        # What is to be raised at the next step; and whether a shutdown began before the job did.
+        self._reason: StopReason = ""
+        self._warned = False
         self._job: CurrentJob | None = None
         self._asked = False
 
     def __call__(self, job: CurrentJob, coroutine: Coroutine[Any, Any, Any]) -> Drive:
         self._job = job
         self._coroutine: Any = coroutine
+        if self._warned:
+            job.begin_stop("shutdown")
         return self
 
     def __await__(self) -> Drive:
         return self
 
-    def stop(self, signal: type[Interrupt]) -> None:
-        """Raise in the coroutine at its next step, and see to it that this comes soon."""
-        if self._job is None:
-            # Only a cancellation is meant for a job that has not begun; a limit is meant for code that runs.
-            if issubclass(signal, CancelRequested):
-                self._signal = signal
-        elif self._signal is None:
-            self._signal = signal
+    def stop(self, reason: StopReason) -> None:
+        """Raise in the coroutine at its next step, and see to it that this comes soon; of a shutdown only tell it."""
+        if reason == "shutdown":
+            self._warned = True
+            if self._job is not None:
+                self._job.begin_stop(reason)
+        elif self._job is None:
+            # A limit is meant for code that runs.
+            if reason != "soft":
+                self._reason = reason
+        elif not self._reason:
+            self._reason = reason
             self._asked = self.task.cancel()
 
     def send(self, value: Any) -> Any:
-        if self._signal is None:
+        if not self._reason:
             return self._step(self._coroutine.send, value)
         # Not begun yet; or what it waited for swallowed the cancellation.
         return self._interrupt()
 
     def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:  # noqa: ARG002 - the form of a generator
         error = kind if isinstance(kind, BaseException) else value if value is not None else kind()
-        if self._signal is not None and isinstance(error, asyncio.CancelledError):
+        if self._reason and isinstance(error, asyncio.CancelledError):
             return self._interrupt()
         return self._step(self._coroutine.throw, error)
 
@@ -97,15 +114,14 @@ class Drive(Generator[Any, Any, Any]):
         self._coroutine.close()
 
     def _interrupt(self) -> Any:
-        signal, self._signal = self._signal, None
-        assert signal is not None
+        reason, self._reason = self._reason, ""
         assert self._job is not None
         if self._asked:
             # The cancellation ends here: time-outs and groups that the coroutine opens to clean up must not see it.
             self._asked = False
             self.task.uncancel()
-        self._job.cancelled = issubclass(signal, CancelRequested)
-        return self._step(self._coroutine.throw, signal())
+        self._job.begin_stop(reason)
+        return self._step(self._coroutine.throw, _SIGNALS[reason]())
 
     def _step(self, step: Callable[[Any], Any], value: Any) -> Any:
         assert self._job is not None
@@ -128,7 +144,7 @@ class Loop:
     """One process whose event loop runs many jobs at once."""
 
     def __init__(self, bench: Bench, channel: Channel[ToRunner], *, measure_memory: bool) -> None:
-        self.gate: MainGate | None = MainGate(self._look)
+        self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self._main_gate = self.gate
         self._bench = bench
@@ -187,7 +203,7 @@ class Loop:
                     self._start(claim)
             elif isinstance(message, Stop):
                 if message.token in self._drives:
-                    self._drives[message.token].stop(_SIGNALS[message.reason])
+                    self._drives[message.token].stop(message.reason)
             elif isinstance(message, Exit):
                 self._leaving = True
         if self._leaving and not self._drives:
@@ -222,8 +238,8 @@ class Loop:
             end_faulty()
         self._file()
 
-    def _look(self, token: int) -> type[Interrupt] | None:
-        """What to raise in this start, whose code keeps the loop from turning."""
+    def _look(self, job: CurrentJob) -> StopReason:
+        """Why to raise in this start, whose code keeps the loop from turning."""
         try:
             self._stash.extend(self._channel.receive(wait=False))
         except Closed:
@@ -232,9 +248,13 @@ class Loop:
             end_faulty()
         if self._stash:
             self._loop.call_soon_threadsafe(self._file)
-        stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == token), None)
+        stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == job.token), None)
+        if stop is not None and stop.reason == "shutdown":
+            job.begin_stop(stop.reason)
+            self._stash.remove(stop)
+            stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == job.token), None)
         if stop is None:
-            return None
+            return ""
         now = time.monotonic()
         if stop is not self._suspected:
             self._suspected, self._blocked_at = stop, now + PATIENCE
@@ -242,8 +262,8 @@ class Loop:
             _thread.start_new_thread(_look_again, ())
         elif now >= self._blocked_at:
             self._stash.remove(stop)
-            return _SIGNALS[stop.reason]
-        return None
+            return stop.reason
+        return ""
 
 
 def _look_again() -> None:

@@ -6,27 +6,35 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import CancelRequested, SoftTimeLimit
+from headrace.context import StopReason
+from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
 from headrace.job import Claim, JobError, error_json
 from headrace.settings import microseconds
 from headrace.task import Plan
 
 # kind, data and amount of a headrace.job.Outcome
 Ended = tuple[str, bytes, int]
-# Why the runner of a start was ended: nobody ended it, the start was cancelled, the start ran past its hard limit, or
-# it was ended for another reason than this start (a mate's limit, a shutdown).
+# Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
+# for another reason than this start (a mate's limit, a shutdown).
 Doom = Literal["", "cancel", "hard", "other"]
 
 
-def of_error(plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float) -> Ended:
-    """The outcome of a start whose code raised: ``retry``, ``failed`` or ``cancelled``.
+def of_error(
+    plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
+) -> Ended:
+    """The outcome of a start whose code raised: ``retry``, ``failed``, ``cancelled`` or ``interrupted``.
 
     Args:
         error: the exception, or the signal that a group of exceptions carries.
         data: the exception as a stored error.
         dice: a random number from 0 to 1, for the jitter of the retry.
+        stopped_by: what was stopping the start.
     """
-    if isinstance(error, CancelRequested):
+    # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
+    # learns of a shutdown; at any other time that would be a start for nothing, again and again.
+    if stopped_by == "interrupt" or (stopped_by == "shutdown" and isinstance(error, JobInterrupted)):
+        return "interrupted", data, plan.keep_failed
+    if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
         return "cancelled", data, plan.keep_failed
     if claim.failures < plan.retry.max and _retryable(plan, error):
         return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, dice))
@@ -60,7 +68,7 @@ def cancelled(claim: Claim) -> bytes:
 
 def _retryable(plan: Plan, error: BaseException) -> bool:
     # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
-    if isinstance(error, SoftTimeLimit):
+    if isinstance(error, SoftTimeLimit | JobInterrupted):
         return not isinstance(error, tuple(plan.retry.never))
     return plan.retry.wants(error)
 

@@ -88,11 +88,11 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
     try:
         task, plan, args, kwargs = prepare(bench, claim)
+        job = bench.job(claim, emit)
         try:
-            job = bench.job(claim, emit)
             value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
-            return conclude(bench, claim, plan, error)
+            return conclude(bench, claim, plan, error, job)
         return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -108,7 +108,7 @@ async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ende
         try:
             value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
-            return conclude(bench, claim, plan, error)
+            return conclude(bench, claim, plan, error, job)
         return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -208,14 +208,14 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
         return "failed", plain(error, claim.attempt, bench.place), plan.keep_failed
 
 
-def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException) -> Ended:
+def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
     signal = signal_in(error)
     try:
         if isinstance(signal, Snooze):
             return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))
         data = evidence(error, claim.attempt, bench.place, type(signal))
-        return of_error(plan, claim, signal, data, bench.dice())
+        return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
     except OptionsError as odd:
         return "failed", plain(odd, claim.attempt, bench.place), plan.keep_failed
     finally:

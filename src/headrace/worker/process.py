@@ -10,10 +10,10 @@ import os
 import time
 from collections import deque
 
-from headrace.errors import CancelRequested, Interrupt
+from headrace.context import CurrentJob, StopReason
 from headrace.job import Claim
 from headrace.worker.forks import Forker
-from headrace.worker.gate import SIGNALS, MainGate
+from headrace.worker.gate import MainGate
 from headrace.worker.parent import end_faulty
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
@@ -49,7 +49,8 @@ class Process:
         self._tickets = tickets
         self._once = once
         self._inbox: deque[Claim] = deque()
-        self._cancelled: set[int] = set()
+        # Stops that came before their start's code began, by token.
+        self._pending: dict[int, StopReason] = {}
         self.recalls = 0
         self.forker: Forker | None = None
         self._leaving = False
@@ -61,7 +62,7 @@ class Process:
         try:
             while inbox or not self._leaving:
                 if not inbox:
-                    self._file(self._next(), 0)
+                    self._file(self._next())
                 elif self._admitted():
                     self._run(inbox.popleft())
                     if self._once:
@@ -87,16 +88,16 @@ class Process:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
         recalls = take_ticket(self._tickets)
         if recalls is None:
-            self._file(self._channel.receive(wait=True), 0)
+            self._file(self._channel.receive(wait=True))
             return False
         # The ticket may have overtaken recalls: then the head may be one of the recalled.
         while 0 < (recalls - self.recalls) & 0xFF < 128 or not self._inbox:
-            self._file(self._channel.receive(wait=True), 0)
+            self._file(self._channel.receive(wait=True))
         return True
 
     def _run(self, claim: Claim) -> None:
         began = time.monotonic_ns()
-        if claim.token in self._cancelled:
+        if claim.token in self._pending:
             self.gate.remind()
         voice, audit = Voice(self.reporter), self.reporter.audit
         watched = audit is not None and audit.begin(claim.task)
@@ -105,35 +106,48 @@ class Process:
             audit.end()
         self.reporter.done(voice, claim.token, ended, began)
 
-    def _file(self, messages: list[ToRunner], current: int) -> type[Interrupt] | None:
-        """Sort what arrived; returns what to raise in the start ``current``."""
-        signal: type[Interrupt] | None = None
+    def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:
+        """Sort what arrived; returns why to raise in the code of ``current``."""
+        reason: StopReason = ""
         for message in messages:
             if isinstance(message, Run):
                 self._inbox.extend(message.claims)
             elif isinstance(message, Recall):
                 self.recalls += 1
                 for _ in range(message.count):
-                    self._cancelled.discard(self._inbox.pop().token)
+                    self._pending.pop(self._inbox.pop().token, None)
             elif isinstance(message, Stop):
-                if message.token == current:
-                    signal = SIGNALS[message.reason]
-                elif message.reason == "cancel" and any(claim.token == message.token for claim in self._inbox):
-                    self._cancelled.add(message.token)
+                reason = self._stop(message, current) or reason
             elif isinstance(message, Soon):
                 self._awake_until = time.monotonic() + AWAKE
             else:
                 self._leaving = True
-        return signal
+        return reason
 
-    def _look(self, token: int) -> type[Interrupt] | None:
-        """What to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
-        if token in self._cancelled:
-            self._cancelled.discard(token)
-            return CancelRequested
+    def _stop(self, stop: Stop, current: CurrentJob | None) -> StopReason:
+        """Why to raise in the code of ``current``; a stop of another start that is here waits for that."""
+        if current is not None and stop.token == current.token:
+            return _raised(current, stop.reason)
+        # A limit is one of code that runs.
+        if stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
+            self._pending[stop.token] = stop.reason
+        return ""
+
+    def _look(self, job: CurrentJob) -> StopReason:
+        """Why to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
         try:
-            return self._file(self._channel.receive(wait=False), token)
+            if reason := _raised(job, self._pending.pop(job.token, "")):
+                return reason
+            return self._file(self._channel.receive(wait=False), job)
         except Closed:
-            return None
+            return ""
         except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
             end_faulty()
+
+
+def _raised(job: CurrentJob, reason: StopReason) -> StopReason:
+    """The reason, if it raises: of a shutdown that begins the job is only told."""
+    if reason != "shutdown":
+        return reason
+    job.begin_stop(reason)
+    return ""

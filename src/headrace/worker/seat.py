@@ -33,7 +33,8 @@ class Start:
         seat: where.
         cost: seconds of work that were booked for it.
         reminders: how often it was interrupted.
-        doom: why its runner is being ended, where that is for this start: empty, ``cancel`` or ``hard``.
+        doom: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``, ``hard``,
+            or ``other`` once a shutdown interrupted it.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 

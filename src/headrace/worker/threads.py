@@ -13,8 +13,7 @@ import threading
 import time
 from queue import SimpleQueue
 
-from headrace.context import CurrentJob
-from headrace.errors import CancelRequested, Interrupt
+from headrace.context import CurrentJob, StopReason
 from headrace.job import Claim
 from headrace.worker.gate import SIGNALS, MainGate
 from headrace.worker.parent import end_faulty
@@ -36,10 +35,10 @@ class ThreadGate:
         job: whose code the thread runs; written by the thread.
     """
 
-    def __init__(self, cancelled: set[int]) -> None:
-        """``cancelled``: tokens of starts to be cancelled as they begin; shared with the main thread."""
+    def __init__(self, pending: dict[int, StopReason]) -> None:
+        """``pending``: stops that no start has heard of yet, by token; shared with the main thread."""
         self.job: CurrentJob | None = None
-        self._cancelled = cancelled
+        self._pending = pending
         self._thread = 0
         self._aiming = False
         self._shot = False
@@ -50,10 +49,11 @@ class ThreadGate:
 
     def open(self, job: CurrentJob) -> None:
         self.job = job
-        if self._cancelled and self._withdraw(job.token):
-            self.job = None
-            job.cancelled = True
-            raise CancelRequested
+        if self._pending and (reason := self._pending.pop(job.token, "")):
+            job.begin_stop(reason)
+            if reason != "shutdown":
+                self.job = None
+                raise SIGNALS[reason]
 
     def close(self) -> None:
         self.job = None
@@ -64,25 +64,19 @@ class ThreadGate:
             _set_exception(ctypes.c_ulong(self._thread), None)
             self._shot = False
 
-    def stop(self, token: int, signal: type[Interrupt]) -> None:
-        """Raise in the code of this start if this thread runs it; called by the main thread."""
+    def stop(self, token: int, reason: StopReason) -> None:
+        """Stop the code of this start if this thread runs it; called by the main thread."""
         self._aiming = True
         job = self.job
-        # A cancellation that open() has found meanwhile is not raised twice.
-        if job is not None and job.token == token and not self._shot:
-            cancel = signal is CancelRequested
-            if not cancel or self._withdraw(token):
-                job.cancelled = cancel
+        if job is not None and job.token == token and not (self._shot and reason != "shutdown"):
+            # What open() has found meanwhile is not raised twice.
+            told = reason == "soft" or self._pending.pop(token, "")
+            if told:
+                job.begin_stop(reason)
+            if told and reason != "shutdown":
                 self._shot = True
-                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(signal))
+                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(SIGNALS[reason]))
         self._aiming = False
-
-    def _withdraw(self, token: int) -> bool:
-        try:
-            self._cancelled.remove(token)
-        except KeyError:
-            return False
-        return True
 
 
 class Threads:
@@ -95,12 +89,12 @@ class Threads:
         self._bench = bench
         self._channel = channel
         self._inbox: SimpleQueue[Claim | None] = SimpleQueue()
-        # Tokens of what was received and has not ended, and of those among them that were cancelled before they began.
+        # Tokens of what was received and has not ended, and the stops that these have not heard of.
         self._held: set[int] = set()
-        self._cancelled: set[int] = set()
+        self._pending: dict[int, StopReason] = {}
         self._leaving = False
         self._closed = False
-        self._gates = [ThreadGate(self._cancelled) for _ in range(slots)]
+        self._gates = [ThreadGate(self._pending) for _ in range(slots)]
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
@@ -136,12 +130,12 @@ class Threads:
 
     def _stop(self, stop: Stop) -> None:
         # Written down first, so that a start which begins while the gates are looked at finds it itself.
-        if stop.reason == "cancel" and stop.token in self._held:
-            self._cancelled.add(stop.token)
+        if stop.reason != "soft" and stop.token in self._held:
+            self._pending[stop.token] = stop.reason
         for gate in self._gates:
-            gate.stop(stop.token, SIGNALS[stop.reason])
+            gate.stop(stop.token, stop.reason)
         if stop.token not in self._held:
-            self._cancelled.discard(stop.token)
+            self._pending.pop(stop.token, None)
 
     def _work(self, gate: ThreadGate) -> None:
         gate.attach()
@@ -161,7 +155,7 @@ class Threads:
         except Closed:
             self._closed = True
         self._held.discard(claim.token)
-        self._cancelled.discard(claim.token)
+        self._pending.pop(claim.token, None)
         if self._leaving and not self._held:
             # The main thread waits for messages, and none will come: end its waiting.
             with contextlib.suppress(OSError):

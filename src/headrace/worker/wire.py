@@ -21,7 +21,7 @@ import socket
 import struct
 from collections import deque
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -47,10 +47,10 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """Dispatcher to runner: raise in this start's code; ``reason`` is ``soft`` or ``cancel``."""
+    """Dispatcher to runner: this start is to stop. All reasons but ``shutdown`` raise in its code."""
 
     token: int
-    reason: str
+    reason: Literal["shutdown", "interrupt", "cancel", "soft"]
 
 
 class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):

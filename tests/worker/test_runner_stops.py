@@ -1,0 +1,203 @@
+"""A shutdown as a job of each kind sees it: first an event, then an exception, in time to clean up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace import Headrace, current_job
+from headrace.errors import Interrupt, JobInterrupted
+from headrace.options import KINDS, Kind
+from headrace.worker.wire import Run, Stop, frame, give_tickets
+from tests.worker import rig
+from tests.worker.rig import Runner, claim, error_of
+
+app = Headrace(keep=60, keep_failed=600)
+LONG = 60.0
+
+
+def waits(how: str) -> str:
+    """Waits for the event, and ends as it is told."""
+    job = current_job()
+    job.log("started")
+    if how == "polls":
+        while not job.stopping.is_set():
+            time.sleep(0.001)
+    else:
+        assert job.stopping.wait(LONG)
+    if how == "raises":
+        raise JobInterrupted
+    if how == "fails":
+        raise ValueError("a fault of the job")
+    return job.stopped_by
+
+
+async def awaits(how: str) -> str:
+    job = current_job()
+    job.log("started")
+    if how == "polls":
+        # Blocks the loop: only a signal reaches it.
+        return waits("polls")
+    await asyncio.wait_for(job.stopping, LONG)
+    if how == "raises":
+        raise JobInterrupted
+    if how == "fails":
+        raise ValueError("a fault of the job")
+    return job.stopped_by
+
+
+def works(how: str) -> str:
+    job = current_job()
+    try:
+        job.log("started")
+        while True:
+            try:
+                time.sleep(0.001)
+            except Exception:  # noqa: BLE001
+                job.log("swallowed")
+    except JobInterrupted:
+        return cleans_up(how)
+    except Interrupt:
+        return f"{job.stopped_by} {job.stopping.is_set()}"
+
+
+def cleans_up(how: str) -> str:
+    job = current_job()
+    job.log(f"cleans up, {job.stopped_by}, {job.stopping.is_set()}")
+    if how == "fails":
+        raise ValueError("while it cleans up") from None
+    if how == "exits":
+        sys.exit(3)
+    if how == "snoozes":
+        job.snooze(5)
+    if how == "returns":
+        return "half of it"
+    raise  # noqa: PLE0704 - called within the handler
+
+
+async def aworks(how: str) -> str:
+    job = current_job()
+    try:
+        job.log("started")
+        await asyncio.sleep(LONG)
+    except JobInterrupted:
+        # Time to clean up is time to wait, too.
+        await asyncio.sleep(0.01)
+        return cleans_up(how)
+    except Interrupt:
+        return f"{job.stopped_by} {job.stopping.is_set()}"
+    return "all"
+
+
+kind: Kind
+for kind in KINDS:
+    app.task(name=f"{kind}.waits", kind=kind, retries=3)(awaits if kind == "async" else waits)
+    app.task(name=f"{kind}.works", kind=kind, retries=3)(aworks if kind == "async" else works)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield lambda kind: make(kind, 4, app=app, forker=kind == "fork" and sys.platform == "linux")
+
+
+def stop(runner: Runner, token: int, reason: str) -> None:
+    """Stop a start; the signal again and again, as the dispatcher does."""
+    runner.stop(token, reason)
+    end = time.monotonic() + 20
+    while not runner.ended(token):
+        assert time.monotonic() < end, runner.stderr()
+        if not runner.hear(timeout=0.1) and runner.kind != "thread":
+            runner.wake()
+
+
+def lines(runner: Runner, token: int) -> list[str]:
+    return [line for say in runner.said if say.token == token for line in say.lines]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["waits", "polls"])
+def test_a_job_learns_of_a_shutdown_and_may_finish(start: Callable[..., Runner], kind: str, how: str) -> None:
+    runner = start(kind)
+    runner.run(claim(1, f"{kind}.waits", how))
+    runner.started(1)
+    stop(runner, 1, "shutdown")
+    assert runner.value(1) == "shutdown"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_that_learns_of_a_shutdown_may_go_back_by_itself(start: Callable[..., Runner], kind: str) -> None:
+    runner = start(kind)
+    runner.run(claim(1, f"{kind}.waits", "raises"))
+    runner.started(1)
+    stop(runner, 1, "shutdown")
+    done = runner.done(1)
+    assert (done.kind, error_of(done).type) == ("interrupted", "headrace.errors.JobInterrupted")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_within_the_grace_is_an_error(start: Callable[..., Runner], kind: str) -> None:
+    runner = start(kind)
+    runner.run(claim(1, f"{kind}.waits", "fails"))
+    runner.started(1)
+    stop(runner, 1, "shutdown")
+    assert runner.done(1).kind == "retry"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        ("raises", "interrupted"),
+        ("fails", "interrupted"),
+        ("exits", "interrupted"),
+        ("snoozes", "snoozed"),
+        ("returns", "succeeded"),
+    ],
+)
+def test_an_interrupted_job_cleans_up_and_goes_back(
+    start: Callable[..., Runner], kind: str, how: str, ends: str
+) -> None:
+    runner = start(kind)
+    runner.run(claim(1, f"{kind}.works", how))
+    runner.started(1)
+    runner.stop(1, "shutdown")
+    stop(runner, 1, "interrupt")
+    done = runner.done(1)
+    assert done.kind == ends
+    assert lines(runner, 1) == ["started", "cleans up, interrupt, True"]
+    if how == "raises":
+        assert error_of(done).message == "its worker was stopped, and the grace was over"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_that_comes_with_its_job_is_not_lost(start: Callable[..., Runner], kind: str) -> None:
+    runner = start(kind)
+    messages = [
+        Run([claim(1, f"{kind}.waits", "waits"), *([] if kind == "fork" else [claim(2, f"{kind}.works", "raises")])]),
+        Stop(1, "shutdown"),
+        *([] if kind == "fork" else [Stop(2, "interrupt")]),
+    ]
+    if kind in ("process", "fork"):
+        give_tickets(runner.ticket_write, len(messages[0].claims), 0)  # type: ignore[union-attr]
+    runner.channel.sock.sendall(b"".join(map(frame, messages)))
+    assert runner.value(1) == "shutdown"
+    if kind != "fork":
+        assert runner.done(2).kind == "interrupted"
+        assert "started" not in lines(runner, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reason", ["soft", "cancel"])
+def test_the_event_is_set_by_a_limit_and_a_cancellation_too(
+    start: Callable[..., Runner], kind: str, reason: str
+) -> None:
+    runner = start(kind)
+    runner.run(claim(1, f"{kind}.works", "raises"))
+    runner.started(1)
+    stop(runner, 1, reason)
+    assert runner.value(1) == f"{reason} True"
