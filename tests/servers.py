@@ -243,6 +243,23 @@ class Server:
         self.kill()
         self.start()
 
+    @property
+    def written(self) -> int:
+        """How many bytes its append-only file has."""
+        return self._file().stat().st_size
+
+    def forget(self, size: int) -> None:
+        """Kill the process and start it without what it wrote after its file had so many bytes, as a power cut does."""
+        self.kill()
+        with self._file().open("rb+") as file:
+            file.truncate(size)
+        self.start()
+
+    def _file(self) -> Path:
+        """What it appends to: servers since Redis 7 keep parts, of which the last grows."""
+        parts = list(self.directory.glob("appendonlydir/*.incr.aof"))
+        return max(parts, key=lambda part: part.stat().st_mtime_ns) if parts else self.directory / "appendonly.aof"
+
     def stop(self) -> None:
         """End the process in order, close the clients, remove the directory. Stopping twice is fine."""
         for client in self._clients:

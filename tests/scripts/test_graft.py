@@ -168,3 +168,28 @@ def test_a_repeated_settle_links_once(stage: Stage) -> None:
     assert stage.settle(Outcome(claim.id, claim.token, "grown", b"", SECOND)).stale == [claim.id]
     assert flow.now.total == 3
     assert flow.play() == ["+x", "b"]
+
+
+def test_what_the_server_forgot_of_it_lets_the_node_run_again(stage: Stage) -> None:
+    """Settled as a success, what follows would run without what was added."""
+    flow = Flow(stage, "a>b").started()
+    claim = flow.claims()["a"]
+    stage.end(claim, "grown", b"own")
+    assert flow.states["a"] == "ready"
+    record = stage.record(claim.id)
+    assert (record["interruptions"], "crashes" in record) == (b"1", False)
+    claim = flow.claims()["a"]
+    flow.grow(claim, "x")
+    stage.end(claim, "grown", b"own")
+    assert flow.play() == ["+x", "b"]
+    assert flow.state == "succeeded"
+
+
+def test_without_a_reservation_nothing_is_stored(stage: Stage) -> None:
+    flow = Flow(stage, "a>b").started()
+    claim = flow.claims()["a"]
+    graft = grafted("x y")
+    before = stage.everything()
+    call, _ = protocol.graft(stage.keys, "w1", claim.id, claim.token, graft, 7, 1, stage.now)
+    assert stage.run(call) == "unreserved"
+    assert stage.everything() == before

@@ -78,3 +78,11 @@ def test_the_next_end_of_a_pause_is_told(stage: Stage) -> None:
     for queue, duration in (("a", 9 * SECOND), ("b", 4 * SECOND), ("c", 0)):
         stage.run(pause(stage.keys, queue, duration, stage.now))
     assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).resumes == START + 4 * SECOND
+
+
+def test_how_many_jobs_it_holds_is_told_also_where_nothing_else_is(stage: Stage) -> None:
+    stage.put(3)
+    claims = stage.take()
+    assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).held == 3
+    stage.end(claims[0])
+    assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).held == 2

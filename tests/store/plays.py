@@ -59,6 +59,12 @@ JOBS: dict[str, Play] = {
     "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], t)),
     "claim": Play(lambda s: (s.put(5), s.register())[1], claim, claims_alike),
     "settle": Play(outcomes, settle, settled_before),
+    "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: consume.holds(k, "w1", 0, 500)),
+    "restore": Play(
+        lambda s: (s.put(3), s.register())[0],
+        lambda k, ids, t: consume.restore(k, "w1", [(id, t + n) for n, id in enumerate(ids)]),
+        lambda *_: True,
+    ),
     "note": Play(
         lambda s: s.running(),
         lambda k, c, _: consume.note(k, "w1", [Note(c.id, c.token, 0.5, "half", ("one", "two"))], request=99),

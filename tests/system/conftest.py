@@ -57,4 +57,4 @@ def new_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
         fleet.end()
     # Only then: a failure here must leave no worker behind.
     for fleet in made:
-        assert fleet.ledger.tokens_grow()
+        assert fleet.forgetful or fleet.ledger.tokens_grow()

@@ -140,6 +140,7 @@ class Fleet:
     Attributes:
         app: knows no task: jobs are enqueued by name.
         ledger: what the jobs did.
+        forgetful: the server forgets claims, so that a start which it forgot may begin after the next one.
     """
 
     def __init__(self, url: str, directory: Path, **settings: Any) -> None:
@@ -147,6 +148,7 @@ class Fleet:
         self.directory = directory
         self.settings = {"lease": LEASE, "grace": 10.0, "hard_grace": 1.5, **settings}
         self.ledger = Ledger(directory / "ledger")
+        self.forgetful = False
         self.workers: list[Worker] = []
         self.app = Headrace(url, **self.settings)
 
@@ -217,7 +219,7 @@ class Fleet:
         client: redis.Redis
         with connect(self.url) as client:
             assert_invariants(client, namespace)
-        assert self.ledger.tokens_grow()
+        assert self.forgetful or self.ledger.tokens_grow()
 
     def end(self) -> None:
         for worker in self.workers:

@@ -118,3 +118,21 @@ def test_what_no_number_is_left_for_fails_rather_than_let_the_rest_run_without_i
     ((_, kind, data, _),) = ends.all
     assert (kind, b"no numbers left" in data) == ("failed", True)
     assert len(growth) == 0
+
+
+def test_after_a_connection_it_begins_anew_and_old_answers_do_not_count(growth: Growth, ends: Ends) -> None:
+    """The server may have forgotten the reservation or a piece, and given the numbers to another node."""
+    growth.begin(claim(3), grown(CHUNK + 5), 5)
+    answer(growth, 11)
+    ((_, handler),) = growth.steps()
+    growth.restart()
+    handler("ok")
+    assert [answer(growth, reply) for reply in (11, "ok", "ok")] == ["reserve", "graft", "graft"]
+    assert [kind for _, kind, *_ in ends.all] == ["grown"]
+
+
+def test_numbers_that_are_not_its_own_any_more_are_asked_for_again(growth: Growth, ends: Ends) -> None:
+    growth.begin(claim(3), grown(1), 5)
+    replies = [11, "unreserved", 21, "ok"]
+    assert [answer(growth, reply) for reply in replies] == ["reserve", "graft", "reserve", "graft"]
+    assert [kind for _, kind, *_ in ends.all] == ["grown"]

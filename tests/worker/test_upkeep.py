@@ -55,6 +55,14 @@ def test_a_lost_lease_is_noticed() -> None:
     assert not made.gone
 
 
+def test_renewals_that_count_other_jobs_than_we_do_are_counted() -> None:
+    made = upkeep()
+    made.expected = lambda: 3
+    for at, held, doubts in ((100, 3, 0), (106, 2, 1), (112, 4, 2), (118, 3, 0)):
+        renewed(made, at, held=held)
+        assert made.doubts == doubts
+
+
 def test_due_jobs_are_promoted_when_they_are_due_by_the_servers_clock() -> None:
     made = upkeep()
     renewed(made, 100, now=5_000 * SECOND, due=5_002 * SECOND)

@@ -81,6 +81,11 @@ def _claimed(reply: Any) -> Claimed:
     return Claimed(True, now, int(float(due)), _claims(jobs, more, nodes), [id.decode() for id in lost])
 
 
+def leased(reply: Any) -> int:
+    """How many jobs the unread reply to a claim leases; 0 when the lease is lost."""
+    return 0 if len(reply) == 1 else len(reply[3]) // 6
+
+
 def brought(reply: Any) -> int:
     """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
     return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
@@ -199,6 +204,86 @@ def settle(
     )
 
 
+def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
+    """The starts whose ends a settle says: id and token."""
+    names = [arg.name for arg in call.script.header.args]
+    packed = call.args[names.index("outcomes") - len(names)]
+    assert isinstance(packed, bytes)
+    rows = [row for group in _groups(packed) for row in group[2]]
+    # Their data is no text, though it travels as one: see script.blob.
+    return [(_text(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
+
+
+_groups = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]]).decode
+_text = msgspec.msgpack.Decoder(str).decode
+_integer = msgspec.msgpack.Decoder(int).decode
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What the store knows of an incarnation.
+
+    Attributes:
+        claimed: number of its last claim; ``first``: the first token that this gave.
+        settled: number of its last settle.
+        starts: a page of what it holds, by token: id and token.
+    """
+
+    claimed: int
+    first: int
+    settled: int
+    starts: list[tuple[str, int]]
+
+
+def _held(reply: Any) -> Held | None:
+    if not reply:
+        return None
+    claimed, first, settled, flat = reply
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return Held(claimed, first, settled, [(id.decode("utf-8", "replace"), int(float(token))) for id, token in pairs])
+
+
+def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
+    """What the store knows of an incarnation; None: nothing.
+
+    Args:
+        after: only starts with a larger token.
+        limit: most starts, at most 1000.
+
+    Cost: one round trip, O(log n + limit).
+    """
+    return load("holds").bind(keys, _held, owner=owner, after=after, limit=limit)
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """Which starts could not be restored.
+
+    Attributes:
+        others: their jobs have another state now, or a newer start.
+        gone: their jobs have no record.
+    """
+
+    others: list[str]
+    gone: list[str]
+
+
+def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[Restored]:
+    """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start.
+
+    No token is given out again up to the largest of these, also by a server whose clock is behind.
+
+    Args:
+        starts: id and token, at most 500.
+
+    Cost: one round trip, O(n log m).
+    """
+    return load("restore").bind(
+        keys,
+        lambda reply: Restored(*([id.decode("utf-8", "replace") for id in ids] for ids in reply)),
+        owner=owner,
+        starts=[one for start in starts for one in start],
+    )
+
+
 def register(
     keys: Keys, owner: str, lease: int, facts: Sequence[str | int], tasks: Mapping[str, str] | None = None, now: int = 0
 ) -> Call[str]:
@@ -231,6 +316,7 @@ class Renewed:
         ends: when the next workflow's retention ends, 0 when none does.
         chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
         resumes: when the next pause ends by itself, 0 when none does.
+        held: how many jobs the incarnation holds.
     """
 
     alive: bool
@@ -246,12 +332,13 @@ class Renewed:
     ends: int = 0
     chore: int = 0
     resumes: int = 0
+    held: int = 0
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held = reply
     return Renewed(
         True,
         now,
@@ -266,6 +353,7 @@ def _renewed(reply: Any) -> Renewed:
         int(float(ends)),
         int(float(chore)),
         int(float(resumes)),
+        held,
     )
 
 

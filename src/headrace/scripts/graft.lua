@@ -7,9 +7,16 @@
 -- arg     token   int
 -- arg     nodes   packed  {code, {field, value, ...}} each
 -- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's} with the last call, else {}
--- return  ok | stale
+-- return  ok | stale | unreserved: these numbers are not its own
 local held = redis.call('ZSCORE', claims, id)
 if not held or tonumber(held) ~= token or not touch(flow_of(id)).there then return 'stale' end
+local r = redis.call('HMGET', job .. id, 'reserved', 'reserve')
+local from = tonumber(r[1] or 0)
+for _, node in ipairs(nodes) do
+  local number = number_of(node_of(id, node[1]))
+  -- A server that forgot the reservation may have given these numbers to another.
+  if from == 0 or number < from or number >= from + tonumber(r[2]) then return 'unreserved' end
+end
 for _, node in ipairs(nodes) do
   -- An earlier attempt may have left more in this record.
   redis.call('UNLINK', job .. node_of(id, node[1]))

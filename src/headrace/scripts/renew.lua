@@ -3,6 +3,7 @@
 -- include lease
 -- clock   now
 -- key     self       hash    owner:<owner>
+-- key     claims     zset    claims:<owner>
 -- key     cancels    set     cancels:<owner>
 -- key     scheduled  zset    scheduled
 -- key     parking    set     parking
@@ -17,7 +18,7 @@
 -- arg     facts      packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0} | {gone}
+--         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
@@ -34,9 +35,10 @@ if type(redis.pcall('ZADD', owners, now + lease, owner)) == 'table' then
   redis.call('ZADD', owners, now + lease, owner)
 end
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
+local held = redis.call('ZCARD', claims)
 local places = {cancels, scheduled, parking, expires, lapses, chores, resumes}
 for n, queue in ipairs(names) do places[7 + n] = ready .. queue end
-if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0} end
+if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held} end
 -- A wake-up token may have died with the dispatcher that took it.
 for _, queue in ipairs(names) do
   if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
@@ -46,4 +48,4 @@ local over = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
 return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),
   over, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
   redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0,
-  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0}
+  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held}

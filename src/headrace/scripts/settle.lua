@@ -76,9 +76,10 @@ local function later(id, delay, counter)
 end
 
 -- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.
+-- False: nothing of it is stored, since the server forgot it.
 local function link(id)
   local f, packed = touch(flow_of(id)), redis.call('HGET', job .. id, 'graft')
-  if not packed or f.cancel then return end
+  if f.cancel or not packed then return f.cancel end
   local join, roots, size, gather = unpack(cmsgpack.unpack(packed))
   local joint = job .. node_of(id, join)
   -- What an earlier failure of it has counted for its children, their join must not count again.
@@ -89,10 +90,23 @@ local function link(id)
   if gather == 1 then redis.call('HSET', job .. id, 'gather', join) end
   redis.call('HDEL', job .. id, 'graft')
   count(f, 'total', size)
+  return true
+end
+
+local function interrupted(id, data, keep, score)
+  redis.call('HINCRBY', job .. id, 'interruptions', 1)
+  redis.call('HSET', job .. id, 'more', 1)
+  local f = redis.call('HMGET', job .. id, 'once', 'cancel')
+  if f[1] then finish(id, 'failed', data, keep)
+  elseif f[2] then finish(id, 'cancelled', data, keep)
+  else back(id, score) end
 end
 
 local outs = {
-  grown = function(id, data, keep) link(id) finish(id, 'succeeded', data, keep) end,
+  grown = function(id, data, keep, score)
+    if link(id) then finish(id, 'succeeded', data, keep)
+    else interrupted(id, '{"type":"Lost","message":"the server forgot what it had added"}', keep_ended, score) end
+  end,
   skipped = function(id, data, keep) finish(id, 'skipped', data, keep) end,
   succeeded = function(id, data, keep) finish(id, 'succeeded', data, keep) end,
   failed = function(id, data, keep)
@@ -108,14 +122,7 @@ local outs = {
   end,
   snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
   released = function(id, _, _, score) back(id, score) end,
-  interrupted = function(id, data, keep, score)
-    redis.call('HINCRBY', job .. id, 'interruptions', 1)
-    redis.call('HSET', job .. id, 'more', 1)
-    local f = redis.call('HMGET', job .. id, 'once', 'cancel')
-    if f[1] then finish(id, 'failed', data, keep)
-    elseif f[2] then finish(id, 'cancelled', data, keep)
-    else back(id, score) end
-  end,
+  interrupted = interrupted,
   parked = function(id)
     local f = redis.call('HMGET', job .. id, 'task', 'cancel')
     if f[2] then return finish(id, 'cancelled', CANCELLED, keep_ended) end

@@ -7,7 +7,8 @@ Its duties, each with its own module:
 3. look after the runners, their limits and cancellations (crew.py, limits.py);
 4. renew the lease, promote, reclaim, sweep, unpark (upkeep.py), travelling with the same round trips;
 5. stop its runners before its lease ends when it cannot renew it (self-fencing);
-6. on shutdown finish or hand back everything, then leave.
+6. agree with the store on what it holds, after each connection and when their counts differ (reconcile.py, starts.py);
+7. on shutdown finish or hand back everything, then leave.
 
 One loop that never waits for anything else: every event is a readable descriptor or a deadline. A thread makes the
 connections (connector.py).
@@ -46,6 +47,7 @@ from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
 from headrace.worker.pauses import Pauses
 from headrace.worker.places import Waiting
+from headrace.worker.reconcile import Reconciler
 from headrace.worker.seat import Start
 from headrace.worker.status import status
 from headrace.worker.tally import Tally
@@ -76,6 +78,8 @@ CLAIM_MOST = 300
 GATHER = 0.001
 PLENTY = 8
 NOTES_EVERY = 0.25
+# Renewals in a row that count other jobs as ours than we do, before we look which: a claim may be under way in one.
+DOUBTS = 2
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
 # Of the grace, jobs that still run have this part (one in so many) to clean up after they were interrupted, but no more
@@ -89,6 +93,9 @@ LAST_WORDS = 5.5
 NO_END = ("released", "parked", "snoozed", "retry")
 _LEFT = error_json(
     JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
+)
+_UNKNOWN = error_json(
+    JobError(type="Lost", message="the store and its worker have both forgotten how this start ended")
 )
 
 
@@ -123,6 +130,11 @@ class Dispatcher:
         self.exchange.revive = store.revive
         self.inputs = Inputs(self.keys)
         self.growth = Growth(self.keys, self._conclude)
+        self.reconciler = Reconciler(
+            self.keys, self.exchange.ahead, self._settled_again, self._hand_back, self._stop_start
+        )
+        self.exchange.first = self._first
+        self.upkeep.expected = self._expected
         self.pauses = Pauses(app)
         self.tally = Tally(app.stats, app.stats.of_workers(), place) if self.settings.stats_jobs else None
         self.crew.tally = self.tally
@@ -141,6 +153,8 @@ class Dispatcher:
         self._stop_at = self._interrupt_at = float("inf")
         self._leave_at = float("inf")
         self._fenced = False
+        # Whether the store had still counted jobs as ours when we were about to leave.
+        self._refused_once = False
         self._finished = 0
         # Since when there is nothing to run.
         self._idle_since = float("inf")
@@ -292,6 +306,7 @@ class Dispatcher:
         self.owner, self._fenced, self._told = owner, False, ""
         self._known = Known(frozenset(self.kinds))
         self.growth.owner = owner
+        self.reconciler.begin(owner)
         self._asks = (0, 0)
         self.upkeep.begin(owner, sent)
         self.crew.waste.changed = bool(self.crew.waste.rows)
@@ -330,6 +345,10 @@ class Dispatcher:
             steps += self._notes()
         if now >= self.upkeep.next:
             steps += self.upkeep.steps(now)
+        if self.upkeep.doubts >= DOUBTS:
+            # Behind the settle and before the claim, so that the store has seen all that we know.
+            self.upkeep.doubts = 0
+            steps.append(self.reconciler.look())
         if self._asked:
             told = roster.write(roster.taken(self._asked, self.crew.handout.seats.values()))
             steps.append((admin.tell(self.keys, self.owner, told), lambda _: None))
@@ -399,8 +418,16 @@ class Dispatcher:
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
         keep = microseconds(self.settings.keep_failed)
         ends = [(outcome, claim.score) for outcome, claim in batch]
-        call = consume.settle(self.keys, self.owner, self._request, ends, keep, starts=starts(batch))
-        return call, lambda reply: self._settled(reply, batch, min(again, default=None))
+        number = self._request
+        call = consume.settle(self.keys, self.owner, number, ends, keep, starts=starts(batch))
+        mine = self.reconciler.starts
+        mine.ended(batch, call, number, time.monotonic())
+
+        def settled(reply: consume.Settled) -> None:
+            mine.settled = number
+            self._settled(reply, batch, min(again, default=None))
+
+        return call, settled
 
     def _settled(self, reply: consume.Settled, batch: list[tuple[Outcome, Claim]], again: int | None) -> None:
         now = time.monotonic()
@@ -482,6 +509,7 @@ class Dispatcher:
             self.upkeep.gone = True
             return
         now = time.monotonic()
+        self.reconciler.starts.took(reply.jobs, number)
         self._ahead_of_us = reply.now - now * 1e6
         self.upkeep.learn_due(now, reply.now, reply.due)
         for id in reply.lost:
@@ -740,6 +768,33 @@ class Dispatcher:
         self.state = "draining"
         self._stop_at = time.monotonic()
 
+    # -- what the store forgot --------------------------------------------------------------------------------------
+
+    def _first(self) -> list[Step]:
+        """At a connection, before anything that was under way is sent again: see whether the store remembers all."""
+        if not self.owner:
+            return []
+        self.growth.restart()
+        return [self.reconciler.look()]
+
+    def _expected(self) -> int:
+        """How many jobs the store should count as ours."""
+        return len(self.reconciler.starts.held) + sum(consume.leased(reply) for _, reply, _ in self._arrivals)
+
+    def _settled_again(self, reply: consume.Settled) -> None:
+        self._settled(reply, [], None)
+        # It tells when what became scheduled is due, and what else there is to do.
+        self.upkeep.hurry()
+
+    def _hand_back(self, id: str, token: int) -> None:
+        """Nobody here knows this start. It may have run: one that may start at most once fails."""
+        self.reconciler.starts.held[token] = id
+        outcome = Outcome(id, token, "interrupted", _UNKNOWN, microseconds(self.settings.keep_failed))
+        self.outcomes.append((outcome, Claim(id, token, "", 0, "", b"")))
+
+    def _stop_start(self, id: str) -> None:
+        self._cancel(id, time.monotonic())
+
     # -- lease lost, shutdown ---------------------------------------------------------------------------------------
 
     @property
@@ -808,6 +863,11 @@ class Dispatcher:
             )
 
     def _retired(self, reply: bool) -> None:
+        if not reply and not self._refused_once:
+            # Others than we know of: look which, and hand them back.
+            self._refused_once = True
+            self.exchange.ahead([self.reconciler.look()])
+            return
         if not reply:
             log.warning("%s still holds jobs; they come back when its lease is over", self.owner)
         log.info("worker %s leaves: jobs that have run: %d", self.owner, self._finished)

@@ -12,6 +12,7 @@ import logging
 import random
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ HURRY = "renew"
 # Every script that a dispatcher calls.
 SCRIPTS = (
     "claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
-    "outputs", "reserve", "graft", "tend", "lapse", "resume_due",
+    "outputs", "reserve", "graft", "tend", "lapse", "resume_due", "holds", "restore",
 )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ class Exchange:
         stir: called when the armed claim was answered, before the answer is read.
         revive: brings a private server back, and says where it is; None where the server is somebody else's to run.
             It is called in a thread.
+        first: asked at each connection for what goes out before all that was under way.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
         woken: whether the last sleep was ended by a queue, and not by its time or by ``disarm``.
     """
@@ -103,6 +105,7 @@ class Exchange:
         self.armed: Step | None = None
         self.woken = False
         self.revive: Callable[[], str] | None = None
+        self.first: Callable[[], list[Step]] = list
         self.mailed = mailed
         self.stir = stir
         self._watched = watched
@@ -112,6 +115,10 @@ class Exchange:
         # Calls that are not answered, and what each reply that is awaited on ``main`` answers.
         self._inflight: list[Step] = []
         self._awaited: list[Step | Aside] = []
+        # What goes out before what is held back, a request each; whether such a request is under way.
+        self._before: deque[list[Step]] = deque()
+        self._held_back: list[Step] = []
+        self._goes_ahead = False
         self._connect_at = 0.0
         self._failures = 0
         self._said = Folded()
@@ -131,6 +138,21 @@ class Exchange:
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each handler gets its reply, whenever that comes."""
         self._inflight = steps
+        self._resend()
+
+    def ahead(self, steps: list[Step]) -> None:
+        """Send these next, in one round trip, after those that were given so; called while a reply is read."""
+        self._before.append(steps)
+
+    def _go_on(self) -> None:
+        """Send what was to go ahead, then what that held back."""
+        if self._inflight or self._links is None:
+            return
+        self._goes_ahead = bool(self._before)
+        if self._before:
+            self._inflight = self._before.popleft()
+        else:
+            self._inflight, self._held_back = self._held_back, []
         self._resend()
 
     def keep(self, now: float) -> None:
@@ -198,6 +220,8 @@ class Exchange:
         if self.channel:
             self._post(made.mail, [("SUBSCRIBE", self.channel)], self.patience)
         # What was under way goes out again with its numbers, so that a lost reply changes nothing.
+        if first := self.first():
+            self._held_back, self._inflight, self._goes_ahead = self._inflight, first, True
         self._resend()
 
     def _fail(self, error: Exception, doing: str) -> None:
@@ -211,6 +235,10 @@ class Exchange:
                 self._watched.unwatch(link)
             self._links.close()
         self._links, self._awaited = None, []
+        if self._goes_ahead:
+            # The next connection asks anew.
+            self._inflight, self._held_back, self._goes_ahead = self._held_back, [], False
+        self._before.clear()
         if self.armed is not None:
             self._inflight.append(self.armed)
             self.armed = None
@@ -265,6 +293,7 @@ class Exchange:
             self._refused(failed, unloaded)
         elif awaited != ["unblock"]:
             self._answered()
+        self._go_on()
 
     def _refused(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""

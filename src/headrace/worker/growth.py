@@ -7,7 +7,9 @@ grow" in docs/design/workflows.md.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -64,6 +66,8 @@ class Growth:
         self._keys = keys
         self._queue: deque[_Growing] = deque()
         self._sent = False
+        # Answers to what was sent before a restart do not count.
+        self._round = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -86,15 +90,32 @@ class Growth:
         claim, added = one.claim, one.grown.graft
         if one.base < 0:
             call = graph.reserve(self._keys, self.owner, claim.id, claim.token, len(added.nodes))
-            return [(call, self._reserved)]
+            return [(call, self._current(self._reserved))]
         stored, after = graph.graft(self._keys, self.owner, claim.id, claim.token, added, one.base, one.next)
-        return [(stored, lambda word: self._stored(word, after))]
+        return [(stored, self._current(lambda word: self._stored(word, after)))]
+
+    def _current(self, read: Callable[[Any], None]) -> Callable[[Any], None]:
+        made = self._round
+
+        def answered(reply: Any) -> None:
+            if made == self._round:
+                read(reply)
+
+        return answered
+
+    def restart(self) -> None:
+        """The server may have forgotten what of the first graft it had stored: begin it anew, which changes nothing."""
+        self._round += 1
+        self._sent = False
+        if self._queue:
+            self._queue[0].base, self._queue[0].next = -1, 1
 
     def drop_all(self) -> list[Claim]:
         """Every start whose graft is not stored; none is under way any more."""
         claims = [one.claim for one in self._queue]
         self._queue.clear()
         self._sent = False
+        self._round += 1
         return claims
 
     def _reserved(self, first: int) -> None:
@@ -112,7 +133,9 @@ class Growth:
         self._sent = False
         one = self._queue[0]
         one.next = after
-        if word != "ok":
+        if word == "unreserved":
+            self.restart()
+        elif word != "ok":
             self._end("succeeded")
         elif after > len(one.grown.graft.nodes):
             self._end("grown")

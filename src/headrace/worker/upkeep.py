@@ -33,6 +33,8 @@ class Upkeep:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
         gone: the lease was lost.
+        expected: how many jobs the store should count as held, asked before each renewal.
+        doubts: how many renewals in a row have counted others.
         facts: what the worker says of itself has changed: names and values, asked before each renewal.
     """
 
@@ -47,6 +49,8 @@ class Upkeep:
         self.cancels: deque[str] = deque()
         self.gone = False
         self.facts: Callable[[], Sequence[str | int]] = tuple
+        self.expected: Callable[[], int] = int
+        self.doubts = 0
         self.lease_until = 0.0
         self._renew_at = 0.0
         self._promote_at: float | None = None
@@ -62,7 +66,7 @@ class Upkeep:
 
     def begin(self, owner: str, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
-        self.owner, self.gone = owner, False
+        self.owner, self.gone, self.doubts = owner, False, 0
         self.lease_until = sent + self.settings.lease
         # At once, since the first renewal tells what else is due in this store.
         self._renew_at = sent
@@ -101,7 +105,8 @@ class Upkeep:
         if now >= self._renew_at:
             self._renew_at = now + self.settings.lease * RENEW
             call = consume.renew(self.keys, self.owner, self.lease, self.facts(), self.queues)
-            found.append((call, lambda reply: self._renewed(reply, now)))
+            expected = self.expected()
+            found.append((call, lambda reply: self._renewed(reply, now, expected)))
         if self._promote_at is not None and now >= self._promote_at:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
@@ -159,10 +164,11 @@ class Upkeep:
         if kept > self.settings.max_kept or size > self.settings.max_kept_bytes:
             self._sweep_at = now
 
-    def _renewed(self, reply: consume.Renewed, sent: float) -> None:
+    def _renewed(self, reply: consume.Renewed, sent: float, expected: int) -> None:
         if not reply.alive:
             self.gone = True
             return
+        self.doubts = self.doubts + 1 if reply.held != expected else 0
         self.lease_until = sent + self.settings.lease
         self.learn_due(sent, reply.now, reply.due)
         self._suspect = None

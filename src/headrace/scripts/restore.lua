@@ -1,0 +1,38 @@
+-- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
+-- key     self    hash    owner:<owner>
+-- key     claims  zset    claims:<owner>
+-- key     last    string  token            last fencing token
+-- key     scheduled zset  scheduled
+-- derive  ready   zset    ready:<queue>
+-- derive  job     hash    job:<id>
+-- arg     owner   text
+-- arg     starts  packed  {id, token, ...}, at most 1000
+-- return  {ids that have another state now, or a newer start}, {ids without a record}
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('ZREM', claims, '')
+local known, back, others, gone = redis.call('HEXISTS', self, 'since') == 1, {}, {}, {}
+local top = tonumber(redis.call('GET', last) or 0)
+-- Takes it out of where it waits; false: it does not, or the store remembers this start or a newer one.
+local function take(id, token, f)
+  if not known or (tonumber(f[2]) or 0) >= token then return false end
+  local place = f[1] == 'ready' and ready .. (f[3] or 'default') or f[1] == 'scheduled' and scheduled
+  return place and redis.call('ZREM', place, id) == 1
+end
+
+for n = 1, #starts, 2 do
+  local id, token = starts[n], starts[n + 1]
+  local f = redis.pcall('HMGET', job .. id, 'state', 'token', 'queue')
+  -- What was given out once is never given out again, also by a server whose clock is behind.
+  top = math.max(top, token)
+  if f.err or f[1] and not take(id, token, f) then
+    others[#others + 1] = id
+  elseif f[1] then
+    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', string.format('%.0f', token))
+    back[#back + 1], back[#back + 2] = string.format('%.0f', token), id
+  else
+    gone[#gone + 1] = id
+  end
+end
+for n = 1, #back, 1000 do redis.call('ZADD', claims, unpack(back, n, math.min(n + 999, #back))) end
+if top > 0 then redis.call('SET', last, string.format('%.0f', top)) end
+return {others, gone}

@@ -1,0 +1,149 @@
+"""What a dispatcher knows of its starts, to compare with what the store knows of them. Pure: no I/O, no clock.
+
+A server may forget the last moments of its history: a power cut takes what was not on disk, a failover what was not
+replicated. Whole scripts are lost, the latest ones. Those of this incarnation carry growing numbers, so the last number
+that the store remembers says which of them it forgot; those are done again. What the store holds for this incarnation,
+and nobody here knows, is handed back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.job import Claim, Outcome
+from headrace.protocol.consume import Held, Settled, starts_of
+from headrace.script import Call
+
+# How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
+# both sides is handed back as interrupted.
+KEEP, KEEP_BYTES, KEEP_OUTCOMES = 60.0, 16 << 20, 50_000
+# Bytes that one takes besides its outcomes, about.
+OVERHEAD = 1000
+
+Rows = list[tuple[str, int]]
+"""Starts: the job's id and the token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A settle that was sent.
+
+    Attributes:
+        number: of the request.
+        call: as it was sent, so that it can be sent again.
+        outcomes: how many ends it says.
+        at: monotonic seconds.
+    """
+
+    number: int
+    call: Call[Settled]
+    outcomes: int
+    at: float
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return OVERHEAD + sum(len(arg) for arg in self.call.args if isinstance(arg, bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What this side knew when the store was asked.
+
+    Attributes:
+        held: starts that are claimed and whose settle was not sent, by token.
+        claimed, settled: numbers of the last claim and the last settle that were answered.
+        sent: settles of late, oldest first.
+    """
+
+    held: Mapping[int, str]
+    claimed: int
+    settled: int
+    sent: Sequence[Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What makes both sides agree.
+
+    Attributes:
+        restore: starts whose claims the store forgot, ended ones included.
+        again: settles that it forgot, oldest first.
+        unknown: starts that nobody here knows.
+    """
+
+    restore: Rows = field(default_factory=Rows)
+    again: list[Call[Settled]] = field(default_factory=list[Call[Settled]])
+    unknown: Rows = field(default_factory=Rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.restore or self.again or self.unknown)
+
+
+def compare(view: View, store: Held) -> Repair:
+    """What the store forgot, and what nobody here knows.
+
+    The store may know more than this side in one way only: a claim was applied whose answer is not here yet. Its starts
+    have tokens from ``store.first`` on, and its repetition brings them.
+    """
+    lost = [sent for sent in view.sent if sent.number > store.settled]
+    ended = [start for sent in lost for start in starts_of(sent.call)]
+    there = {token for _, token in store.starts}
+    known = view.held.keys() | {token for _, token in ended}
+    coming = store.first if store.claimed > view.claimed else None
+    restore: Rows = []
+    if store.claimed < view.claimed:
+        running = [(id, token) for token, id in view.held.items()]
+        restore = sorted((start for start in running + ended if start[1] not in there), key=lambda start: start[1])
+    # One that was never answered is repeated anyway.
+    again = [sent.call for sent in lost if sent.number <= view.settled]
+    unknown = [start for start in store.starts if start[1] not in known and (coming is None or start[1] < coming)]
+    return Repair(restore, again, unknown)
+
+
+class Starts:
+    """The starts of one incarnation.
+
+    Attributes:
+        held: ids of claimed jobs whose settle was not sent, by token.
+        claimed, settled: numbers of the last claim and the last settle that were answered.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, str] = {}
+        self.claimed = 0
+        self.settled = 0
+        self._sent: deque[Sent] = deque()
+        self._size = 0
+        self._outcomes = 0
+
+    def took(self, claims: Iterable[Claim], number: int) -> None:
+        """A claim was answered."""
+        self.held.update((claim.token, claim.id) for claim in claims)
+        self.claimed = max(self.claimed, number)
+
+    def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:
+        """A settle is sent."""
+        for outcome, _ in batch:
+            self.held.pop(outcome.token, None)
+        sent = Sent(number, call, len(batch), now)
+        self._sent.append(sent)
+        self._size += sent.size
+        self._outcomes += sent.outcomes
+        while self._sent and (
+            now - self._sent[0].at > KEEP or self._size > KEEP_BYTES or self._outcomes > KEEP_OUTCOMES
+        ):
+            old = self._sent.popleft()
+            self._size -= old.size
+            self._outcomes -= old.outcomes
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """What the store does not count as held by us, whatever still runs here."""
+        gone = set(ids)
+        self.held = {token: id for token, id in self.held.items() if id not in gone}
+
+    def view(self) -> View:
+        """What is known now."""
+        return View(dict(self.held), self.claimed, self.settled, tuple(self._sent))
