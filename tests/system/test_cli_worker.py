@@ -105,13 +105,17 @@ def test_a_queue_of_its_tasks_that_nobody_serves_is_told_and_remarked(
     text = "from headrace import Headrace\napp = Headrace()\n@app.task(queue='mail')\ndef send() -> None: pass\n"
     headrace.write("post", text)
     one = worker(target="post:app")
-    one.says("WARNING no worker serves queue mail, where jobs of post.send go; this one serves default")
+    one.says("WARNING no worker serves queue mail, where jobs of post.send go; those of this worker are default")
     one.says("serves default")
-    id = headrace.enqueue("post.send", "--app", "post:app")
-    headrace.enqueue("tasks.add", "1")
     remark = (
         "no worker serves mail: its jobs wait until one is started with --queues mail; see 'Why does my job not run?'"
     )
+    enqueued = headrace("enqueue", "post.send", "--app", "post:app")
+    assert remark in enqueued.err
+    id = enqueued.out.strip()
+    assert headrace("enqueue", "tasks.add", "1").err == ""
+    told = headrace("enqueue", "post.send", "--app", "post:app", "--json")
+    assert (told.json["queue"], told.err) == ("mail", "")
     for command in ("queues", "jobs"):
         assert remark in headrace(command, "list").err
     rows = {queue["name"]: queue for queue in headrace("queues", "list", "--json").lines}

@@ -22,7 +22,7 @@ def shop() -> Headrace:
 def test_a_queue_of_its_tasks_that_no_worker_serves_is_named() -> None:
     for found in (seen(), seen("default,low"), seen("mail", alive=False)):
         assert queue_warnings(shop(), ("default", "high"), found) == [
-            "no worker serves queue mail, where jobs of send and 1 other task go; this one serves default, high: add "
+            "no worker serves queue mail, where jobs of send and 1 other task go; those of this worker are default, high: add "
             "mail to its --queues, or start another worker for it"
         ]
 

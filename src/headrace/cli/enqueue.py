@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import queues
 from headrace.cli.arguments import parse_arguments
 from headrace.cli.exits import UsageFault
 from headrace.cli.measures import parse_duration
@@ -77,9 +78,14 @@ def enqueue(
         if application:
             _defined(app, task)
         job = app.by_name(task, **options).enqueue(*positions, **named)
-        facts: dict[str, Any] = {"id": job.id, "task": task, "queue": queue or "default"}
+        name = queue or (app.tasks[task].defaults.queue if application else "default")
+        facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name}
         if not wait:
             session.output.done(job.id, facts)
+            seen = None if session.output.json else app.overview()
+            # Without any worker, somebody is likely about to start one.
+            if seen is not None and seen.served:
+                queues.tell_unserved(session.output, seen, [name])
             return
         session.output.remark(job.id)
         value = job.result(timeout)

@@ -70,8 +70,8 @@ def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> li
         if name not in served and not others[name]:
             jobs = f"{tasks[0]} and {several(len(tasks) - 1, 'other task')}" if len(tasks) > 1 else tasks[0]
             warnings.append(
-                f"no worker serves queue {name}, where jobs of {jobs} go; this one serves {', '.join(served)}: add "
-                f"{name} to its --queues, or start another worker for it"
+                f"no worker serves queue {name}, where jobs of {jobs} go; those of this worker are "
+                f"{', '.join(served)}: add {name} to its --queues, or start another worker for it"
             )
     known = {*wanted, *seen.names}
     for name in served:
