@@ -202,7 +202,12 @@ class Headrace:
     def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
     @overload
     def cached(
-        self, *, ttl: Duration | None = None, key: Callable[..., str] | None = None, tags: Sequence[str] = ()
+        self,
+        *,
+        ttl: Duration | None = None,
+        key: Callable[..., str] | None = None,
+        tags: Sequence[str] = (),
+        wait: Duration | None = None,
     ) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
     def cached(
         self,
@@ -210,6 +215,7 @@ class Headrace:
         ttl: Duration | None = None,
         key: Callable[..., str] | None = None,
         tags: Sequence[str] = (),
+        wait: Duration | None = None,
     ) -> Any:
         """Cache what a function or coroutine function returns: ``@app.cached`` or ``@app.cached(ttl=600)``.
 
@@ -217,9 +223,10 @@ class Headrace:
             ttl: how long a result stays; without one, the setting ``cache_ttl``.
             key: called with the arguments, returns a text that names the result; without it, all arguments do.
             tags: further tags of each result, at most 7.
+            wait: seconds that another process which computes a result is waited for; see :meth:`Cache.get`.
 
         Raises:
-            OptionsError: it cannot be named.
+            OptionsError: it cannot be named, or is a method.
         """
         from headrace.cache import Cached
 
@@ -228,7 +235,7 @@ class Headrace:
             if returns is not inspect.Parameter.empty and reason_unchecked(returns):
                 returns = inspect.Parameter.empty
             name = naming.name_of(function, None)
-            return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags))
+            return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags), wait=wait)
 
         return decorate(functions[0]) if functions else decorate
 

@@ -44,7 +44,7 @@ key                    type    meaning, owner and end
 ``cache:<name>``       string  A cached value: its tags, a line feed, MessagePack. Ends at its ttl.
 ``cached``             zset    Names of cached values, scored by their end. Ends with the last.
 ``tagged:<tag>``       zset    Names of cached values with this tag, scored by their end. Ends with the last.
-``filling:<name>``     string  Lease of whoever computes this absent value; a write of it ends it, else an hour.
+``filling:<name>``     string  Lease of those who compute this absent value: its number, since when. A write ends it.
 ``dropped:<tag>``      string  Number of a tag's (``*``: the cache's) last deletion; outlives the leases before it.
 ``leases``             string  Numbers leases and deletions by tag, strictly increasing. One per shard.
 ``probe:<link>``       string  A cache's test that it hears of changes. Deleted at once, else expires.
@@ -164,9 +164,6 @@ class Keys:
 
     def dropped(self, tag: str) -> str:
         return f"{self.prefix}dropped:{tag}"
-
-    def probe(self, link: str) -> str:
-        return f"{self.prefix}probe:{link}"
 
     def stat(self, bucket: str) -> str:
         return f"{self.prefix}stat:{bucket}"

@@ -6,8 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
@@ -18,6 +21,12 @@ from headrace.errors import ArgumentError, FrozenValue, OptionsError, PayloadToo
 from headrace.keys import Keys
 
 KEYS = Keys()
+
+
+@dataclass
+class Point:
+    x: int
+    labels: list[str]
 
 
 class Count:
@@ -278,13 +287,77 @@ def test_nobody_can_change_what_others_read(cache: Cache) -> None:
     assert cache.get("b") == {"list": [1, 2]}
 
 
-def test_a_writer_sees_what_every_reader_will_see(cache: Cache, other: Cache) -> None:
-    """Never the object that was stored, which would be a tuple here and a list everywhere else."""
-    cache.set("a", (1, {2: "x"}))
-    assert cache.get("a") == other.get("a") == [1, {2: "x"}]
-    moment = datetime.now(UTC)
-    cache.set("t", moment)
-    assert cache.get("t") == moment
+PLAIN = {
+    "null": None, "truth": [True, False], "numbers": [0, -1, 2**63, 1.5, -0.0, float("inf")], "text": "ä\n", "bytes": b"\xff",
+    "nested": {"list": [[], {}, {"a": [None]}]}, "keys": {1: "int", "1": "text", b"1": "bytes", None: "none"},
+    "moment": datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+}  # fmt: skip
+
+
+def typed(value: Any) -> Any:
+    """A value with the types of all that is in it; frozen dicts and lists count as what they extend."""
+    if isinstance(value, dict):
+        return [(typed(key), typed(inner)) for key, inner in value.items()]
+    if isinstance(value, list):
+        return [typed(inner) for inner in value]
+    return type(value), value
+
+
+@pytest.mark.parametrize("value", PLAIN.values(), ids=PLAIN)
+def test_what_comes_back_is_what_went_in(app: Headrace, other: Cache, client: redis.Redis, value: Any) -> None:
+    """From the writer, from another process, from the local copy, from a function, and without any server to store."""
+    cache = app.cache
+    cache.set("a", value)
+    ways = [
+        cache.get("a"),
+        cache.get("a"),
+        other.get("a"),
+        other.get("a"),
+        cache.get("b", make=lambda: value),
+        cache.get("b"),
+    ]
+    memory = client.config_get("maxmemory")["maxmemory"]  # type: ignore[index]
+    client.config_set("maxmemory", 1)
+    try:
+        ways.append(cache.get("c", make=lambda: value))
+    finally:
+        client.config_set("maxmemory", memory)
+    assert [typed(way) for way in ways] == [typed(value)] * 7
+    again = cache.get("a")
+    cache.set("a", again)
+    assert typed(cache.get("a")) == typed(value), "what came from the cache may be stored again"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((1, 2), r"the value of 'a': tuple would come back as list"),
+        ({"limits": [1, {"hosts": {"x"}}]}, r"at \['limits'\]\[1\]\['hosts'\]: set would come back as list"),
+        ({"net": Decimal("1.10")}, r"at \['net'\]: Decimal would come back as str"),
+        ([datetime(2026, 1, 1)],  # noqa: DTZ001 - one without a zone
+         r"at \[0\]: datetime would come back as str"),
+        ({(1, 2): [Point(1, [])]}, r"Point would come back as dict"),
+        ({UUID(int=1): 1}, r"as a key: UUID would come back as str"),
+        (bytearray(b"x"), r"bytearray would come back as bytes"),
+    ],
+)  # fmt: skip
+def test_what_would_come_back_as_another_type_is_refused(cache: Cache, value: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text) as caught:
+        cache.set("a", value)
+    assert "store plain values" in str(caught.value)
+    with pytest.raises(ArgumentError, match=text):
+        cache.get("a", make=lambda: value)
+    assert cache.get("a") is None
+
+
+def test_a_coroutine_where_nobody_can_await_it_is_told_what_to_use(cache: Cache) -> None:
+    make = Count()
+    with pytest.raises(OptionsError, match=r"await cache\.aget"):
+        cache.get("a", make=make.slowly)
+    assert make.calls == 0
+    for wrong in (3, make.slowly()):
+        with pytest.raises(OptionsError, match="a function without arguments"):
+            cache.get("a", make=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.cache.memo import NAMES, is_plain
-from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultUndecodable
+from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMismatch, ResultUndecodable
 
 
 @dataclass
@@ -55,7 +55,24 @@ def test_equal_arguments_of_other_types_are_other_calls(app: Headrace) -> None:
     def show(value: Any) -> str:
         return repr(value)
 
-    for value in (1, True, 1.0, "1", b"1", None, 0, False, 0.0, [1], [True]):
+    for value in (
+        1,
+        True,
+        1.0,
+        "1",
+        b"1",
+        None,
+        0,
+        False,
+        0.0,
+        [1],
+        [True],
+        (1,),
+        [(1,)],
+        Decimal(1),
+        {1: (2,)},
+        {1: [2]},
+    ):
         assert show(value) == show(value) == repr(value)
 
 
@@ -155,6 +172,41 @@ def test_results_of_other_types_are_built_anew(app: Headrace) -> None:
     assert pair() == pair() == (1, "a")
 
 
+def test_a_result_that_would_come_back_as_another_type_is_refused_where_it_is_made(app: Headrace) -> None:
+    @app.cached
+    def bare(kind: str) -> Any:
+        return {"pair": {"n": (1, 2)}, "price": [Decimal("1.10")], "fine": {"n": [1, 2]}}[kind]
+
+    with pytest.raises(ArgumentError, match=r"bare at \['n'\]: tuple would come back as list; annotate"):
+        bare("pair")
+    with pytest.raises(ArgumentError, match=r"Decimal would come back as str"):
+        bare("price")
+    assert bare("fine") == {"n": [1, 2]}
+
+    @app.cached
+    def wrong() -> Point:
+        return {"x": "no number"}  # type: ignore[return-value]
+
+    with pytest.raises(ResultMismatch, match=r"wrong returned does not fit its return annotation"):
+        wrong()
+    assert app.cache.get(wrong.name_of()) is None
+
+
+async def test_a_coroutines_result_is_checked_as_well(app: Headrace) -> None:
+    @app.cached
+    async def pair() -> tuple[int, str]:
+        return 1, "a"
+
+    @app.cached
+    async def bare() -> Any:
+        return 1, "a"
+
+    assert await pair() == await pair() == (1, "a")
+    with pytest.raises(ArgumentError, match="tuple would come back as list"):
+        await bare()
+    await app.aclose()
+
+
 def test_a_result_that_fits_no_more_says_so(app: Headrace) -> None:
     @app.cached
     def point() -> Point:
@@ -190,6 +242,23 @@ def test_what_cannot_be_cached_is_refused_at_once(app: Headrace) -> None:
         @app.cached
         def numbers() -> Any:
             yield 1
+
+
+def test_a_method_is_refused_with_what_to_do_instead(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match=r"Shop\.price is a method.*a function of what they depend on"):
+
+        class Shop:
+            @app.cached
+            def price(self) -> int:
+                return 1
+
+    class Other:
+        @staticmethod
+        @app.cached
+        def price(article: int) -> int:
+            return article
+
+    assert Other.price(3) == Other().price(3) == 3
 
 
 @pytest.mark.parametrize(

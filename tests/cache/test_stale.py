@@ -86,7 +86,7 @@ def test_a_read_that_was_overtaken_by_a_write_is_not_kept(
     eventually(lambda: cache.statistics().announced > announced, SOON)
     assert cache.get("a") == "new"
     assert cache._values["a"] == "new"
-    assert cache._arrive(slow) == "old", "the slow reader itself read before the write"
+    assert cache._steps._arrive(slow) == "old", "the slow reader itself read before the write"
     assert cache.get("a") == "new"
     assert cache._values["a"] == "new"
 
@@ -102,7 +102,7 @@ def test_a_read_that_was_overtaken_is_not_kept_though_nobody_else_reads(
         announced = cache.statistics().announced
         other.set("a", "new")
         eventually(lambda announced=announced: cache.statistics().announced > announced, SOON)
-        cache._arrive(slow)
+        cache._steps._arrive(slow)
         assert "a" not in cache._values
         assert "a" not in cache._listener.shelf.absent
         other.delete("a")
@@ -125,7 +125,7 @@ def test_a_read_from_before_an_own_write_is_not_kept(cache: Cache, how: str) -> 
             cache.clear()
         case _:
             cache.refresh()
-    cache._arrive(slow)
+    cache._steps._arrive(slow)
     assert "a" not in cache._values
 
 
@@ -150,7 +150,7 @@ def test_a_read_over_a_lost_link_is_not_kept(
         client.execute_command("CLIENT", "KILL", "ID", victim)
     eventually(lambda: cache.statistics().epochs == epochs + 1, SOON)
     other.set("a", "new")
-    cache._arrive(slow)
+    cache._steps._arrive(slow)
     assert "a" not in cache._values
     assert cache.get("a") == "new"
 

@@ -14,7 +14,7 @@ def test_values_leave_with_all_that_spoke_of_them(stage: Stage) -> None:
 
 
 def test_a_deletion_ends_the_lease_of_whoever_computes(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     assert stage.run(cache.delete(stage.keys, ["a"])) == 0
     assert not stage.run(cache.store(stage.keys, "a", b"\xc0", 60, (), lease, now=stage.now))
     assert not stage.client.exists(stage.keys.cache("a"))

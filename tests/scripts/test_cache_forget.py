@@ -15,7 +15,7 @@ from tests.scripts.stage import Stage
 @pytest.mark.parametrize("change", [admin.pause, admin.resume])
 def test_what_was_known_of_pauses_goes(stage: Stage, change: Callable[[Keys, str], Call[bool]]) -> None:
     stage.run(cache.store(stage.keys, admin.PAUSED, b"\x90", 60, ("x",), now=stage.now))
-    lease = stage.run(cache.lease(stage.keys, "other"))
+    lease = stage.run(cache.lease(stage.keys, "other")).lease
     stage.run(change(stage.keys, "default"))
     assert stage.members("cached") == stage.members("tagged:x") == {}
     assert not stage.client.exists(stage.keys.cache(admin.PAUSED))
@@ -26,6 +26,6 @@ def test_what_was_known_of_pauses_goes(stage: Stage, change: Callable[[Keys, str
 
 @pytest.mark.parametrize("change", [admin.pause, admin.resume])
 def test_what_was_read_before_is_not_stored_after(stage: Stage, change: Callable[[Keys, str], Call[bool]]) -> None:
-    lease = stage.run(cache.lease(stage.keys, admin.PAUSED))
+    lease = stage.run(cache.lease(stage.keys, admin.PAUSED)).lease
     stage.run(change(stage.keys, "default"))
     assert not stage.run(cache.store(stage.keys, admin.PAUSED, b"\x90", 60, (), lease, now=stage.now))

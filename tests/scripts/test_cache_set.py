@@ -57,35 +57,35 @@ def test_an_alien_value_is_replaced(stage: Stage) -> None:
 
 
 def test_a_lease_is_used_up_by_the_first_store(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     assert put(stage, "a", b"\x01", lease=lease)
     assert not put(stage, "a", b"\x02", lease=lease)
     assert stage.run(cache.read(stage.keys, "a")) == b"\n\x01"
 
 
 def test_a_write_ends_the_lease_of_whoever_computes(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     assert put(stage, "a", b"\x01")
     assert not put(stage, "a", b"\x02", lease=lease)
     assert stage.run(cache.read(stage.keys, "a")) == b"\n\x01"
 
 
 def test_a_refused_lease_of_before_a_drop_is_not_left_to_refuse_others(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     stage.run(cache.drop(stage.keys, "x", True, now=stage.now))
     assert not put(stage, "a", tags=("w", "x"), lease=lease)
-    again = stage.run(cache.lease(stage.keys, "a"))
+    again = stage.run(cache.lease(stage.keys, "a")).lease
     assert again != lease
     assert put(stage, "a", tags=("w", "x"), lease=again)
 
 
 def test_a_drop_of_another_tag_ends_no_lease(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     stage.run(cache.drop(stage.keys, "y", True, now=stage.now))
     assert put(stage, "a", tags=("x",), lease=lease)
 
 
 def test_a_clear_ends_every_lease(stage: Stage) -> None:
-    lease = stage.run(cache.lease(stage.keys, "a"))
+    lease = stage.run(cache.lease(stage.keys, "a")).lease
     stage.run(cache.drop(stage.keys, cache.ALL, True, now=stage.now))
     assert not put(stage, "a", lease=lease)

@@ -60,7 +60,7 @@ def settled_before(_: Any, second: consume.Settled) -> bool:
 
 
 def claim(keys: Keys, owner: str, now: int) -> Call[consume.Claimed]:
-    return consume.claim(keys, owner, 99, 3, ["default"], now)
+    return consume.claim(keys, owner, 99, 3, ["default"], now=now)
 
 
 def claims_alike(first: consume.Claimed, second: consume.Claimed) -> bool:

@@ -156,10 +156,26 @@ REST: dict[str, Play] = {
     "stats_peek": Play(lined_up, lambda k, _, t: stats.peek(k, 2, t), line_alike),
     "stats_look": Play(lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats.look(k, ["e", "f"])),
     "cache_get": Play(cached, lambda k, _, __: cache.read(k, "a")),
-    "cache_lease": Play(nothing, lambda k, _, __: cache.lease(k, "a")),
+    # The first one's lease: whoever got a reply does not know that others wait for it, and lets its time end it.
+    "cache_lease": Play(
+        nothing,
+        lambda k, _, t: cache.lease(k, "a", now=t),
+        lambda first, second: (first.lease, first.left, first.first, second.first) == (second.lease, 0, True, False),
+    ),
+    "cache_lease, whose turn is over": Play(
+        lambda s: s.run(cache.lease(s.keys, "a", now=s.now)),
+        lambda k, _, t: cache.lease(k, "a", (), 5, now=t + 6 * SECOND),
+        lambda first, second: (first.left, second.left) == (0, 5),
+    ),
+    "cache_release": Play(
+        lambda s: s.run(cache.lease(s.keys, "a", now=s.now)).lease,
+        lambda k, lease, _: cache.release(k, "a", lease),
+        says("gone"),
+    ),
+    "cache_probe": Play(nothing, lambda k, _, __: cache.probe(k, "link")),
     "cache_set": Play(lambda s: (cached(s), "")[1], store),
     # The first one used the lease up; whoever computed then reads what is there.
-    "cache_set, under a lease": Play(lambda s: s.run(cache.lease(s.keys, "a")), store, says(False)),
+    "cache_set, under a lease": Play(lambda s: s.run(cache.lease(s.keys, "a", now=s.now)).lease, store, says(False)),
     "cache_delete": Play(cached, lambda k, names, _: cache.delete(k, names), says(0)),
     # Its number ends leases that are older: one that is larger ends those of the moment in between too, as a later drop.
     "cache_drop": Play(

@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
+from headrace.cache.computing import Computations, Reader, Signal
 from headrace.cache.listener import FIRST, Listener
+from headrace.errors import OptionsError
 from headrace.keys import Keys
 from headrace.script import Call
 from headrace.settings import Settings
@@ -51,12 +53,30 @@ class Make:
         self.function = function
 
 
+class Join:
+    """A step: the computation of a name, and whether this reader leads it."""
+
+    def __init__(self, name: str, tags: Sequence[str], reader: Reader) -> None:
+        self.name = name
+        self.tags = tags
+        self.reader = reader
+
+
+class Wait:
+    """A step: wait until something happens."""
+
+    def __init__(self, signal: Signal, seconds: float) -> None:
+        self.signal = signal
+        self.seconds = seconds
+
+
 class Driver:
     """Two ways to carry out the same steps."""
 
-    def __init__(self, client: Client, listener: Listener) -> None:
+    def __init__(self, client: Client, listener: Listener, computations: Computations) -> None:
         self._client = client
         self._listener = listener
+        self._computations = computations
 
     def run(self, steps: Steps[T]) -> T:
         reply: Any = None
@@ -76,9 +96,13 @@ class Driver:
         if _is_call(step):
             return self._client.run(step)
         if isinstance(step, Make):
-            return step.function()
+            return _plain(step.function)
+        if isinstance(step, Join):
+            return self._computations.join(step.name, step.tags, step.reader, may_wait=not _on_loop())
         landed = threading.Lock()
         landed.acquire()
+        if isinstance(step, Wait):
+            return step.signal.subscribe(landed.release) and landed.acquire(timeout=step.seconds)
         if isinstance(step, Start):
             return self._listener.start(landed.release) and landed.acquire(timeout=FIRST)
         flight = self._listener.depart(step.name, landed.release)
@@ -106,6 +130,8 @@ class Driver:
         if isinstance(step, Make):
             made = step.function()
             return await made if inspect.isawaitable(made) else made
+        if isinstance(step, Join):
+            return self._computations.join(step.name, step.tags, step.reader, may_wait=True)
         loop = asyncio.get_running_loop()
         landed: asyncio.Future[None] = loop.create_future()
 
@@ -114,6 +140,10 @@ class Driver:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_wake, landed)
 
+        if isinstance(step, Wait):
+            if step.signal.subscribe(land):
+                await asyncio.wait((landed,), timeout=step.seconds)
+            return None
         if isinstance(step, Start):
             if self._listener.start(land):
                 await asyncio.wait((landed,), timeout=FIRST)
@@ -132,6 +162,25 @@ class Driver:
 
 def _is_call(step: object) -> bool:
     return isinstance(step, Call)
+
+
+def _on_loop() -> bool:
+    """Whether this thread runs an event loop, which would stand still while it waits."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _plain(make: Callable[[], Any]) -> Any:
+    """What ``make`` returns, where nobody can await it. Raises OptionsError."""
+    made = make()
+    if inspect.isawaitable(made):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise OptionsError("make returned an awaitable, which get cannot await: use await cache.aget(...) instead")
+    return made
 
 
 def _wake(landed: asyncio.Future[None]) -> None:

@@ -20,6 +20,7 @@ from headrace.cache.wire import MORE, Lost, Wire
 from headrace.connection import packed
 from headrace.errors import HeadraceError, ServerError
 from headrace.keys import Keys
+from headrace.protocol.cache import probe
 from headrace.url import Target
 
 Protocol = Literal[2, 3]
@@ -90,7 +91,7 @@ class Link:
             if protocol == 2:
                 self._feed = Wire(target, timeout)
             self._track()
-            self._probe(keys.probe(os.urandom(9).hex()))
+            self._probe(os.urandom(9).hex())
         except BaseException:
             self.close()
             raise
@@ -171,11 +172,13 @@ class Link:
         _accepted([id, subscribed], "SUBSCRIBE")
         _accepted(self._data.ask(("CLIENT", "TRACKING", "ON", "REDIRECT", id)), "CLIENT TRACKING")
 
-    def _probe(self, key: str) -> None:
+    def _probe(self, name: str) -> None:
         """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
         deadline = time.monotonic() + PROBE_TIMEOUT
-        ear, name, heard, answers = self._feed or self._data, key.encode(), False, list[Any]()
-        packet = packed([("GET", key), ("SET", key, "1", "PX", "5000"), ("UNLINK", key)])
+        call = probe(self._keys, name)
+        (key,) = call.keys
+        ear, heard, answers = self._feed or self._data, False, list[Any]()
+        packet = packed([("GET", key), ("SCRIPT", "LOAD", call.script.text), call.command()])
         self._data.sock.sendall(b"".join(packet))
         while not heard or len(answers) < 3:
             wire = ear if ear is not self._data and len(answers) == 3 else self._data
@@ -183,14 +186,19 @@ class Link:
             try:
                 message = wire.wait()
             except (TimeoutError, driver.TimeoutError):
-                raise Untracked(
-                    f"a change was not announced over RESP{self.protocol}: does a proxy stand before the server?"
-                ) from None
+                raise Untracked(_silence(self.protocol, len(answers))) from None
             if self._is_announcement(message, wire):
-                heard = heard or message[-1] is None or name in message[-1]
+                heard = heard or message[-1] is None or key.encode() in message[-1]
             elif wire is self._data and not isinstance(message, hiredis.PushNotification):
                 answers.append(message)
-        _accepted(answers, "GET, SET and UNLINK of its probe")
+                _accepted([message], "the read and the write of its probe")
+
+
+def _silence(version: int, answers: int) -> str:
+    """Why a probe came to nothing in time."""
+    if answers < 3:
+        return f"the server did not answer a probe over RESP{version} within {PROBE_TIMEOUT:g} s"
+    return f"a change was not announced over RESP{version}: does a proxy stand before the server?"
 
 
 def _is(message: object, kind: type) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.anew import in_forks
+from headrace.cache.computing import Signal
 from headrace.cache.link import Announced, Flight, Link, Protocol, Untracked, open_link
 from headrace.cache.shelf import Bounds, Shelf
 from headrace.cache.wire import Bell, Lost
@@ -49,6 +50,7 @@ class Listener:
         announced: names that the server said were changed.
         unreachable: the last try to reach the server failed.
         watchers: by name, who is called when it may have changed: by the listening thread, and must not wait.
+        expected: by name, who waits for its next change.
         fault: why there is no link, in words; empty while there is one.
     """
 
@@ -74,6 +76,7 @@ class Listener:
         self._protocols = protocols
         self._childhood = 0
         self.watchers: dict[str, Callable[[], object]] = {}
+        self.expected: dict[str, list[Signal]] = {}
         self._begin()
         in_forks(self)
 
@@ -155,6 +158,22 @@ class Listener:
             self._pending.clear()
             self.shelf.clear()
 
+    def expect(self, name: str) -> Signal:
+        """What fires when this name may have changed after a read of it that departs from now on."""
+        signal = Signal()
+        with self._lock:
+            self.expected.setdefault(name, []).append(signal)
+        return signal
+
+    def unexpect(self, name: str, signal: Signal) -> None:
+        """Nobody waits for this any more."""
+        with self._lock:
+            signals = self.expected.get(name, [])
+            if signal in signals:
+                signals.remove(signal)
+            if not signals:
+                self.expected.pop(name, None)
+
     def suspect(self, flight: Flight) -> None:
         """A reply is overdue: give the link up that owes it."""
         with self._lock:
@@ -175,6 +194,7 @@ class Listener:
         link, bell = self._link, self._bell
         self._begin()
         self.watchers.clear()
+        self.expected.clear()
         self._childhood, self.fault = CHILDHOOD, ""
         self.shelf.clear()
         with contextlib.suppress(Exception):
@@ -195,7 +215,7 @@ class Listener:
         if link is not None:
             while link.flights:
                 link.flights.popleft().land(failed=True)
-            self._tell(list(self.watchers))
+            self._tell([*self.watchers, *self.expected])
         if self._bell is not None:
             self._bell.ring()
 
@@ -274,7 +294,7 @@ class Listener:
             for name in list(self._pending):
                 self._overtake(name, link)
             self.shelf.clear()
-            self._tell(list(self.watchers))
+            self._tell([*self.watchers, *self.expected])
             return
         self.announced += len(announced)
         for name in announced:
@@ -286,6 +306,8 @@ class Listener:
         for name in names:
             if name in self.watchers:
                 self.watchers[name]()
+            for signal in self.expected.pop(name, ()):
+                signal.fire()
 
     def _overtake(self, name: str, link: Link) -> None:
         flight = self._pending.get(name)

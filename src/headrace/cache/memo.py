@@ -16,9 +16,10 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from headrace.cache.front import ABSENT, Cache
-from headrace.codec import encode
-from headrace.errors import OptionsError, ResultUndecodable
+from headrace.cache.front import Cache
+from headrace.cache.values import ABSENT
+from headrace.codec import changed, decode, encode
+from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.settings import Duration
 
 P = ParamSpec("P")
@@ -26,6 +27,8 @@ R = TypeVar("R")
 
 # Names of recent calls that one function remembers; a name is made anew in microseconds.
 NAMES = 1024
+# Bytes; the cache has a cap of its own.
+MOST = 1 << 40
 # Types whose equality tells them apart together with their type: only calls of these are remembered by their arguments.
 _SIMPLE = frozenset({str, int, bytes, bool, type(None), float})
 _PLAIN = frozenset({Any, None, type(None), bool, int, float, str, bytes, list, dict, inspect.Parameter.empty})
@@ -39,6 +42,29 @@ def is_plain(annotation: Any) -> bool:
     if origin is Literal:
         return True
     return origin in (list, dict, typing.Union, types.UnionType) and all(map(is_plain, typing.get_args(annotation)))
+
+
+def _types(value: object) -> list[Any]:
+    """The types of a value and of what is in it, by name."""
+    kind = type(value)
+    inside: list[Any] = []
+    if issubclass(kind, dict):
+        entries = cast("dict[Any, Any]", value)
+        inside = [*entries, *entries.values()]
+    elif issubclass(kind, (list, tuple)):
+        inside = [*cast("list[Any]", value)]
+    return [f"{kind.__module__}.{kind.__qualname__}", *map(_types, inside)]
+
+
+def _refuse_method(function: Any, name: str) -> None:
+    """Raise OptionsError for a method: its results would be named by the object, which no other process has."""
+    place: str = getattr(function, "__qualname__", "").rpartition(".")[0]
+    first = next(iter(inspect.signature(function).parameters), "")
+    if place and not place.endswith("<locals>") and first in ("self", "cls"):
+        raise OptionsError(
+            f"{name} is a method, and its results cannot be named by {first}: cache a function of what they depend on, "
+            f"such as an id, and call it from the method"
+        )
 
 
 class Cached(Generic[P, R]):
@@ -62,13 +88,16 @@ class Cached(Generic[P, R]):
         ttl: Duration | None = None,
         key: Callable[..., str] | None = None,
         tags: tuple[str, ...] = (),
+        wait: Duration | None = None,
     ) -> None:
         """Use ``@app.cached``. ``returns`` is the annotation of what is returned or awaited."""
+        _refuse_method(function, name)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
         self._cache = cache
         self._ttl = ttl
+        self._wait = wait
         self._key = key
         self._tags = (name, *tags)
         self._signature = inspect.signature(function)
@@ -80,8 +109,10 @@ class Cached(Generic[P, R]):
         """The stored result for these arguments, computed and stored if there is none.
 
         Raises:
-            ArgumentError, PayloadTooLarge: an argument cannot be part of a name (give ``key=``), or the result
-                cannot be stored.
+            ArgumentError: an argument cannot be part of a name (give ``key=``), or the result cannot be stored or
+                would come back as another type (annotate it).
+            ResultMismatch: the result does not fit the annotation.
+            PayloadTooLarge: the result is too large.
 
         Cost: as :meth:`Cache.get`.
         """
@@ -90,17 +121,45 @@ class Cached(Generic[P, R]):
         name = self.name_of(*args, **kwargs)
         found = self._cache.peek(name)
         if found is ABSENT:
-            made = partial(self.function, *args, **kwargs)
-            found = self._cache.get(name, make=made, ttl=self._ttl, tags=self._tags)
+            made = partial(self._compute, args, kwargs)
+            found = self._cache.get(name, None, made, self._ttl, self._tags, self._wait)
         return cast(R, self._result(found))
 
     async def _acall(self, args: Any, kwargs: Any) -> Any:
         name: str = cast(Any, self).name_of(*args, **kwargs)
         found = self._cache.peek(name)
         if found is ABSENT:
-            made = partial(cast(Any, self.function), *args, **kwargs)
-            found = await self._cache.aget(name, make=made, ttl=self._ttl, tags=self._tags)
+            made = partial(self._acompute, args, kwargs)
+            found = await self._cache.aget(name, None, made, self._ttl, self._tags, self._wait)
         return self._result(found)
+
+    def _compute(self, args: Any, kwargs: Any) -> Any:
+        return self._plain(cast(Any, self.function)(*args, **kwargs))
+
+    async def _acompute(self, args: Any, kwargs: Any) -> Any:
+        return self._plain(await cast(Any, self.function)(*args, **kwargs))
+
+    def _plain(self, made: Any) -> Any:
+        """A result as it is stored, if it comes back as it is.
+
+        Raises:
+            ArgumentError: it would come back as another type.
+            ResultMismatch: it does not fit the annotation.
+        """
+        plain = decode(encode(made, MOST, f"the result of {self.name}"))
+        if self._returns is not None:
+            try:
+                back = msgspec.convert(plain, self._returns)
+            except (msgspec.ValidationError, TypeError) as error:
+                raise ResultMismatch(f"what {self.name} returned does not fit its return annotation: {error}") from None
+        else:
+            back = plain
+        if (found := changed(made, back)) is not None:
+            raise ArgumentError(
+                f"the result of {self.name}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would "
+                f"come back as {type(found.back).__name__}; annotate what it returns, -> {found.annotation}"
+            )
+        return plain
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Delete the result for these arguments; whether there was one. Cost: one round trip."""
@@ -147,7 +206,11 @@ class Cached(Generic[P, R]):
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         # MessagePack, since repr and hash of equal arguments may differ from process to process.
-        data = encode([bound.args, sorted(bound.kwargs.items())], 1 << 20, f"arguments of {self.name}")
+        given = [list(bound.args), dict(sorted(bound.kwargs.items()))]
+        data = encode(given, 1 << 20, f"arguments of {self.name}")
+        if changed(given, decode(data)) is not None:
+            # A tuple and a list, or a decimal and its text, are other calls, and one MessagePack.
+            data += repr(_types(given)).encode()
         return f"{self.name}:{hashlib.blake2b(data, digest_size=16).hexdigest()}"
 
     def _result(self, found: Any) -> Any:

@@ -1,7 +1,8 @@
 """What the cache asks of the server: read, store, lease, delete, drop by tag. Reading with tracking is the link's.
 
 Every call may be repeated. A repeated store or deletion takes effect as if it had come last, which a concurrent one
-may anyway; a repeated store under a lease is refused, since the first one used the lease up.
+may anyway; a repeated store under a lease is refused, since the first one used the lease up. A repeated lease is
+shared with whoever got the first reply.
 """
 
 from __future__ import annotations
@@ -13,11 +14,27 @@ from typing import Any
 from headrace.keys import Keys
 from headrace.script import Call, load
 
-# Seconds that a value may take to compute. Longer than any sane one: a lease that has ended is a value not stored.
-LEASE = 3600
+# Seconds that a value may take to compute: a lease that has ended is a value not stored. The lease of a process that is
+# killed stays for so long, and holds up nobody: others wait for it only as long as they said.
+LEASE = 600
 # Values that one call deletes: others must be served in between.
 CHUNK = 1000
 ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whether to compute now.
+
+    Attributes:
+        lease: the right to store; empty when there is a value.
+        left: seconds in which another one who computes is waited for; 0: compute now.
+        first: others wait for this one, who must release the lease if nothing comes of it.
+    """
+
+    lease: str
+    left: float
+    first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +80,41 @@ def store(
     )
 
 
-def lease(keys: Keys, name: str) -> Call[str]:
-    """The right to store an absent value that is computed from now on; empty when there is a value.
+def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0, now: int = 0) -> Call[Turn]:
+    """The right to store an absent value that is computed from now on.
 
     All who compute at the same time share it, the first to store uses it up, and any write or deletion of the value,
     and any deletion of one of its tags, ends it. The idea is from "Scaling Memcache at Facebook" (NSDI 2013).
 
+    Args:
+        wait: seconds that one who computes already has before this one does so, too.
+
     Cost: one round trip.
     """
-    return load("cache_lease").bind(keys, lambda reply: str(reply.decode()), name=name, life=LEASE)
+    return load("cache_lease").bind(
+        keys,
+        lambda reply: Turn(reply[0].decode(), reply[1] / 1e6, reply[2] == 1),
+        now=now,
+        name=name,
+        tags=",".join(tags),
+        life=LEASE,
+        wait=round(wait * 1e6),
+    )
+
+
+def release(keys: Keys, name: str, lease: str) -> Call[str]:
+    """Give up the right to store: nothing came of it. ``released``, or ``gone`` before.
+
+    Processes that wait for the value hear of it; what others compute under the lease is not stored any more.
+
+    Cost: one round trip.
+    """
+    return load("cache_release").bind(keys, lambda reply: str(reply.decode()), name=name, lease=lease)
+
+
+def probe(keys: Keys, link: str) -> Call[bool]:
+    """Write and remove the key that a link has read, so that it must hear of it. Cost: one round trip."""
+    return load("cache_probe").bind(keys, lambda reply: bool(reply == b"ok"), link=link)
 
 
 def delete(keys: Keys, names: Sequence[str]) -> Call[int]:

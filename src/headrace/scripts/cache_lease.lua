@@ -1,14 +1,24 @@
--- Cache lease: whoever computes an absent value is told by what number its store will be accepted.
+-- Cache lease: whoever computes an absent value is told by what number its store will be accepted, or how long to wait.
+-- include cache_stale
+-- clock   now
 -- key     value    string  cache:<name>
 -- key     filling  string  filling:<name>
 -- key     leases   string  leases
 -- arg     name     text
+-- arg     tags     text    the value's, joined by commas
 -- arg     life     int     seconds until the lease ends
--- return  the lease, shared by all who compute now; empty when there is a value
-if redis.call('EXISTS', value) == 1 then return '' end
-local lease = redis.call('GET', filling)
-if not lease then
+-- arg     wait     int     microseconds that others have who compute it, before this one does too; 0: compute at once
+-- return  {lease, microseconds to wait, 1: others wait for this one}; the lease is shared by all who compute now, and empty when there is a value
+if redis.call('EXISTS', value) == 1 then return {'', 0, 0} end
+local lease, since = string.match(redis.call('GET', filling) or '', '^(%d+) (%d+)$')
+-- One of before a drop stores nothing any more.
+if not lease or is_stale(lease, tags) then
   lease = tostring(redis.call('INCR', leases))
-  redis.call('SET', filling, lease, 'EX', life)
+  redis.call('SET', filling, string.format('%s %.0f', lease, now), 'EX', life)
+  return {lease, 0, 1}
 end
-return lease
+if wait == 0 then return {lease, 0, 0} end
+local left = tonumber(since) + wait - now
+if left > 0 then return {lease, left, 0} end
+redis.call('SET', filling, string.format('%s %.0f', lease, now), 'KEEPTTL')
+return {lease, 0, 1}

@@ -1,22 +1,20 @@
 -- Cache set: a value is stored; one that was computed under a lease only if nothing was written or dropped since.
 -- include cache_untag
+-- include cache_stale
 -- clock   now
 -- key     filling  string  filling:<name>
 -- key     cached   zset    cached
--- derive  dropped  string  dropped:<tag>
 -- arg     name     text
 -- arg     data     text    MessagePack
 -- arg     ttl      int     milliseconds
 -- arg     tags     text    joined by commas
 -- arg     lease    text    number from cache_lease, or empty: store whatever happened
 -- return  stored | refused
-local function dropped_since(tag) return tonumber(redis.call('GET', dropped .. tag) or 0) > tonumber(lease) end
 if lease ~= '' then
-  local stale = redis.call('GET', filling) ~= lease or dropped_since('*')
-  for tag in string.gmatch(tags, '[^,]+') do stale = stale or dropped_since(tag) end
-  if stale then
+  local holds = string.match(redis.call('GET', filling) or '', '^%d+') == lease
+  if not holds or is_stale(lease, tags) then
     -- Left in place, a lease from before the drop would refuse everybody's next value too.
-    if redis.call('GET', filling) == lease then redis.call('UNLINK', filling) end
+    if holds then redis.call('UNLINK', filling) end
     return 'refused'
   end
 end
@@ -29,9 +27,11 @@ local function list(index)
   local last = tonumber(redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')[2])
   redis.call('PEXPIRE', index, math.ceil((last - now) / 1000) + 1)
 end
-untag(name)
-redis.call('UNLINK', filling)
+local before = tags_of(name)
+-- This comes first: once a script has written, a server whose memory is full lets it write on, so it is all or nothing.
 redis.call('SET', value .. name, tags .. '\n' .. data, 'PX', ttl)
+unindex(name, before)
+redis.call('UNLINK', filling)
 list(cached)
 for tag in string.gmatch(tags, '[^,]+') do list(tagged .. tag) end
 return 'stored'

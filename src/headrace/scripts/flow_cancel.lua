@@ -7,9 +7,10 @@ local f = touch(id)
 if not f.there then return 'missing' end
 if f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.state end
 if not f.cancel then
-  redis.call('HSET', flow .. id, 'cancel', 1)
-  -- What undoes its nodes must not be held.
+  -- What undoes its nodes must not be held. A removal comes first: once a script has written, a server whose memory is
+  -- full lets it write on.
   redis.call('HDEL', flow .. id, 'stopped')
+  redis.call('HSET', flow .. id, 'cancel', 1)
   redis.call('ZREM', lapses, id)
   f.cancel = 1
   if f.state ~= 'running' then become(id, f, 'running') end

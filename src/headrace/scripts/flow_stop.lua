@@ -8,6 +8,8 @@ if not f.there then return 'missing' end
 -- What is left of a cancelled one, to undo it, could not be started again.
 if f.cancel then return 'cancelled' end
 if f.state == 'pending' or f.state == 'running' then
+  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+  redis.call('HDEL', flow .. id, '')
   redis.call('HSET', flow .. id, 'stopped', 1)
   become(id, f, 'stopped')
 end

@@ -1,0 +1,314 @@
+"""The verbs of the cache as steps: each is described once, and a driver for threads or for event loops carries it out.
+
+Owns what is asked of the server in which order, and the counters of reads. Waits for nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from headrace.cache.computing import Computation, Computations
+from headrace.cache.drive import Depart, Join, Make, Start, Steps, Wait
+from headrace.cache.frozen import freeze
+from headrace.cache.link import Flight
+from headrace.cache.listener import Listener
+from headrace.codec import changed, decode, encode
+from headrace.errors import ArgumentError, HeadraceError, OptionsError, StoreFull, StoreUnavailable
+from headrace.keys import Keys, check_name
+from headrace.protocol import cache as protocol
+from headrace.script import Call
+from headrace.settings import Duration, Settings, seconds
+
+log = logging.getLogger("headrace.cache")
+
+T = TypeVar("T")
+
+MAX_NAME = 512
+MAX_TAGS = 8
+# Seconds between two looks at a value that another process computes, while changes are not heard of.
+UNHEARD = 0.25
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+# What a look yields where there is no value: None is a value like any other.
+ABSENT: Final[Any] = _Absent()
+
+
+class _Filling(NamedTuple):
+    """How an absent value is made: the function, the value's seconds, its tags, seconds to wait for other processes."""
+
+    make: Callable[[], Any]
+    ttl: float
+    tags: list[str]
+    wait: float
+
+
+def _function(make: Any) -> Callable[[], Any]:
+    if not callable(make):
+        if inspect.iscoroutine(make):
+            make.close()
+        raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
+    return cast("Callable[[], Any]", make)
+
+
+def _wait(wait: Duration | None) -> float:
+    return 0.0 if wait is None else seconds(wait, "wait")
+
+
+def checked(name: Any) -> str:
+    """A name that may be cached under. Raises OptionsError."""
+    if not isinstance(name, str) or not name:
+        raise OptionsError(f"a cached value's name is a text that is not empty, not {name!r}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise OptionsError(f"the name {name!r} is no valid Unicode: give another") from None
+    if size > MAX_NAME:
+        raise OptionsError(
+            f"a cached value's name takes at most {MAX_NAME} bytes, {name[:40]!r}… takes {size}: hash what is long in "
+            f"it"
+        )
+    return name
+
+
+def _tags(tags: Sequence[str]) -> list[str]:
+    if isinstance(tags, str) or len(tags) > MAX_TAGS:
+        raise OptionsError(f"tags is a list of at most {MAX_TAGS} names, not {tags!r}")
+    return [check_name("tag", tag) for tag in dict.fromkeys(tags)]
+
+
+class Values:
+    """What the verbs do.
+
+    Attributes:
+        hits: reads that took no step, since the process knows that there is no value.
+        misses: reads that asked the server.
+        faults: reads that went without an answer of the server, or met a value that cannot be read.
+    """
+
+    def __init__(self, settings: Settings, keys: Keys, listener: Listener, computations: Computations) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._listener = listener
+        self._computations = computations
+        self.hits = self.misses = self.faults = 0
+
+    def find(
+        self,
+        name: str,
+        default: Any,
+        make: Callable[[], Any] | None,
+        ttl: Duration | None,
+        tags: Sequence[str],
+        wait: Duration | None,
+    ) -> Steps[Any]:
+        checked(name)
+        if name in self._listener.shelf.absent:
+            self.hits += 1
+            self._listener.shelf.visit(name)
+            found = ABSENT
+        else:
+            self.misses += 1
+            found = yield from self._look(name)
+        if found is not ABSENT:
+            return found
+        if make is None:
+            return default
+        return (yield from self._fill(name, _Filling(_function(make), self._ttl(ttl), _tags(tags), _wait(wait))))
+
+    def _look(self, name: str) -> Steps[Any]:
+        """What the server has, kept in the process if changes of it will be heard of."""
+        flight: Flight | None = yield Depart(name)
+        if flight is None and not self._listener.armed:
+            yield Start()
+            flight = yield Depart(name)
+        if flight is not None:
+            try:
+                if not flight.failed:
+                    return self._arrive(flight)
+            finally:
+                self._listener.end(flight)
+        stored = yield from self._attempt(protocol.read(self._keys, name))
+        return ABSENT if stored is None else self._decoded(name, stored)[0]
+
+    def _arrive(self, flight: Flight) -> Any:
+        stored, left = flight.replies
+        now = flight.sent
+        end = now + self._settings.cache_age
+        if not isinstance(stored, bytes):
+            if self._settings.cache_absent:
+                self._listener.keep_absent(flight, end)
+            return ABSENT
+        value, size = self._decoded(flight.name, stored)
+        # -2: it ended between the two commands; -1: alien, without an end.
+        if value is not ABSENT and left != -2:
+            self._listener.keep(flight, value, size, end if left < 0 else min(end, now + left / 1000))
+        return value
+
+    def _decoded(self, name: str, stored: bytes) -> tuple[Any, int]:
+        try:
+            value, size = freeze(decode(protocol.payload(stored)))
+            return value, size + len(stored)
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            self.faults += 1
+            log.warning("the cached value of %r cannot be read and counts as absent: %s", name, error)
+            return ABSENT, 0
+
+    def _attempt(self, call: Call[T]) -> Steps[T | None]:
+        """A call that a reader can do without: None where the server cannot be reached, or stores nothing."""
+        if self._listener.unreachable:
+            self.faults += 1
+            return None
+        try:
+            return cast(T, (yield call))
+        except (StoreUnavailable, StoreFull):
+            self.faults += 1
+            return None
+
+    def _fill(self, name: str, filling: _Filling) -> Steps[Any]:
+        """Compute what is absent, or wait for who does."""
+        reader = self._computations.reader()
+        while True:
+            computation, leads = yield Join(name, filling.tags, reader)
+            if leads:
+                with self._computations.leading(computation):
+                    return (yield from self._compute(computation, filling))
+            try:
+                yield Wait(computation.ended, protocol.LEASE)
+            finally:
+                self._computations.leave(reader)
+            if not computation.ended.fired:
+                self._computations.retire(computation)
+            elif computation.error is not None:
+                raise computation.error
+            elif computation.serves(reader):
+                return computation.value
+
+    def _compute(self, computation: Computation, filling: _Filling) -> Steps[Any]:
+        name = computation.name
+        turn = yield from self._attempt(protocol.lease(self._keys, name, filling.tags, filling.wait))
+        found, turn = yield from self._wait_for_others(name, turn, filling)
+        if found is not ABSENT:
+            computation.value, computation.made = found, True
+            return found
+        try:
+            data = self._packed(name, (yield Make(filling.make)))
+        except GeneratorExit:
+            raise  # nothing can be awaited any more
+        except BaseException:
+            if turn is not None and turn.first:
+                with contextlib.suppress(HeadraceError):
+                    yield from self._attempt(protocol.release(self._keys, name, turn.lease))
+            raise
+        computation.value = yield from self._offer(computation, turn, data, filling)
+        computation.made = True
+        return computation.value
+
+    def _wait_for_others(
+        self, name: str, turn: protocol.Turn | None, filling: _Filling
+    ) -> Steps[tuple[Any, protocol.Turn | None]]:
+        """The value that another process stored, or it is our turn to compute."""
+        while turn is not None and (turn.left or not turn.lease):
+            # Before the read: what changes from then on is heard of.
+            news = self._listener.expect(name)
+            try:
+                found = yield from self._look(name)
+                if found is not ABSENT:
+                    return found, None
+                again = yield from self._attempt(protocol.lease(self._keys, name, filling.tags, filling.wait))
+                if again is not None and again.left:
+                    yield Wait(news, again.left if self._listener.armed else min(again.left, UNHEARD))
+                elif again is not None and not again.lease and not turn.lease:
+                    # It is there and cannot be read: then it must not stand in the way of one that can.
+                    yield from self._attempt(protocol.delete(self._keys, [name]))
+                turn = again
+            finally:
+                self._listener.unexpect(name, news)
+        return ABSENT, turn
+
+    def _offer(
+        self, computation: Computation, turn: protocol.Turn | None, data: bytes, filling: _Filling
+    ) -> Steps[Any]:
+        """Store what was computed, if that is still allowed; what its readers get."""
+        name = computation.name
+        if turn is not None:
+            stored = yield from self._attempt(
+                protocol.store(self._keys, name, data, filling.ttl, filling.tags, turn.lease)
+            )
+            self._listener.forget([name])
+            if stored is None and turn.first:
+                yield from self._attempt(protocol.release(self._keys, name, turn.lease))
+            if stored is not None:
+                found = yield from self._look(name)
+                if found is not ABSENT:
+                    return found
+                computation.doubtful = not stored
+        return freeze(decode(data))[0]
+
+    def _packed(self, name: str, value: Any) -> bytes:
+        """The MessagePack of a value that comes back as it is.
+
+        Raises:
+            ArgumentError, PayloadTooLarge: it cannot be stored, or would come back as another type.
+        """
+        what = f"the value of {name!r}"
+        data = encode(value, self._settings.max_result, what)
+        if (found := changed(value, decode(data))) is not None:
+            raise ArgumentError(
+                f"{what}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would come back as "
+                f"{type(found.back).__name__}; store plain values (None, numbers, texts, bytes, lists, dicts), or "
+                f"return it from an @app.cached function with a return annotation, {found.annotation}"
+            )
+        return data
+
+    def store(self, name: str, value: Any, ttl: Duration | None, tags: Sequence[str]) -> Steps[None]:
+        checked(name)
+        data = self._packed(name, value)
+        try:
+            yield protocol.store(self._keys, name, data, self._ttl(ttl), _tags(tags))
+        finally:
+            self._forget([name])
+
+    def delete(self, names: Sequence[str]) -> Steps[int]:
+        count = 0
+        for first in range(0, len(names), protocol.CHUNK):
+            chunk = [checked(name) for name in names[first : first + protocol.CHUNK]]
+            try:
+                count += yield protocol.delete(self._keys, chunk)
+            finally:
+                self._forget(chunk)
+        return count
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """This process has changed these values, or tried to."""
+        self._computations.retire_names(names)
+        self._listener.forget(names)
+
+    def drop(self, tag: str) -> Steps[int]:
+        try:
+            dropped: protocol.Dropped = yield protocol.drop(self._keys, tag, True)
+        finally:
+            self._computations.retire_tag(None if tag == protocol.ALL else tag)
+        # Bounded by what was there at the start: values that come faster than they go must not hold it for ever.
+        count, goal = len(dropped.names), len(dropped.names) + dropped.left
+        self._listener.forget(dropped.names)
+        while dropped.left and count < goal:
+            dropped = yield protocol.drop(self._keys, tag, False)
+            self._listener.forget(dropped.names)
+            count += len(dropped.names)
+        if tag == protocol.ALL:
+            self._listener.forget_all()
+        return count
+
+    def _ttl(self, ttl: Duration | None) -> float:
+        return self._settings.cache_ttl if ttl is None else seconds(ttl, "ttl", zero=False)

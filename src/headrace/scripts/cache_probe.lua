@@ -1,0 +1,9 @@
+-- Cache probe: a key is written and removed, so that whoever has read it must hear of that.
+-- key     probe  string  probe:<link>
+-- arg     link   text    names the connection that asks
+-- return  ok
+-- The removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('UNLINK', probe)
+redis.call('SET', probe, '1', 'PX', 5000)
+redis.call('UNLINK', probe)
+return 'ok'

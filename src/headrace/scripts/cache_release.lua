@@ -1,0 +1,12 @@
+-- Cache release: nothing came of computing a value; the lease ends, and whoever waits for the value hears of it.
+-- key     value    string  cache:<name>
+-- key     filling  string  filling:<name>
+-- arg     name     text
+-- arg     lease    text    number from cache_lease
+-- return  released | gone
+if string.match(redis.call('GET', filling) or '', '^%d+') ~= lease then return 'gone' end
+-- The removal comes first: once a script has written, a server whose memory is full lets it write on.
+redis.call('UNLINK', filling)
+-- Those who wait hear of the value's key only.
+if redis.call('SET', value, '', 'NX', 'PX', 1000) then redis.call('UNLINK', value) end
+return 'released'
