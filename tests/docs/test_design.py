@@ -7,6 +7,7 @@ dot is a module of Headrace or one of its scripts. A setting is named by its var
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -109,9 +110,31 @@ def test_what_a_design_page_names_in_a_module_is_there(page: Path) -> None:
             assert re.search(rf"\b{name}\b", text), f"{module}.{name}"
 
 
+def test_each_fault_has_its_promise_and_the_tests_that_hold_it() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    tables = re.findall(r"^\| [^|\n]* \| [^|\n]* \| test \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 60
+    for row in rows:
+        fault, promise, tests = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+        named = re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", tests)
+        assert fault, row
+        assert promise, row
+        assert named, row
+        assert set(named) <= FILES, row
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_heading_stands_apart(page: Path) -> None:
+    """Two changes that add to one page are merged line by line, which joined a table and the next heading."""
+    lines = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).splitlines()
+    found = [line for before, line in itertools.pairwise(lines) if line.startswith("#") and before.strip()]
+    assert found == []
+
+
 def test_every_kind_of_outcome_is_explained() -> None:
     settle = (SOURCE / "scripts" / "settle.lua").read_text().partition("local outs = {")[2].partition("\n}")[0]
-    kinds = set(re.findall(r"^  (\w+) = function", settle, re.MULTILINE))
+    kinds = set(re.findall(r"^  (\w+) = \w", settle, re.MULTILINE))
     assert {"succeeded", "grown", "parked"} < kinds
     said = re.search(r"kind: (.*?)\n        \w+: ", (SOURCE / "job.py").read_text(), re.DOTALL)
     assert said is not None

@@ -27,6 +27,14 @@ def test_a_queue_of_its_tasks_that_no_worker_serves_is_named() -> None:
         ]
 
 
+def test_a_workflow_alone_needs_no_queue() -> None:
+    app = Headrace("redis://unused")
+    send = app.task(name="send", queue="mail")(lambda: None)
+    app.workflow(name="letters")(lambda flow: flow.run(send))
+    assert "workflow:letters" in app.tasks
+    assert queue_warnings(app, ("mail",), seen()) == []
+
+
 def test_what_another_live_worker_serves_is_no_matter() -> None:
     assert queue_warnings(shop(), ("default",), seen("low,mail")) == []
     assert queue_warnings(shop(), ("default", "mail"), seen()) == []
