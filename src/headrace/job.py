@@ -66,6 +66,7 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         peak_memory: peak resident memory of the process, bytes.
         stderr: last lines that the process wrote to stderr.
         worker: who ran it: ``host:pid``.
+        where: the innermost line of the application's own code in the traceback, such as ``tasks.py:8 in mean``.
     """
 
     type: str
@@ -77,6 +78,7 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     peak_memory: int | None = None
     stderr: str = ""
     worker: str = ""
+    where: str = ""
 
 
 MESSAGE_CAP = 4_000

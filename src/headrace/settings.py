@@ -123,6 +123,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float, Meta(description="silence of a server across a network after which cached values go", gt=0)
     ] = 5.0
     log: Annotated[str, Meta(description="log format: text or json", pattern="^(text|json)$")] = "text"
+    log_jobs: Annotated[
+        str,
+        Meta(
+            description="which starts a worker logs a line of: none, failures or all", pattern="^(none|failures|all)$"
+        ),
+    ] = "failures"
     metrics: Annotated[
         str | None,
         Meta(description="address where a worker answers Prometheus, such as 127.0.0.1:9464; default nowhere"),

@@ -62,7 +62,11 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
-        text = self._shape(record, _fields(record), "\n".join(parts))
+        fields = _fields(record)
+        # That of a job came as text from another process.
+        if trace := fields.pop("traceback", None):
+            parts.append(str(trace).rstrip())
+        text = self._shape(record, fields, "\n".join(parts))
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text

@@ -222,6 +222,8 @@ def _evidence(error: JobError) -> Iterator[tuple[str, object]]:
     yield "type", error.type
     if error.message:
         yield "message", error.message
+    if error.where:
+        yield "at", error.where
     if error.attempt:
         yield "attempt", error.attempt
     if error.worker:

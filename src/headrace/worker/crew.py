@@ -269,8 +269,6 @@ class Crew:
         if done.memory and self.tally is not None:
             self.tally.grew(done.memory)
         self._conclude(claim, done.kind, done.data, done.amount, done.cost)
-        if done.kind in ("failed", "retry", "corrupt", "crashed"):
-            log.warning("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, done.kind)
         self._recycle(seat, done.memory)
 
     def _said(self, seat: Seat, say: Say) -> None:
@@ -461,8 +459,6 @@ class Crew:
         )
         doom = start.doom or ("other" if seat.condemned or self._killing else "")
         kind, data, amount = of_death(plan, claim, doom, error, random.random())
-        if kind == "crashed":
-            log.error("job %s (%s), start %d: %s", claim.id, claim.task, claim.attempt, error.message)
         self._conclude(claim, kind, data, amount)
 
     # -- limits and cancellations -----------------------------------------------------------------------------------

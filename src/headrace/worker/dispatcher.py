@@ -34,7 +34,7 @@ from headrace.protocol import admin, consume
 from headrace.script import Call, unread
 from headrace.settings import microseconds
 from headrace.task import budgets
-from headrace.worker import roster
+from headrace.worker import job_log, roster
 from headrace.worker.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
@@ -136,6 +136,8 @@ class Dispatcher:
         self.exchange.first = self._first
         self.upkeep.expected = self._expected
         self.pauses = Pauses(app)
+        # The outcomes that get a line in the log.
+        self._logged = job_log.kinds(self.settings)
         self.tally = Tally(app.stats, app.stats.of_workers(), place) if self.settings.stats_jobs else None
         self.crew.tally = self.tally
         self._arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
@@ -670,11 +672,20 @@ class Dispatcher:
             return
         if not self.outcomes:
             self._gathered_since = time.monotonic()
+        if kind in self._logged:
+            self._log_end(claim, kind, data, amount, cost)
         if kind != "released":
             self._finished += 1
             if self.tally is not None:
                 self.tally.ended(claim, kind, self._gathered_since, cost)
         self.outcomes.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
+
+    def _log_end(self, claim: Claim, kind: str, data: bytes, amount: int, cost: int) -> None:
+        error = job_log.error_of(kind, data)
+        # A crash with a traceback is a fault of Headrace's own code.
+        shown = error is not None and error.traceback and (kind == "crashed" or log.isEnabledFor(logging.DEBUG))
+        extra = {"traceback": error.traceback} if error is not None and shown else None
+        log.log(job_log.level(kind), "%s", job_log.line(claim, kind, error, amount, cost), extra=extra)
 
     # -- the supervisor ---------------------------------------------------------------------------------------------
 

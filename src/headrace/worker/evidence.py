@@ -7,6 +7,8 @@ Owns the form of that text. Keeps no exception, frame or traceback, since they w
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,11 @@ from headrace.job import MESSAGE_CAP, TRACEBACK_CAP, JobError, error_json
 
 # Frames of the worker are nobody's fault: the reader looks for the job's own lines.
 _OURS = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent.parent)
+_LIBRARY = str(Path(os.__file__).parent)
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
+# Characters of a file's path, from its end.
+_PATH = 120
 # A runaway recursion has thousands of frames, and only the last ones fit into the cap.
 _FRAMES = 100
 _UNSAID: dict[type[Interrupt], str] = {
@@ -39,6 +46,7 @@ def evidence(error: BaseException, attempt: int, worker: str, kind: type[BaseExc
             traceback=_clean(_traceback(error))[-TRACEBACK_CAP:],
             attempt=attempt,
             worker=worker,
+            where=_clean(_where(error.__traceback__)),
         )
     except BaseException:  # noqa: BLE001 - a class whose very name raises must not take the outcome with it
         found = JobError(type="Exception", message="an exception that cannot be shown", attempt=attempt, worker=worker)
@@ -128,6 +136,26 @@ def _traceback(error: BaseException) -> str:
         return "".join(whole.format())
     except BaseException as broken:  # noqa: BLE001 - formatting calls __str__, __repr__ and notes of user classes
         return f"<no traceback: formatting it raised {type(broken).__name__}>"
+
+
+def _where(trace: TracebackType | None) -> str:
+    """The innermost line of the application's own code; where none is known as that, of any code but ours."""
+    own: TracebackType | None = None
+    other: TracebackType | None = None
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith((_PACKAGE, _LIBRARY, "<frozen ")) and not _INSTALLED.search(path):
+            own = trace
+        elif not path.startswith(_PACKAGE):
+            other = trace
+        trace = trace.tb_next
+    found = own or other
+    if found is None:
+        return ""
+    path, base = found.tb_frame.f_code.co_filename, ""
+    with contextlib.suppress(OSError):
+        base = f"{Path.cwd()}{os.sep}"
+    return f"{path.removeprefix(base)[-_PATH:]}:{found.tb_lineno} in {found.tb_frame.f_code.co_name}"
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:

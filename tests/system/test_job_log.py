@@ -1,0 +1,96 @@
+"""The worker's log tells why a job failed, and no text of a job can forge a line of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import Program
+
+TASKS = """
+import asyncio, json
+from headrace import Headrace, Retry
+
+app = Headrace()
+
+@app.task(retries=Retry(max=1, delay=0.01, jitter=0))
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+@app.task(kind="thread")
+def parse(text: str) -> object:
+    return json.loads(text)
+
+@app.task
+async def forge() -> None:
+    raise ValueError("one\\n2026-11-22 22:00:00.000 ERROR   forged \\x1b[31m")
+
+@app.task(kind="fork")
+def add(a: int) -> int:
+    return a
+"""
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    program = Program(tmp_path, url)
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return program
+
+
+def run(headrace: Program, *arguments: str, **environment: str) -> tuple[dict[str, str], str]:
+    """Ids by task, and what a worker said that ran them."""
+    ids = {
+        "mean": headrace.enqueue("tasks.mean", "[]"),
+        "parse": headrace.enqueue("tasks.parse", "no json"),
+        "forge": headrace.enqueue("tasks.forge"),
+        "add": headrace.enqueue("tasks.add", "1"),
+    }
+    command = ("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
+    return ids, headrace.fresh(*command, **environment).err
+
+
+def test_a_failure_is_told_with_its_error_and_the_line_of_the_application(headrace: Program) -> None:
+    ids, said = run(headrace)
+    division = "ZeroDivisionError: division by zero at tasks.py:9 in mean"
+    assert f"job {ids['mean']} (tasks.mean), attempt 1 failed: {division}; retry in 10 ms, waited " in said
+    assert f"job {ids['mean']} (tasks.mean), attempt 2 failed: {division}; waited " in said
+    # Raised in the standard library: the line of the application that called it.
+    refused = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert f"(tasks.parse), attempt 1 failed: {refused} at tasks.py:13 in parse" in said
+    assert "Traceback" not in said
+    assert ids["add"] not in said
+
+
+def test_no_text_of_a_job_forges_a_line(headrace: Program) -> None:
+    _, said = run(headrace, "-v")
+    assert "(tasks.forge), attempt 1 failed: ValueError: one at tasks.py:17 in forge" in said
+    assert not [line for line in said.splitlines() if line.startswith("2026-11-22 22:00:00.000")]
+    assert "\x1b" not in said
+
+
+def test_details_have_the_traceback(headrace: Program) -> None:
+    _, said = run(headrace, "--verbose")
+    assert said.count("Traceback (most recent call last):") >= 4
+    assert "return sum(values) / len(values)" in said
+
+
+def test_json_lines_have_it_as_a_field(headrace: Program) -> None:
+    ids, said = run(headrace, "-v", "--log", "json")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
+    (row,) = [row for row in rows if ids["forge"] in row["event"]]
+    assert row["level"] == "warning"
+    assert row["traceback"].startswith("Traceback (most recent call last):")
+
+
+@pytest.mark.parametrize(("wish", "told"), [("none", set[str]()), ("all", {"mean", "parse", "forge", "add"})])
+def test_the_setting_says_of_which_starts_a_line_is_written(headrace: Program, wish: str, told: set[str]) -> None:
+    ids, said = run(headrace, HEADRACE_LOG_JOBS=wish)
+    assert {task for task, id in ids.items() if id in said} == told
+    if wish == "all":
+        (line,) = [line for line in said.splitlines() if ids["add"] in line]
+        assert f"INFO    job {ids['add']} (tasks.add), attempt 1 succeeded; waited " in line
+        assert ", ran " in line
