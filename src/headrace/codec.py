@@ -110,7 +110,12 @@ class Slotted:
         if position is None:
             return _refuse(value)
         self.met += 1
-        return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
+        return slot(position)
+
+
+def slot(position: int) -> msgspec.msgpack.Ext:
+    """What stands for the output of the parent at this position."""
+    return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
 
 
 # Whatever it gives for an extension cannot be hashed, so that one in the place of a key is found.

@@ -108,7 +108,9 @@ class CurrentJob:
         Raises:
             ResultUndecodable: an output cannot be read, or is nested too deeply.
         """
-        return [Payload(one.id, one.name, one.task, one.state, _output(one)) for one in self._inputs]
+        # Values that several nodes take, and that are stored once for all of them, are parents without a name.
+        parents = [one for one in self._inputs if one.name]
+        return [Payload(one.id, one.name, one.task, one.state, _output(one)) for one in parents]
 
     @property
     def workflow(self) -> Flow:

@@ -117,8 +117,14 @@ class Flow:
 
     def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: Wish, name: str) -> int:
         """A row for each item, and one that joins them."""
-        first = len(self.scope.sheet.rows)
-        places = [self.scope.add(task, (item, *args), asked, f"{name}[{n}]") for n, item in enumerate(items)]
+        scope, first = self.scope, len(self.scope.sheet.rows)
+        if len(items) > 1 and (args or asked.params):
+            # What stands for a large argument of all is not checked with the items.
+            scope.check(task, (items[0], *args), asked)
+            args = tuple(scope.once(name, args))
+            params = dict(zip(asked.params, scope.once(f"{name}[*]", asked.params.values()), strict=True))
+            asked = replace(asked, params=params)
+        places = [scope.add(task, (item, *args), asked, f"{name}[{n}]") for n, item in enumerate(items)]
         edges = dict.fromkeys(places, "")
         row = Row(name, name_of(task), edges=edges, role="join", heads=tuple(places), first=first)
         return self.scope.stand_in(row)

@@ -32,7 +32,8 @@ class NodePage:
 
     Attributes:
         nodes: their records. Fewer than asked for when the state passed over most of those looked at.
-        count: how many nodes are stored, those that a run does not count (undo, callbacks, joins) included.
+        count: how many nodes are stored, those that a run does not count (undo, callbacks, joins) and large values that
+            several nodes take included; the last are on no page.
         next: what to give as ``cursor`` for the next page; None when there is no more.
     """
 
@@ -81,7 +82,7 @@ def page(client: Client, id: str, query: Query) -> Steps[NodePage]:
         numbers = range(at + 1, min(at + want, end) + 1)
         rows: list[NodeRecord | None] = yield graph.read_nodes(client.keys, id, numbers)
         for at, row in zip(numbers, rows, strict=True):
-            if row is not None and query.state in (None, row.job.state):
+            if row is not None and row.role != "given" and query.state in (None, row.job.state):
                 kept.append(row)
                 if len(kept) == query.limit:
                     return NodePage(kept, last, str(at) if at < last else None)
@@ -101,7 +102,7 @@ def every(client: Client, id: str) -> Steps[list[NodeRecord]]:
             client.keys, id, range(first, min(first + READ, last + 1))
         )
         # Numbers that a growing node kept for itself need not all be taken.
-        found += [row for row in rows if row is not None]
+        found += [row for row in rows if row is not None and row.role != "given"]
     return found
 
 

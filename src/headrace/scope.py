@@ -25,6 +25,8 @@ from headrace.weave import Row, Sheet
 
 # Names that an error tells.
 TOLD = 12
+# Bytes from which on a value that several nodes take is stored once: to read it takes them an exchange more.
+ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,8 @@ class Scope:
     def add(self, task: Any, args: tuple[Any, ...], asked: Wish, name: str, *, check: bool = True) -> int:
         """A row for a task, without its references."""
         signature, form = self.target(task, asked.options)
-        kwargs = self.shared(signature, len(args)) | asked.params
-        data, edges = self.pack(signature if check else Unchecked(form.task), args, kwargs)
+        checks = signature if check else Unchecked(form.task)
+        data, edges = self.pack(checks, args, self._with_globals(checks, signature, args, asked.params))
         row = Row(name, form.task, form, data, edges, asked.letter)
         if asked.when is not None:
             place, policy = self.mine(asked.when)
@@ -172,6 +174,44 @@ class Scope:
             # Checks that it takes one argument, which will be what the node returns.
             self.pack(checks, (Node[Any](self.sheet, place),), {})
         return place
+
+    def once(self, name: str, values: Iterable[Any]) -> list[Any]:
+        """Values that several nodes take: each, or where it is large, what stands for it and is stored once.
+
+        Args:
+            name: of the nodes that take them.
+        """
+        return [self._given(f"{name}[*{n}]", value, f"an argument of {name}") for n, value in enumerate(values)]
+
+    def check(self, task: Any, args: tuple[Any, ...], asked: Wish) -> None:
+        """Refuse arguments that a task does not take."""
+        signature, _ = self.target(task, asked.options)
+        self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
+
+    def _given(self, name: str, value: Any, what: str) -> Any:
+        slots = codec.Slotted(lambda inner: 0 if is_node(inner) else None)
+        data = slots.encode(value, self.site.client.settings.max_payload, what)
+        if slots.met or len(data) < ONCE:
+            return value
+        return Node[Any](self.sheet, self.sheet.add(Row(name, "", args=data, role="given")))
+
+    def _with_globals(
+        self, checks: Signature | Unchecked, signature: Signature | Unchecked, args: tuple[Any, ...],
+        params: dict[str, Any],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Arguments by name: a node's own, and the globals that it takes, of which large ones are stored once."""
+        shared = {name: v for name, v in self.shared(signature, len(args)).items() if name not in params}
+        if not shared:
+            return params
+        known, light = self.sheet.known, dict[str, Any]()
+        for name, value in shared.items():
+            if id(value) not in known:
+                known[id(value)] = (value, self._given(self.sheet.fresh(f"({name})"), value, f"global {name!r}"))
+            light[name] = known[id(value)][1]
+        if any(light[name] is not value for name, value in shared.items()):
+            # What stands for a value is not checked before it is filled in; the value can be now.
+            self.pack(checks, args, shared | params)
+        return light | params
 
     def shared(self, signature: Signature | Unchecked, count: int) -> dict[str, Any]:
         return {name: value for name, value in self.globals.items() if signature.accepts(name, count)}

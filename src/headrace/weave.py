@@ -57,6 +57,7 @@ class Sheet:
     Attributes:
         rows: in the order of their definition.
         names: full name -> position.
+        known: by the identity of a value that is meant for many nodes, the value and what they take for it.
     """
 
     def __init__(self, definition: str) -> None:
@@ -67,6 +68,7 @@ class Sheet:
         self._numbers: dict[str, int] = {}
         # Names without a number, of nodes that were not given one: a second one of the kind numbers the first.
         self.bare: set[str] = set()
+        self.known: dict[int, tuple[object, object]] = {}
 
     def fresh(self, stem: str) -> str:
         """A name for a node that was given none: ``stem``, or ``stem-1``, ``stem-2``, ... where there are several."""
@@ -235,10 +237,14 @@ def nodes(sheet: Sheet) -> list[NewNode]:
     children: list[list[tuple[int, str]]] = [[] for _ in rows]
     for place, row in enumerate(rows):
         for parent, letter in row.edges.items():
-            children[parent].append((place + 1, letter or rows[parent].letter))
+            if rows[parent].role != "given":
+                children[parent].append((place + 1, letter or rows[parent].letter))
     made: list[NewNode] = []
     undos: list[NewNode] = []
     for place, row in enumerate(rows):
+        if row.role == "given":
+            made.append(NewNode(NO_FORM, row.args, role="given"))
+            continue
         number = 0
         if row.undo is not None:
             facts = pack_facts(NodeFacts(f"{row.name} (undo)", sheet.definition))
@@ -246,7 +252,8 @@ def nodes(sheet: Sheet) -> list[NewNode]:
             number = len(rows) + len(undos)
         above = tuple([parent + 1 for parent in row.edges])
         facts, soft = _facts(sheet, row), row.letter != "s"
-        made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft))
+        given = sum(rows[parent].role == "given" for parent in row.edges)
+        made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft, given))
     return made + undos
 
 

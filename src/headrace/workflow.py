@@ -20,7 +20,7 @@ Policy = Literal["stop", "continue", "skip"]
 LETTERS: dict[Policy, str] = {"stop": "s", "continue": "c", "skip": "k"}
 POLICIES: dict[str, Policy] = {letter: policy for policy, letter in LETTERS.items()}
 
-Role = Literal["", "join", "pass", "undo", "callback"]
+Role = Literal["", "join", "pass", "undo", "callback", "given"]
 
 # A node's number has four digits of 32 in its id, and a graph that grows needs numbers too.
 MAX_NODES = 100_000
@@ -79,8 +79,10 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
         facts: packed :class:`NodeFacts`.
         role: empty: a job. ``join``: no job, its output is the list of its parents' outputs. ``pass``: no job, its
             output is its only parent's. ``undo``, ``callback``: jobs that are not part of the run, and not counted.
+            ``given``: no job, but a value that several nodes take, which is its ``args``; it is done from the start.
         undo: number of the node that undoes this one; 0: none.
         soft: the workflow does not fail by its failure, though nothing follows that copes with it.
+        given: how many of its parents have this role: it does not wait for them.
     """
 
     form: Form
@@ -91,6 +93,12 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
     role: Role = ""
     undo: int = 0
     soft: bool = False
+    given: int = 0
+
+    @property
+    def waits(self) -> int:
+        """How many parents it waits for."""
+        return len(self.parents) - self.given
 
 
 class Graph(msgspec.Struct, frozen=True):

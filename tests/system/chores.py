@@ -289,6 +289,11 @@ def told(flow: str) -> str:
     return flow
 
 
+def pair(a: int, b: str) -> list[Any]:
+    """What came of a small argument and a large one, and what the parents were."""
+    return [a, len(b), [one.name for one in current_job().payloads]]
+
+
 def retry_it(flow: str) -> str:
     """Called when a workflow fails: run what failed again, and stay until it has failed again; the third time, give up."""
     told = Path(f"{os.environ[ledger.VARIABLE]}.told")
@@ -403,7 +408,7 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, needs, numbers, total, undo, told, retry_it, echo, payloads, graft,
+    measure, needs, numbers, total, undo, told, pair, retry_it, echo, payloads, graft,
     add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from headrace.job import State
 from headrace.keys import node_id
 from headrace.run import Run
 from headrace.workflow import FlowState, NodeRecord, Policy
-from tests.servers import Server
+from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos
 from tests.system.fleet import LEASE, Fleet, send
 from tests.system.tap import Tap
@@ -183,6 +183,26 @@ def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -
     assert job.refresh().crashes == 1
     own = fleet.enqueue("process.frail", "kill", 1, crashes=2)
     assert (fleet.ended(own).state, own.refresh().crashes) == (State.SUCCEEDED, 1)
+
+
+def test_what_all_items_of_a_map_take_is_stored_once(fleet: Fleet) -> None:
+    big = "x" * 100_000
+
+    def wide(flow: Flow) -> None:
+        known = flow.map("thread.pair", list(range(50)), big, name="known")
+        found = flow.map("thread.pair", flow.run("thread.numbers", 50), params={"b": big}, name="found")
+        flow.run("thread.echo", [known, found], name="both")
+
+    fleet.worker(kinds="thread")
+    run = create(fleet, wide)
+    assert run.wait(60) is FlowState.SUCCEEDED, states(run)
+    assert run.outputs() == {"both": [[[[n, len(big), []] for n in range(50)]] * 2]}
+    assert (run.refresh().total, len(nodes(run))) == (103, 105), "a value is no job, and in no list"
+    client: Any
+    with connect(fleet.url) as client:
+        assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:16]}*")) < 10 * len(big)
+        run.delete()
+        assert list(client.scan_iter(f"*{run.id[:16]}*")) == []
 
 
 def test_a_stopped_workflow_starts_nothing_until_it_is_started(fleet: Fleet, tmp_path: Path) -> None:

@@ -379,6 +379,31 @@ def test_a_nested_workflow_may_be_referred_to_and_followed(app: Headrace, inner:
     assert parents(made)["inner/tick"] == ["tick"], "who comes before it comes before its first nodes"
 
 
+def test_a_large_global_is_stored_once_for_all_nodes_and_checked(app: Headrace) -> None:
+    @app.task(name="reads")
+    def reads(n: int, config: dict[str, str], small: int = 0) -> None: ...
+
+    @app.workflow(name="nested")
+    def nested(flow: Flow) -> None:
+        flow.run(reads, 1)
+
+    def define(flow: Flow) -> None:
+        for n in range(3):
+            flow.run(reads, n)
+        flow.run(nested)
+        flow.run(reads, 9, params={"config": {}})
+
+    made = outer(app, define, globals={"config": {"a": "x" * 5000}, "small": 7})
+    assert [one.role for one in made.nodes].count("given") == 1
+    assert sum(len(one.args) for one in made.nodes) < 6000
+    for taker in (one for one in made.nodes if one.given):
+        outputs = [made.nodes[parent - 1].args for parent in taker.parents]
+        args, kwargs = decode(fill(taker.args, outputs))
+        assert {"config": args[1], "small": args[2]} | kwargs == {"config": {"a": "x" * 5000}, "small": 7}
+    with pytest.raises(ArgumentError, match="argument 'config' of reads: expected object, got str"):
+        outer(app, lambda flow: flow.run(reads, 1), globals={"config": "x" * 5000})
+
+
 def test_a_nested_workflow_is_numbered_with_all_its_nodes(app: Headrace, inner: Workflow[[int]]) -> None:
     made = outer(app, lambda flow: (flow.run(inner, 2), flow.run(inner, 1), flow.run("tick")))
     assert sorted(parents(made)) == [

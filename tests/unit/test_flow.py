@@ -530,6 +530,28 @@ def test_two_nodes_of_one_name_are_refused_and_given_numbers_are_passed_over() -
     assert names(found) == ["tick-2", "tick-1", "tick-3"]
 
 
+def test_a_large_argument_of_all_items_is_stored_once() -> None:
+    big, more = "x" * 5000, ["y" * 5000]
+
+    def define(flow: Flow) -> None:
+        flow.map("elsewhere", [1, 2, 3], big, "small", params={"more": more}, after=flow.run(tick), name="m")
+
+    made = graph(define)
+    stored = [node for node in made.nodes if node.role == "given"]
+    items = [node for node in made.nodes if facts(node).name.startswith("m[")]
+    assert len(stored) == 2
+    assert all(len(node.args) < 100 and (node.given, node.waits) == (2, 1) for node in items)
+    for n, item in enumerate(items, 1):
+        outputs = [made.nodes[parent - 1].args for parent in item.parents]
+        assert decode(fill(item.args, outputs)) == [[n, big, "small"], {"more": more}]
+    assert [node.role for node in made.nodes if not node.children] == ["given", "given", "join"]
+
+
+def test_a_large_argument_is_checked_as_any() -> None:
+    with pytest.raises(ArgumentError, match="argument 'size' of resize: expected int, got str"):
+        graph(lambda flow: flow.map(resize, [b"a", b"b"], "x" * 5000))
+
+
 def test_nodes_are_numbered_where_a_task_has_several() -> None:
     kept: list[Node[Any]] = []
 

@@ -79,6 +79,20 @@ def spread(items: object, about: NodeFacts | None = None, rest: tuple[object, ..
     return expand.spread(claim(about=about, **more), about, packed([[items, *rest], {"y": 1}]))
 
 
+def test_a_large_argument_of_all_items_is_a_node_that_holds_it() -> None:
+    graft = spread([1, 2, 3], rest=("x" * 5000, "small"))
+    assert graft is not None
+    *items, value, join = graft.nodes
+    assert (value.role, codec.decode(value.args), value.waits) == ("given", "x" * 5000, 0)
+    assert (join.role, join.parents, graft.join) == ("join", (1, 2, 3), 5)
+    for n, one in enumerate(items, 1):
+        assert (len(one.args) < 50, one.parents, one.waits) == (True, (4,), 0)
+        assert codec.decode(codec.fill(one.args, [value.args])) == [[n, "x" * 5000, "small"], {"y": 1}]
+    alone = spread([1], rest=("x" * 5000,))
+    assert alone is not None
+    assert [one.role for one in alone.nodes] == ["", "join"]
+
+
 def test_a_map_adds_a_node_for_each_item_and_their_join() -> None:
     about = NodeFacts("me", "w", True, -1, "c", 3, 9)
     graft = spread([5, [6], {"a": b"x"}], about, ("more",), options=b"o", key="k", once=True)

@@ -16,7 +16,8 @@ def of_graph(graph: Graph, title: str = "") -> View:
     for number, (node, facts) in enumerate(zip(graph.nodes, found, strict=True), 1):
         name = _label(facts.name, node.form.task, node.role)
         maps = facts.map or _joins_items(facts.name, node.role, names)
-        view.nodes.append(ViewNode(number, name, role=node.role, map=maps))
+        if node.role != "given":
+            view.nodes.append(ViewNode(number, name, role=node.role, map=maps))
         view.edges.extend((number, child, letter) for child, letter in node.children)
         if node.undo:
             view.edges.append((number, node.undo, "undo"))

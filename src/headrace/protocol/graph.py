@@ -53,8 +53,10 @@ def edges(children: Sequence[tuple[int, str]], base: int = 0) -> str:
 
 def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
     """A node's digits and fields; ``base``: of a graft's numbers, ``extra``: parents outside of it."""
+    if node.role == "given":
+        return code_of(number + base), ["state", "succeeded", "role", "given", "pending", 0, "result", blob(node.args)]
     # Nobody counts down to an undo or a callback.
-    pending = 0 if node.role in ("undo", "callback") else len(node.parents) + extra
+    pending = 0 if node.role in ("undo", "callback") else node.waits + extra
     fields = [*_of_form(node.form), "args", blob(node.args), "pending", pending]
     if node.facts:
         fields += ("facts", blob(node.facts))
@@ -85,7 +87,7 @@ def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
 
 def _of_graph(graph: Graph) -> list[Any]:
     """The fields of a workflow's record."""
-    roots = [n for n, node in enumerate(graph.nodes, 1) if not node.parents and node.role in ("", "join", "pass")]
+    roots = [n for n, node in enumerate(graph.nodes, 1) if not node.waits and node.role in ("", "join", "pass")]
     facts: list[Any] = [
         "total", sum(node.role == "" for node in graph.nodes),
         "args", blob(graph.args),
@@ -269,13 +271,13 @@ def graft(
     last = _end_of_chunk(added.nodes, first)
     # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
     rows = [
-        _row(node, number, base, extra=int(not node.parents and node.role not in ("undo", "callback")))
+        _row(node, number, base, extra=int(not node.waits and node.role not in ("undo", "callback")))
         for number, node in enumerate(added.nodes[first - 1 : last], first)
     ]
     link: list[Any] = []
     if last == len(added.nodes):
         roots = [
-            (n, "s") for n, node in enumerate(added.nodes, 1) if not node.parents and node.role in ("", "join", "pass")
+            (n, "s") for n, node in enumerate(added.nodes, 1) if not node.waits and node.role in ("", "join", "pass")
         ]
         if not added.gather:
             # It stands for the node that grows, too, which was not skipped.

@@ -15,7 +15,7 @@ from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
 from headrace.flow import Flow, collected
 from headrace.job import Claim, Form, Input
-from headrace.scope import Scope, Site
+from headrace.scope import ONCE, Scope, Site
 from headrace.weave import NO_FORM, Sheet
 from headrace.workflow import MAX_NODES, Graft, NewNode, NodeFacts, pack_facts, parse_facts
 
@@ -82,14 +82,28 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     form = Form(
         claim.task, claim.queue, claim.options, facts.priority, crashes=facts.crashes, once=claim.once, key=claim.key
     )
-    join = len(items) + 1
+    given: list[NewNode] = []
+    if len(items) > 1:
+        rest = [_once(part, given) for part in rest]
+        kwargs = {name: _once(part, given) for name, part in kwargs.items()}
+    above = tuple(range(len(items) + 1, len(items) + len(given) + 1))
+    join = len(items) + len(given) + 1
     onward = ((join, facts.policy),)
     nodes = [
-        NewNode(form, _encode(((item, *rest), kwargs)), (), onward, _named(facts, f"[{n}]"))
+        NewNode(form, _encode(((item, *rest), kwargs)), above, onward, _named(facts, f"[{n}]"), given=len(given))
         for n, item in enumerate(items)
     ]
-    nodes.append(NewNode(NO_FORM, b"", tuple(range(1, join)), (), _named(facts, "[]"), "join"))
+    nodes += given
+    nodes.append(NewNode(NO_FORM, b"", tuple(range(1, len(items) + 1)), (), _named(facts, "[]"), "join"))
     return Graft(tuple(nodes), join, gather=True)
+
+
+def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
+    """An argument that all items take; where it is large, what stands for it, and it becomes one of ``given``."""
+    if len(part) < ONCE:
+        return part
+    given.append(NewNode(NO_FORM, bytes(part), role="given"))
+    return codec.slot(len(given) - 1)
 
 
 def collecting(site: Site, claim: Claim) -> Flow:
@@ -107,7 +121,7 @@ def added(job: CurrentJob) -> Graft | None:
     return None if job.added is None else collected(job.added.scope)
 
 
-def _parts(task: str, args: bytes) -> tuple[msgspec.Raw, list[msgspec.Raw], dict[str, Any]]:
+def _parts(task: str, args: bytes) -> tuple[msgspec.Raw, list[Any], dict[str, Any]]:
     try:
         positions, kwargs = _halves.decode(args)
         return positions[0], positions[1:], dict(kwargs)
