@@ -5,6 +5,7 @@ Owns one context variable. Sends nothing by itself: what the job says goes to th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import msgspec
 
 from headrace import codec
-from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze
+from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze, WaitRefused
 from headrace.job import Claim, Input
 from headrace.keys import flow_of, is_node
 from headrace.protocol.consume import Note
@@ -187,6 +188,30 @@ def current_job() -> CurrentJob:
             "no job runs here: current_job() works in a task that a worker runs, and in the threads to which "
             "it passed its context (asyncio.to_thread does)"
         ) from None
+
+
+def check_wait(verb: str, pair: str = "") -> None:
+    """Refuse a wait for other work where it does harm.
+
+    Args:
+        verb: what was called, for the message.
+        pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
+
+    Raises:
+        WaitRefused: in a job it keeps a runner from working, perhaps from the very work that is waited for; on an
+            event loop it stops all that runs there.
+    """
+    job = _current.get(None)
+    if job is not None:
+        raise WaitRefused(
+            f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait "
+            f"like this: make both nodes of a workflow (flow.run delivers the result), or accept it with "
+            f"allow_wait=True"
+        )
+    # Not imported for this: where nobody loaded it, no loop runs.
+    events: Any = sys.modules.get("asyncio.events")
+    if pair and events is not None and events._get_running_loop() is not None:  # noqa: SLF001 - documented, for libraries
+        raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
 
 
 class running:  # noqa: N801 - reads as a verb: with running(job)

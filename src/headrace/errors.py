@@ -165,6 +165,10 @@ class JobSkipped(JobUnsuccessful):
     """The job is a node of a workflow that was passed over: its condition, or the policy of an edge, said so."""
 
 
+class WaitRefused(HeadraceError):
+    """A wait for a job or workflow would hold up a runner or an event loop; the text names what to do instead."""
+
+
 class NoCurrentJob(HeadraceError, LookupError):
     """Called outside of a running job."""
 

@@ -6,10 +6,11 @@ Owns no connection. Each verb has an asynchronous pair; what a reply means is de
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from headrace.client import Client
+from headrace.context import check_wait
 from headrace.errors import (
     JobCancelled,
     JobFailed,
@@ -81,13 +82,15 @@ class Job(Generic[R]):
         """See :meth:`refresh`."""
         return self._record(await self._client.arun(self._read()))
 
-    def result(self, timeout: Duration | None = None) -> R:
+    def result(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
         """Wait until the job has ended, and return what its task returned. Does not poll.
 
         Args:
             timeout: the longest wait; None waits for ever, 0 only looks.
+            allow_wait: wait even inside of a job, or on a running event loop.
 
         Raises:
+            WaitRefused: it is called inside of a job, or blocks a running event loop.
             ResultTimeout: it has not ended by then; it goes on, and the text says what it waits for.
             JobFailed: it raised, or exceeded a limit; the text holds its traceback.
             JobCancelled: it was cancelled, or expired.
@@ -99,18 +102,25 @@ class Job(Generic[R]):
         Cost: one round trip when it has ended; three, and one more each five seconds, when it has not; another one
         for what it waits for, unless the timeout is 0.
         """
+        if timeout != 0 and not allow_wait:
+            check_wait("result()", "await job, or job.aresult()")
         seen = self._client.store.wait_final(self.id, _wait(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, reason(self._client.run(self._why())))
         return self._conclude(seen, timeout)
 
-    async def aresult(self, timeout: Duration | None = None) -> R:
-        """See :meth:`result`."""
+    async def aresult(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
+        """See :meth:`result`. ``await job`` does the same without a time."""
+        if timeout != 0 and not allow_wait:
+            check_wait("aresult()")
         store = await self._client.ready()
         seen = await store.wait_final(self.id, _wait(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, reason(await self._client.arun(self._why())))
         return self._conclude(seen, timeout)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.aresult().__await__()
 
     def cancel(self) -> State:
         """End the job if it waits; ask it to stop if it runs.

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace import nodes
 from headrace.client import Client, Steps
+from headrace.context import check_wait
 from headrace.flow_record import FlowRecord
 from headrace.handle import Job
 from headrace.job import State
@@ -171,23 +172,29 @@ class Run:
         """See :meth:`retry_failed`."""
         return await self._client.adrive(self._verbs.retry(self.on_piece))
 
-    def wait(self, timeout: Duration | None = None) -> FlowState:
+    def wait(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> FlowState:
         """Wait until the workflow has ended, and return how. Does not poll. From coroutines: ``await run``.
 
         Args:
             timeout: the longest wait; None waits for ever, 0 only looks.
+            allow_wait: wait even inside of a job, or on a running event loop.
 
         Raises:
+            WaitRefused: it is called inside of a job, or blocks a running event loop.
             ResultTimeout: it has not ended by then; it goes on.
             WorkflowNotFound: it is not stored, or was deleted meanwhile.
 
         Cost: one round trip when it has ended; three, and one more each five seconds, when it has not.
         """
+        if timeout != 0 and not allow_wait:
+            check_wait("wait()", "await run")
         end = None if timeout is None else seconds(timeout, "timeout")
         return self._verbs.ended(self._client.store.wait_end(graph.watch_flow, self.id, end), timeout)
 
-    async def await_(self, timeout: Duration | None = None) -> FlowState:
+    async def await_(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> FlowState:
         """See :meth:`wait`; its pair's name would be the keyword."""
+        if timeout != 0 and not allow_wait:
+            check_wait("a wait for a workflow")
         end = None if timeout is None else seconds(timeout, "timeout")
         store = await self._client.ready()
         return self._verbs.ended(await store.wait_end(graph.watch_flow, self.id, end), timeout)

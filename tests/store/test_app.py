@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Headrace, Job, State
+from headrace import CurrentJob, Flow, Headrace, Job, State
+from headrace.context import running
 from headrace.errors import (
     ArgumentError,
     JobCancelled,
@@ -24,6 +25,7 @@ from headrace.errors import (
     OptionsError,
     ResultTimeout,
     ResultUndecodable,
+    WaitRefused,
 )
 from headrace.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
@@ -147,7 +149,7 @@ async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
         await job.aresult(timeout=0.01)
     trips = app.client.store.round_trips
     with pytest.raises(ResultTimeout, match=told):
-        job.result(timeout=0.01)
+        job.result(timeout=0.01, allow_wait=True)
     assert app.client.store.round_trips == trips + 5
     trips = app.client.store.round_trips
     with pytest.raises(ResultTimeout):
@@ -236,6 +238,37 @@ async def test_retry_runs_a_finished_job_again(app: Headrace, worker: Worker) ->
     worker.succeed(b"\xc0")
     await job.aretry()
     assert await job.acancel() is State.CANCELLED
+    await app.aclose()
+
+
+async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrace, worker: Worker) -> None:
+    job = app.tasks["fetch"].enqueue()
+
+    @app.workflow(name="one")
+    def one(flow: Flow) -> None:
+        flow.run(app.tasks["fetch"])
+
+    run = one.create()
+    with pytest.raises(WaitRefused, match=r"result\(\) would block the event loop: await job, or job.aresult\(\)"):
+        job.result()
+    with pytest.raises(WaitRefused, match=r"wait\(\) would block the event loop: await run, or accept it with allow_"):
+        run.wait(5)
+    with pytest.raises(ResultTimeout):
+        job.result(timeout=0)
+    worker.succeed(app.tasks["fetch"].pack_result(b"x"))
+    assert await job == job.result(allow_wait=True) == b"x"
+    # In a job, whatever waits.
+    claim = Claim("0" * 22, 7, "default", 0, "tasks.f", b"", b"", "", once=False)
+    with running(CurrentJob(claim, print)):
+        for wait in (job.aresult(5), run.await_()):
+            with pytest.raises(
+                WaitRefused, match=r"in job 0+ of tasks.f would keep a runner waiting, .*flow.run deliv"
+            ):
+                await wait
+        assert await job.aresult(5, allow_wait=True) == await job.aresult(0) == b"x"
+        for call in (job.result, run.wait):
+            with pytest.raises(WaitRefused, match="make both nodes of a workflow"):
+                await asyncio.to_thread(call)
     await app.aclose()
 
 
