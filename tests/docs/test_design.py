@@ -16,7 +16,11 @@ from typing import Any
 
 import pytest
 
-from headrace import errors
+from headrace import errors, workflow
+from headrace.embedded import guard
+from headrace.migrations import migrator
+from headrace.picture import layout, mermaid, view
+from headrace.pool import restarts
 from headrace.settings import Settings, environment_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +88,34 @@ def test_a_default_that_a_page_names_is_that_of_the_setting(page: Path) -> None:
             given.append((name, number, after or before, defaults))
     for name, number, unit, values in given:
         assert float(values[name]) in meanings(number, unit), f"{name} is {values[name]}, not {number} {unit}"
+
+
+def test_limits_that_users_read_are_those_of_the_code() -> None:
+    """Their pages name no constants, so the sentences are made here."""
+    default = Settings()
+    sentences = {
+        "README.md": [
+            f"after the lease ({default.lease:g} s)",
+            f"arguments are capped at {default.max_payload >> 20} MiB, results at {default.max_result >> 20} MiB",
+        ],
+        "docs/workflows.md": [f"more than {workflow.MAX_NODES:,} nodes or {workflow.MAX_EDGES:,} edges"],
+        "docs/pictures.md": [
+            f"more than {view.MOST} nodes",
+            f"more than {layout.MOST_BOXES:,} boxes or {layout.MOST_EDGES:,} edges",
+            f"at most {mermaid.MOST_EDGES} edges",
+        ],
+        "docs/pool.md": [f"only after {restarts.FIRST:g}, 2, 4\n  and up to {restarts.MOST:g} seconds"],
+        "docs/migrations.md": [
+            f"refused for at most {migrator.LEASE / 1e6:g} seconds",
+            f"refused for {default.lease:g} seconds (`lease`)",
+        ],
+        "docs/design/embedded.md": ["the quarter of a second after the removal"]
+        if guard.WATCH == 0.25
+        else ["(changed)"],
+    }
+    for page, parts in sentences.items():
+        text = (ROOT / page).read_text()
+        assert [part for part in parts if part not in text] == [], page
 
 
 def test_the_pages_name_constants_at_all() -> None:
