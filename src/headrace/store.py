@@ -142,6 +142,23 @@ def _doing(calls: Sequence[Call[Any]]) -> str:
     return "+".join(dict.fromkeys(call.script.name for call in calls))
 
 
+def _missing(replies: Sequence[Any]) -> list[int]:
+    """Which calls' scripts the server does not know."""
+    return [n for n, reply in enumerate(replies) if isinstance(reply, driver.NoScriptError)]
+
+
+def _loads(calls: Sequence[Call[Any]]) -> list[tuple[str, str, str]]:
+    """The commands that make the server know their scripts, one for each script."""
+    return [("SCRIPT", "LOAD", text) for text in dict.fromkeys(call.script.text for call in calls)]
+
+
+def _fill(replies: list[Any], missing: Sequence[int], loaded: Sequence[Any], answers: Sequence[Any]) -> None:
+    """Put answers in their places; where a script could not be loaded, that says more than that it is missing."""
+    refused = next((reply for reply in loaded if isinstance(reply, driver.ResponseError)), None)
+    for n, answer in zip(missing, answers, strict=True):
+        replies[n] = refused if refused is not None and isinstance(answer, driver.NoScriptError) else answer
+
+
 def _values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
     """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
     for reply in replies:
@@ -277,11 +294,11 @@ class Store(_Common):
     def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         self._send(connection, [call.command() for call in calls])
         replies = [self._reply(connection) for _ in calls]
-        for n, call in enumerate(calls):
-            if isinstance(replies[n], driver.NoScriptError):
-                self._send(connection, [("SCRIPT", "LOAD", call.script.text), call.command()])
-                loaded, answer = self._reply(connection), self._reply(connection)
-                replies[n] = loaded if isinstance(loaded, driver.ResponseError) else answer
+        if missing := _missing(replies):
+            scripts = _loads([calls[n] for n in missing])
+            self._send(connection, [*scripts, *(calls[n].command() for n in missing)])
+            loaded, answers = [self._reply(connection) for _ in scripts], [self._reply(connection) for _ in missing]
+            _fill(replies, missing, loaded, answers)
         return _values(calls, replies)
 
     def _reply(self, connection: Any) -> Any:
@@ -409,11 +426,12 @@ class AsyncStore(_Common):
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])
         replies = [await self._reply(connection) for _ in calls]
-        for n, call in enumerate(calls):
-            if isinstance(replies[n], driver.NoScriptError):
-                await self._send(connection, [("SCRIPT", "LOAD", call.script.text), call.command()])
-                loaded, answer = await self._reply(connection), await self._reply(connection)
-                replies[n] = loaded if isinstance(loaded, driver.ResponseError) else answer
+        if missing := _missing(replies):
+            scripts = _loads([calls[n] for n in missing])
+            await self._send(connection, [*scripts, *(calls[n].command() for n in missing)])
+            loaded = [await self._reply(connection) for _ in scripts]
+            answers = [await self._reply(connection) for _ in missing]
+            _fill(replies, missing, loaded, answers)
         return _values(calls, replies)
 
     async def _reply(self, connection: Any) -> Any:

@@ -134,8 +134,14 @@ def test_a_thousand_calls_after_a_flush(make: Make, url: str, stage: Stage) -> N
     twin = make(url)
     twin.run(enqueue(stage))
     stage.client.script_flush()
-    assert {answer.word for answer in twin.run_all([enqueue(stage) for _ in range(300)])} == {"ok"}
+    before = twin.store.round_trips
+    calls = [call for _ in range(300) for call in (enqueue(stage), size(stage))]
+    answers = twin.run_all(calls)
+    assert {answer.word for answer in answers[::2]} == {"ok"}
+    # A page is of what was enqueued before it, as it was asked for.
+    assert [page.count for page in answers[1::2]] == list(range(2, 302))
     assert len(stage.ready()) == 301
+    assert twin.store.round_trips == before + 2
 
 
 # Errors of single calls.
