@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             self._claim(owner, self.stage.next(), limit, names)
 
     def _claim(self, owner: str, number: int, limit: int, names: list[str]) -> None:
-        answer = self.stage.run(consume.claim(self.keys, owner, number, limit, names, self.now))
+        answer = self.stage.run(consume.claim(self.keys, owner, number, limit, names, now=self.now))
         expected = self.model.claim(owner, number, limit, names, self.now)
         assert answer.alive == (expected is not None)
         if expected is None:

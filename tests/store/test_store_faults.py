@@ -125,7 +125,7 @@ def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, 
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
         calls: list[Call[Any]] = [
             consume.settle(stage.keys, "w1", 100 + number, rows, 0, stage.now),
-            consume.claim(stage.keys, "w1", 100 + number, 3, ["default"], stage.now),
+            consume.claim(stage.keys, "w1", 100 + number, 3, ["default"], now=stage.now),
         ]
         proxy.lose_replies(2, lambda data: b"$2\r\nok\r\n" in data or b"repeated" in data)
         settled, claimed = twin.run_all(calls)
@@ -152,7 +152,7 @@ def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy
         twin.store.slots.answered(sender, number)
     ran: list[Claim] = []
     for number in range(1, 15):
-        claims = twin.run(consume.claim(stage.keys, "w1", number, 100, ["default"], stage.now)).jobs
+        claims = twin.run(consume.claim(stage.keys, "w1", number, 100, ["default"], now=stage.now)).jobs
         ran += claims
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
         assert not twin.run(consume.settle(stage.keys, "w1", number, rows, 0, stage.now)).stale
