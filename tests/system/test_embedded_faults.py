@@ -140,6 +140,24 @@ def test_locks_removed_under_a_running_server_cost_no_data(directory: Path, capl
         assert not caplog.text
 
 
+def test_a_newcomer_without_the_locks_starts_no_second_server_on_the_data(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first guard looks too late: only the newcomer can keep the two apart.
+    monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.WATCH = 60; guard.main"))
+    with embedded.attach(directory, linger=60) as handle:
+        pid = embedded.status(directory).pid
+        with redis.Redis.from_url(handle.url, protocol=2) as client:
+            client.set("k", "v")
+        for lock in directory.glob("*.lock"):
+            lock.unlink()
+        with embedded.attach(directory, linger=0) as newcomer:
+            assert not alive(pid)
+            assert embedded.status(directory).pid not in (None, pid)
+            with redis.Redis.from_url(newcomer.url, protocol=2) as client:
+                assert client.get("k") == b"v"
+
+
 def test_a_project_that_was_removed_as_a_whole_does_not_come_back(tmp_path: Path) -> None:
     project = tmp_path / "project"
     with embedded.attach(project / ".headrace", linger=60) as handle:
