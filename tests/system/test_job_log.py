@@ -62,6 +62,7 @@ def test_a_failure_is_told_with_its_error_and_the_line_of_the_application(headra
     refused = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
     assert f"(tasks.parse), attempt 1 failed: {refused} at tasks.py:13 in parse" in said
     assert "Traceback" not in said
+    assert "facts" not in said
     assert ids["add"] not in said
 
 
@@ -83,6 +84,8 @@ def test_json_lines_have_it_as_a_field(headrace: Program) -> None:
     rows: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
     (row,) = [row for row in rows if ids["forge"] in row["event"]]
     assert row["level"] == "warning"
+    told = {name: row[name] for name in ("job", "task", "queue", "attempt", "outcome")}
+    assert told == {"job": ids["forge"], "task": "tasks.forge", "queue": "default", "attempt": 1, "outcome": "failed"}
     assert row["traceback"].startswith("Traceback (most recent call last):")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from headrace.cli.output import entry, one_line, to_json
 from headrace.context import current_job
@@ -63,9 +63,11 @@ class Lines(logging.Formatter):
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
         fields = _fields(record)
-        # That of a job came as text from another process.
+        # That of a job came as text from another process; its facts stand in the words of the line already.
         if trace := fields.pop("traceback", None):
             parts.append(str(trace).rstrip())
+        if isinstance(facts := fields.pop("facts", None), dict) and self._shape is json_line:
+            fields |= cast("dict[str, Any]", facts)
         text = self._shape(record, fields, "\n".join(parts))
         for secret in self._secrets:
             text = text.replace(secret, "***")

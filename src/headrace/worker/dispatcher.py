@@ -684,7 +684,9 @@ class Dispatcher:
         error = job_log.error_of(kind, data)
         # A crash with a traceback is a fault of Headrace's own code.
         shown = error is not None and error.traceback and (kind == "crashed" or log.isEnabledFor(logging.DEBUG))
-        extra = {"traceback": error.traceback} if error is not None and shown else None
+        extra: dict[str, Any] = {"facts": job_log.facts(claim, kind)}
+        if error is not None and shown:
+            extra["traceback"] = error.traceback
         log.log(job_log.level(kind), "%s", job_log.line(claim, kind, error, amount, cost), extra=extra)
 
     # -- the supervisor ---------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
+def facts(claim: Claim, kind: str) -> dict[str, str | int]:
+    """What the line says, for logs that programs read."""
+    return {"job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt, "outcome": kind}
+
+
 def error_of(kind: str, data: bytes) -> JobError | None:
     """The error that came with an outcome."""
     return None if kind in _NO_ERROR else parse_error(data)
