@@ -165,9 +165,13 @@ def test_a_failure_is_named_and_retried(headrace: Program) -> None:
 
     (job,) = headrace("workflows", "show", id, "--jobs", "failed", "--json").json["jobs"]
     assert (job["name"], job["error"]) == ("part [b]1", {"type": "ValueError", "message": "[red]unlucky[/red]"})
+    assert [(one["outcome"], one["error"]) for one in job["attempts"]] == [("failed", "ValueError: [red]unlucky[/red]")]
     assert headrace("workflows", "retry", id).out == f"{id} is running again\n"
     headrace.burst("--quiet")
     assert facts(headrace, id)["state"] == "failed", "it is as unlucky as before"
+    (job,) = headrace("workflows", "show", id, "--jobs", "failed", "--json").json["jobs"]
+    assert [one["number"] for one in job["attempts"]] == [1, 2]
+    assert "2 attempts, ValueError: [red]unlucky[/red]" in headrace("workflows", "show", id).out
 
 
 def test_show_leaves_out_what_is_not_wanted(headrace: Program) -> None:

@@ -214,8 +214,9 @@ def _since(node: NodeRecord, now: float) -> str:
 def _node_remark(node: NodeRecord) -> str:
     job = node.job
     if job.error is not None:
-        times = f", after {job.attempts[-1].number} attempts" if job.attempts and job.attempts[-1].number > 1 else ""
-        return f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ") + times
+        count = job.attempts[-1].number if job.attempts else 0
+        times = f"{count} attempts, " if count > 1 else ""
+        return times + f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ")
     if job.state == "succeeded" and (job.crashes or job.failures):
         words = ((job.failures, "failed"), (job.crashes, "crashed"))
         return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
