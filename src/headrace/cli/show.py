@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.cli.measures import moment, size, span, stamp
+from headrace.cli.measures import moment, size, stamp
 from headrace.cli.output import to_json
 from headrace.codec import decode, readable
 
@@ -97,10 +97,17 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
     left_out = attempts[-1].number - len(attempts)
     output.heading(f"attempts ({left_out:,} in between are not kept)" if left_out else "attempts")
     rows = [
-        (one.number, one.outcome, _clock(one.started), _span(one.ready, one.started), _span(one.started, one.ended),
-         one.worker, _what_happened(one))
+        (
+            one.number,
+            "failed, retried" if one.outcome == "retry" else one.outcome,
+            _clock(one.started),
+            _span(one.ready, one.started),
+            _span(one.started, one.ended),
+            one.worker,
+            _what_happened(one),
+        )
         for one in attempts
-    ]  # fmt: skip
+    ]
     columns = (">#", "outcome", "started", ">waited", ">ran", "worker", "error")
     output.table(columns, rows, keep=("#", "outcome", "started"), spare="error")
 
@@ -110,12 +117,15 @@ def _clock(microseconds: int) -> str:
 
 
 def _span(begin: int, end: int) -> str:
+    from headrace.picture.view import spell
+
     seconds = _seconds(begin, end)
-    return "-" if seconds is None else span(seconds)
+    return "-" if seconds is None else spell(round(seconds * 1e6))
 
 
 def _what_happened(one: AttemptRecord) -> str:
-    return f"{one.error} ({signal_name(one.signal)})" if one.signal is not None else one.error
+    name = signal_name(one.signal) if one.signal is not None else ""
+    return one.error if name in one.error else f"{one.error} ({name})"
 
 
 def describe(output: Output, record: Record, lines: list[str], now: float) -> None:
