@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headrace.errors import OptionsError
 
@@ -38,6 +39,7 @@ def bucket_of(value: float) -> str:
     raise OptionsError(f"{value!r} cannot be observed: give a finite number")
 
 
+@lru_cache(4096)
 def middle_of(bucket: str) -> float:
     """What the values in a bucket are told as."""
     if bucket == "z":

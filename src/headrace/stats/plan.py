@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headrace.stats.times import Layout, Level
 
@@ -117,6 +118,8 @@ def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_onl
     return best
 
 
+# A scrape and a table ask for the same range of many labels.
+@lru_cache(64)
 def cover(layout: Layout, every: Level, start: int, end: int, now: int) -> Plan:
     """The plan for a total.
 
@@ -151,6 +154,7 @@ def _what_is_left(level: Level, start: int, end: int, now: int) -> Plan:
     return Plan(first, last, exact=False, pieces=(Piece(level, first, last, 1),))
 
 
+@lru_cache(64)
 def row(layout: Layout, every: Level, start: int, end: int, now: int) -> Plan:
     """The plan for a series: every bucket of the range, of the finest resolution that is still whole in it."""
     levels = [level for level in layout.levels if level.cut.digits <= every.cut.digits]
