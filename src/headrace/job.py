@@ -5,6 +5,7 @@ The transitions themselves are the scripts in ``scripts/``; docs/design/states.m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -360,13 +361,27 @@ def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
 
 
 def number(value: Any) -> int:
-    """An integer of a record's field; 0 where it is absent or alien."""
+    """An integer of a record's field; 0 where it is absent, alien, or larger than what is passed on can hold."""
     if value is None:
         return 0
     try:
-        return int(value)
+        found = int(value)
     except (TypeError, ValueError):
         return 0
+    return found if found.bit_length() < 63 else 0
+
+
+# As far away as a score can be told exactly: the year 2255.
+_FAR = 2.0**53
+
+
+def moment(value: Any) -> int:
+    """A score in microseconds, whatever the store holds: 0 for none and for what is no number, else at least 1."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0
+    return 0 if found == 0 or math.isnan(found) else int(min(max(found, 1.0), _FAR))
 
 
 def priority_of(value: Any) -> int:

@@ -101,5 +101,5 @@ def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "crew": "[]"})
     (whole,) = stage.run(admin.overview(stage.keys, stage.now)).workers
     (brief,) = stage.run(admin.overview(stage.keys, stage.now, details=False)).workers
-    assert whole.facts.keys() - brief.facts.keys() == {"crew"}
+    assert whole.facts.keys() - brief.facts.keys() == {"crew", "lease"}
     assert (brief.sizes, brief.facts["place"]) == ({"async": 2}, "host:w1")

@@ -263,3 +263,21 @@ def test_a_kind_that_nobody_knows_quarantines_the_job_and_spares_its_batch(stage
     one, two = stage.take()
     stage.settle(Outcome(one.id, one.token, "exploded"), Outcome(two.id, two.token, "succeeded", b"r", KEEP))
     assert (stage.state(one.id), stage.state(two.id)) == ("quarantined", "succeeded")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["succeeded", "failed", "cancelled", "corrupt", "crashed", "retry", "snoozed", "released", "interrupted", "parked"],
+)
+def test_a_record_that_was_deleted_is_not_written_anew(stage: Stage, kind: str) -> None:
+    claim, mate = stage.running(), stage.running()
+    stage.client.delete(stage.keys.job(claim.id))
+    stage.settle(stage.outcome(claim, kind, b"data"), stage.outcome(mate, kind, b"data"))
+    assert stage.state(claim.id) is None
+    assert stage.state(mate.id) is not None
+    indexed = [
+        name
+        for name in ("ready:default", "scheduled", "parked:add", *FINAL.values())
+        if claim.id in stage.members(name)
+    ]
+    assert indexed == []

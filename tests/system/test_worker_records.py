@@ -55,6 +55,61 @@ def test_a_number_that_is_none_does_no_harm(fleet: Fleet, client: redis.Redis, f
     assert "Traceback" not in worker.log()
 
 
+@pytest.mark.parametrize("priority", ["1e308", "-1e308", "nan", "9" * 30])
+def test_a_priority_that_no_number_holds_quarantines_its_job_alone(
+    fleet: Fleet, client: redis.Redis, priority: str
+) -> None:
+    """It comes into the score of its queue when the job lines up again."""
+    job = fleet.enqueue("process.add", 1, 1, delay=0.2)
+    mates = [fleet.enqueue("process.add", 1, 1, delay=0.2) for _ in range(3)]
+    client.hset(_key(job), "priority", priority)
+    worker = fleet.worker()
+    assert [mate.result(timeout=20) for mate in mates] == [2] * 3
+    # Of one that is no number the score is that of the oldest job.
+    expected = (State.SUCCEEDED, State.QUARANTINED) if priority == "nan" else (State.QUARANTINED,)
+    assert fleet.ended(job).state in expected
+    assert {mate.refresh().crashes for mate in mates} == {0}
+    assert "Traceback" not in worker.log()
+
+
+def test_numbers_larger_than_a_message_holds_do_no_harm(fleet: Fleet, client: redis.Redis) -> None:
+    job, mate = fleet.enqueue("process.add", 1, 1), fleet.enqueue("process.add", 1, 1)
+    client.hset(_key(job), mapping={"failures": "9" * 30, "expires": "9" * 30, "more": 1})
+    far = fleet.enqueue("process.add", 1, 1)
+    client.zadd("{hr:0}:ready:default", {far.id: 1e300})
+    worker = fleet.worker()
+    assert mate.result(timeout=20) == job.result(timeout=20) == 2
+    assert fleet.ended(far).state is State.QUARANTINED
+    assert "Traceback" not in worker.log()
+
+
+@pytest.mark.mangles
+def test_names_that_are_no_text_do_no_harm(fleet: Fleet, client: redis.Redis, tmp_path: Path) -> None:
+    alien = b"\xff\xfe\x00 alien"
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    worker = fleet.worker()
+    fleet.started(job)
+    (owner,) = [seen.owner for seen in fleet.app.overview().workers]
+    # A job of its own with such an id, and the id alone wherever an id, a task or an owner may be.
+    client.hset(b"{hr:0}:job:" + alien, mapping={"task": "process.add", "state": "ready", "queue": "default"})
+    client.zadd("{hr:0}:ready:default", {alien: 1})
+    client.zadd("{hr:0}:ready:default", {b"\xff gone": 1})
+    client.zadd("{hr:0}:scheduled", {alien + b" later": "+inf"})
+    client.sadd(f"{{hr:0}}:cancels:{owner}", alien)
+    client.sadd("{hr:0}:parking", alien)
+    client.zadd("{hr:0}:owners", {alien: 1})
+    client.publish(f"{{hr:0}}:mail:{owner}", alien)
+    client.publish(f"{{hr:0}}:mail:{owner}", "renew")
+    # Half of a lease's renewals have seen all of it.
+    fleet.until(lambda: alien not in client.zrange("{hr:0}:owners", 0, -1))
+    mate = fleet.enqueue("process.add", 1, 1)
+    (tmp_path / "go").touch()
+    assert (job.result(timeout=20), mate.result(timeout=20)) == (1, 2)
+    fleet.until(lambda: client.hget(b"{hr:0}:job:" + alien, "state") == b"quarantined")
+    assert "Traceback" not in worker.log()
+    fleet.app.overview()
+
+
 def test_a_record_without_its_task_is_quarantined(fleet: Fleet, client: redis.Redis) -> None:
     job = fleet.enqueue("process.add", 1, 1)
     mate = fleet.enqueue("process.add", 1, 1)
@@ -108,6 +163,7 @@ def test_a_record_that_goes_away_while_its_job_runs_harms_nobody(
     (tmp_path / "go").touch()
     assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
     fleet.until(lambda: fleet.app.overview().states.get("running", 0) == 0)
+    assert not client.exists(_key(job))
 
 
 @pytest.mark.mangles

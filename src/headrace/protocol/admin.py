@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import priority_of, ready_at
+from headrace.job import moment, priority_of, ready_at
 from headrace.keys import Keys
 from headrace.protocol.produce import pairs
 from headrace.script import Call, load
@@ -118,30 +118,30 @@ def _overview(reply: Any) -> Overview:
     now, states, lines, workers, parked, size = reply
     return Overview(
         now,
-        {states[n].decode(): states[n + 1] for n in range(0, len(states), 2)},
+        {states[n].decode("utf-8", "replace"): states[n + 1] for n in range(0, len(states), 2)},
         sorted(
             (
-                QueueFacts(name.decode(), count, bool(paused), _since(score, priority), int(float(until)))
+                QueueFacts(name.decode("utf-8", "replace"), count, bool(paused), _since(score, priority), moment(until))
                 for name, count, paused, score, priority, until in lines
             ),
             key=lambda queue: queue.name,
         ),
         [
             WorkerFacts(
-                owner.decode(),
-                int(float(lease)),
+                owner.decode("utf-8", "replace"),
+                moment(lease),
                 running,
                 {field: value.decode("utf-8", "replace") for field, value in pairs(facts).items()},
             )
             for owner, lease, running, facts in workers
         ],
-        {task.decode(): count for task, count in parked},
+        {task.decode("utf-8", "replace"): count for task, count in parked},
         size,
     )
 
 
 def _since(score: bytes | int, priority: bytes | int) -> int:
-    return ready_at(int(float(score)), priority_of(priority))
+    return ready_at(moment(score), priority_of(priority))
 
 
 def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview]:
@@ -168,7 +168,7 @@ class Page:
 
 def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
     """A reply of ids and scores by turns, as pairs."""
-    return [(flat[n].decode(), int(float(flat[n + 1]))) for n in range(0, len(flat), 2)]
+    return [(flat[n].decode("utf-8", "replace"), moment(flat[n + 1])) for n in range(0, len(flat), 2)]
 
 
 def slice_of(
@@ -282,7 +282,7 @@ def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int
     Cost: one round trip, O(limit log n).
     """
     call = load("resume_due")
-    return call.bind(keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit, known=PAUSED)
+    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit, known=PAUSED)
 
 
 def paused(keys: Keys) -> Call[list[str]]:

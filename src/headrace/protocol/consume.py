@@ -8,9 +8,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.job import Claim, Outcome, StartNote, number, priority_of, ready_at
+from headrace.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
 from headrace.keys import Keys
 from headrace.script import Call, blob, load
+
+
+class Alien(msgspec.Struct, frozen=True):
+    """A job that was claimed, and whose id, score or record cannot be read.
+
+    Attributes:
+        id: with surrogates where its bytes are no text, so that it leads back to them.
+        token: of this start.
+    """
+
+    id: str
+    token: int
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -22,6 +34,7 @@ class Claimed(msgspec.Struct, frozen=True):
         due: when the next scheduled job becomes due, 0 when there is none.
         jobs: leased now.
         lost: ids that were ready but whose record is gone or has another type; they left the queue.
+        aliens: leased now, too, and of no use.
     """
 
     alive: bool
@@ -29,22 +42,44 @@ class Claimed(msgspec.Struct, frozen=True):
     due: int
     jobs: list[Claim]
     lost: list[str]
+    aliens: Sequence[Alien] = ()
 
 
-def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> list[Claim]:
+def _text_of(value: bytes) -> str:
+    """A name or an id to show and to compare, whatever its bytes."""
+    return value.decode("utf-8", "replace")
+
+
+def _name_of(value: bytes) -> str:
+    """A name to send back; empty for what is none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> tuple[list[Claim], list[Alien]]:
     rest = {fields[0]: fields[1] for fields in more}
     fields = iter(nodes)
     graph = {id: about for id, *about in zip(*[fields] * 4, strict=True)}
     claims: list[Claim] = []
+    aliens: list[Alien] = []
     fields = iter(flat)
     for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
-        text = (id.decode("utf-8", "replace"), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
-        head = (text[0], int(token), text[1], int(float(score)), text[2], args)
-        if id in rest or id in graph:
-            claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
-        else:
-            claims.append(Claim(*head))
-    return claims
+        # Each apart: one that cannot be read must not take its neighbours, and this dispatcher, with it.
+        try:
+            text = (id.decode(), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
+            ready = int(float(score))
+            if ready.bit_length() > 62:
+                raise OverflowError(ready)
+            head = (text[0], int(token), text[1], ready, text[2], args)
+            if id in rest or id in graph:
+                claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
+            else:
+                claims.append(Claim(*head))
+        except (ValueError, OverflowError, TypeError):
+            aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
+    return claims, aliens
 
 
 _NO_REST, _NO_NODE = [None] * 10, [b""] * 3
@@ -78,7 +113,8 @@ def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
     _, now, due, jobs, more, nodes, lost, *_ = reply
-    return Claimed(True, now, int(float(due)), _claims(jobs, more, nodes), [id.decode() for id in lost])
+    claims, aliens = _claims(jobs, more, nodes)
+    return Claimed(True, now, moment(due), claims, [_text_of(id) for id in lost], aliens)
 
 
 def leased(reply: Any) -> int:
@@ -171,7 +207,7 @@ class Settled:
 
 
 def _settled(reply: Any) -> Settled:
-    return Settled(reply[0] == b"repeated", [id.decode() for id in reply[1]], *reply[2:])
+    return Settled(reply[0] == b"repeated", [_text_of(id) for id in reply[1]], *reply[2:])
 
 
 def settle(
@@ -196,12 +232,21 @@ def settle(
     groups: dict[tuple[str, int], list[Any]] = {}
     for outcome, ready in outcomes:
         rows = groups.setdefault((outcome.kind, outcome.amount), [])
-        rows += (outcome.id, outcome.token, blob(outcome.data), ready)
-    notes = [part for one in starts for part in (one.id, one.ready, one.error, one.signal, one.exit_code)]
+        id = outcome.id if outcome.kind not in _OF_ALIENS else _wire(outcome.id)
+        rows += (id, outcome.token, blob(outcome.data), ready)
+    notes = [part for one in starts for part in (_wire(one.id), one.ready, one.error, one.signal, one.exit_code)]
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
     return load("settle").bind(
         keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed, starts=notes
     )
+
+
+# How starts end whose ids may be anything.
+_OF_ALIENS = ("corrupt", "interrupted")
+
+
+def _wire(id: str) -> str | msgspec.Raw:
+    return id if id.isascii() else blob(id.encode("utf-8", "surrogateescape"))
 
 
 def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
@@ -211,11 +256,21 @@ def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
     assert isinstance(packed, bytes)
     rows = [row for group in _groups(packed) for row in group[2]]
     # Their data is no text, though it travels as one: see script.blob.
-    return [(_text(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
+    return [(_unpacked(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
 
 
 _groups = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]]).decode
-_text = msgspec.msgpack.Decoder(str).decode
+
+
+def _unpacked(id: msgspec.Raw) -> str:
+    try:
+        return _str(id)
+    except UnicodeDecodeError:
+        # One whose bytes are no text: nobody can hold it to be the same as another.
+        return bytes(id).decode("utf-8", "replace")
+
+
+_str = msgspec.msgpack.Decoder(str).decode
 _integer = msgspec.msgpack.Decoder(int).decode
 
 
@@ -239,7 +294,9 @@ def _held(reply: Any) -> Held | None:
         return None
     claimed, first, settled, flat = reply
     pairs = zip(flat[::2], flat[1::2], strict=True)
-    return Held(claimed, first, settled, [(id.decode("utf-8", "replace"), int(float(token))) for id, token in pairs])
+    return Held(
+        claimed, first, settled, [(id.decode("utf-8", "surrogateescape"), int(float(token))) for id, token in pairs]
+    )
 
 
 def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
@@ -342,17 +399,17 @@ def _renewed(reply: Any) -> Renewed:
     return Renewed(
         True,
         now,
-        int(float(due)),
-        int(float(lapse)),
-        lapsing.decode(),
-        tuple(id.decode() for id in cancels),
-        tuple(task.decode() for task in parking),
-        int(float(over)),
+        moment(due),
+        moment(lapse),
+        _name_of(lapsing),
+        tuple(_text_of(id) for id in cancels),
+        tuple(_text_of(task) for task in parking),
+        moment(over),
         size,
         kept,
-        int(float(ends)),
-        int(float(chore)),
-        int(float(resumes)),
+        moment(ends),
+        moment(chore),
+        moment(resumes),
         held,
     )
 
@@ -418,7 +475,7 @@ def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
 
     Cost: one round trip, O(limit log n).
     """
-    return load("promote").bind(keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit)
+    return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit)
 
 
 def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int, int]]:
@@ -430,7 +487,7 @@ def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tu
     Cost: one round trip, O(limit log n).
     """
     return load("sweep").bind(
-        keys, lambda reply: (reply[0], reply[1], int(float(reply[2]))), now=now, limit=limit, most=most, room=room
+        keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit, most=most, room=room
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.flow_record import FlowRecord
-from headrace.job import Form
+from headrace.job import Form, moment
 from headrace.keys import Keys, code_of, flow_of, node_id, number_of_code
 from headrace.protocol.admin import rows_of, slice_of
 from headrace.protocol.produce import pairs, record_of
@@ -217,7 +217,7 @@ def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
 
 
 def _lapsed(reply: Any) -> tuple[int, int, int]:
-    return reply[0], reply[1], int(float(reply[2]))
+    return reply[0], reply[1], moment(reply[2])
 
 
 def lapse(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
@@ -364,7 +364,7 @@ def _flow_state(value: bytes | None) -> FlowState:
 
 def _flow(row: Any) -> FlowRecord | None:
     id, lapses, failed, flat = row
-    return FlowRecord(id.decode(), int(float(lapses)), failed, pairs(flat)) if flat else None
+    return FlowRecord(id.decode(), moment(lapses), failed, pairs(flat)) if flat else None
 
 
 def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[FlowRecord | None]]:
@@ -415,14 +415,14 @@ class FlowPage:
 def _flow_page(reply: Any) -> FlowPage:
     count, seen, names, rows = reply
     # Their names come once: a page is to be read in little more than a millisecond.
-    named = [name.decode() for name in names]
+    named = [name.decode("utf-8", "replace") for name in names]
     return FlowPage(
         count,
         rows_of(seen),
         [
             FlowRecord(
-                id.decode(),
-                int(float(lapses)),
+                id.decode("utf-8", "replace"),
+                moment(lapses),
                 failed,
                 {name: value for name, value in zip(named, values, strict=False) if value is not None},
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Form, NewJob, Record, State, number, parse_error, parse_journal, priority_of, ready_at
+from headrace.job import Form, NewJob, Record, State, moment, number, parse_error, parse_journal, priority_of, ready_at
 from headrace.keys import Keys, milliseconds_of
 from headrace.script import Call, blob, load
 
@@ -254,7 +254,7 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def _records(reply: Any) -> list[Record | None]:
-    return [record_of(id.decode(), int(float(due)), pairs(flat)) if flat else None for id, due, flat in reply]
+    return [record_of(id.decode(), moment(due), pairs(flat)) if flat else None for id, due, flat in reply]
 
 
 def read(keys: Keys, ids: Sequence[str], now: int = 0) -> Call[list[Record | None]]:

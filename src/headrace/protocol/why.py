@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import number
+from headrace.job import moment, number
 from headrace.keys import Keys
 from headrace.protocol.admin import WorkerFacts
 from headrace.script import Call, load
@@ -79,7 +79,7 @@ def _candidate(row: list[bytes]) -> Candidate:
 def _why(reply: Any) -> Why:
     now, state, queue, task, place, token, due, ahead, paused, until, live, workers = reply
     words = [value.decode("utf-8", "replace") for value in (state, queue, task, place)]
-    times = (number(token), int(float(due)), ahead, bool(paused), int(float(until)), live)
+    times = (number(token), moment(due), ahead, bool(paused), moment(until), live)
     return Why(now, words[0], words[1], words[2], words[3], *times, tuple(map(_candidate, workers)))
 
 

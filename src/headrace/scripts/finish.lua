@@ -35,7 +35,9 @@ local function finish(id, state, data, keep)
     return
   end
   local field = state == 'succeeded' and 'result' or 'error'
-  redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
+  -- A job that ran has an owner. Where nothing is taken away the record may have been deleted, and is not written anew.
+  if redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result') == 0
+    and redis.call('EXISTS', job .. id) == 0 then return end
   redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
   bytes = bytes + #data
   indexed[state] = indexed[state] or {}

@@ -7,7 +7,8 @@ local lines = {}
 local function line_up(id, queue, score)
   local line = lines[queue]
   if not line then line = {} lines[queue] = line end
-  line[#line + 1] = score
+  -- Of an alien priority the score is no number, which would keep all that lines up with it out of the queue.
+  line[#line + 1] = score == score and score or 0
   line[#line + 1] = id
 end
 

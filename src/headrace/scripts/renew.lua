@@ -13,6 +13,7 @@
 -- key     chores     zset    chores
 -- key     resumes    zset    resumes
 -- derive  ready      zset    ready:<queue>
+-- derive  of         zset    claims:<owner>
 -- arg     owner      text
 -- arg     lease      int     microseconds
 -- arg     facts      packed  {field, value, ...} that changed
@@ -29,6 +30,8 @@ if ends > 0 and (ends < now + HALF * lease or ends > now + lease) then
 end
 if ends <= now then return {'gone'} end
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
+-- A name that belongs to nobody would hide all those whose leases end later.
+if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
 if type(redis.pcall('ZADD', owners, now + lease, owner)) == 'table' then
   -- Memory is full: once a script has removed something, it may write on.
   redis.call('HDEL', self, '')

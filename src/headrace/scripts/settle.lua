@@ -142,6 +142,8 @@ local function conclude(kind, amount, id, token, data, score)
   local out, at = outs[kind], noted[id]
   -- Its workflow was deleted: nothing of it may come back.
   if is_node(id) and not touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
+  -- Its record was deleted: what is written now would be a record of nothing. A success finds out by itself.
+  if kind ~= 'succeeded' and not is_node(id) and redis.call('EXISTS', job .. id) == 0 then return finish(id, 'cancelled', '', 0) end
   -- An alien journal must not keep its job from ending.
   if at then pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4]) end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.

@@ -516,6 +516,8 @@ class Dispatcher:
         self.upkeep.learn_due(now, reply.now, reply.due)
         for id in reply.lost:
             log.error("job %s was ready, but its record is gone or alien; it left the queue", id)
+        for alien in reply.aliens:
+            self._quarantine(alien.id, alien.token)
         if number == self._asks[0]:
             # While it brings something there may be more.
             if not any(claim.queue[0] == "@" for claim in reply.jobs):
@@ -529,6 +531,13 @@ class Dispatcher:
         # Ends that are on their way since that claim may have made the next nodes of their workflows ready.
         if idle and not reply.jobs and not self._known.waiting and number == self._request:
             self._drain(now=False)
+
+    def _quarantine(self, id: str, token: int) -> None:
+        log.error("job %s: its id, its priority or its record cannot be read: quarantined", ascii(id))
+        self.reconciler.starts.held[token] = id
+        error = JobError(type="Corrupt", message="its id, its priority or its record cannot be read")
+        outcome = Outcome(id, token, "corrupt", error_json(error), microseconds(self.settings.keep_failed))
+        self.outcomes.append((outcome, Claim(id, token, "", 0, "", b"")))
 
     def _startable(self, claim: Claim, now: int) -> bool:
         """Whether the job may start at all; one that may not ends here."""
