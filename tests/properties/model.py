@@ -255,7 +255,7 @@ class Model:
             return job.state
         job.counts, job.expires, job.ends = {}, 0, 0
         self.line_up(job, now)
-        return "ready"
+        return "retried"
 
     def promote(self, limit: int, now: int) -> int:
         due = [job for job in self.where("scheduled") if job.place <= now][:limit]

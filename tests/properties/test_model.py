@@ -280,7 +280,9 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def rerun(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(self.ever))
-        assert self.stage.run(produce.rerun(self.keys, id, self.now)) == self.model.rerun(id, self.now)
+        assert self.stage.run(produce.rerun(self.keys, id, str(self.stage.next()), self.now)) == self.model.rerun(
+            id, self.now
+        )
 
     @precondition(lambda self: self.ever)
     @rule(data=st.data(), wait=st.sampled_from([0, SECOND, KEEP]))
