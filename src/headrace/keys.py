@@ -18,7 +18,7 @@ key                    type    meaning, owner and end
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.
-``parked:<task>``      zset    Ids whose task no worker here knew, scored by the time of parking.
+``parked:<task>``      zset    Ids whose task a worker that claimed them did not know, scored as in their queues.
 ``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
 ``owner:<owner>``      hash    What an incarnation says of itself, its declared lease, its last request. Ends with it.
 ``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind. Ends with the incarnation.

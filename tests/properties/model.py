@@ -29,7 +29,7 @@ class Job:
     expires: int
     state: str = "ready"
     place: int = 0
-    """Its score in its structure: line, due time, token, time of parking or of finishing."""
+    """Its score in its structure: line, due time, token, or time of finishing."""
     owner: str = ""
     token: int = 0
     asked: bool = False
@@ -233,7 +233,7 @@ class Model:
         elif job.asked:  # parked
             self.finish(job, "cancelled", now, WEEK)
         else:
-            job.state, job.place, job.owner = "parked", now, ""
+            job.state, job.place, job.owner = "parked", score or now, ""
 
     def cancel(self, id: str, keep: int, now: int) -> str:
         job = self.jobs.get(id)
@@ -263,10 +263,10 @@ class Model:
             self.line_up(job, now)
         return len(due)
 
-    def unpark(self, task: str, limit: int, now: int) -> int:
-        parked = self.where("parked", task=task)[:limit]
+    def unpark(self, task: str, limit: int, names: Sequence[str], now: int) -> int:
+        parked = [job for job in self.where("parked", task=task) if job.queue in names][:limit]
         for job in parked:
-            self.line_up(job, now)
+            self.line_up(job, now, job.place)
         return len(parked)
 
     def reclaim(self, name: str, known: bool, limit: int, keep: int, now: int) -> tuple[str, int]:

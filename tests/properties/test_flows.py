@@ -289,7 +289,7 @@ class Flows(RuleBasedStateMachine):
         self.stage.now += 2 * SECOND
         self.stage.register()
         self.stage.run(consume.promote(self.stage.keys, 1000, self.stage.now))
-        self.stage.run(consume.unpark(self.stage.keys, "add", 1000, self.stage.now))
+        self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"], self.stage.now))
         for model in self.models.values():
             for node in model.where("scheduled", "parked"):
                 node.state = "ready"
@@ -333,7 +333,7 @@ class Flows(RuleBasedStateMachine):
             self.stage.now += 2 * SECOND
             self.stage.register()
             self.stage.run(consume.promote(self.stage.keys, 1000, self.stage.now))
-            self.stage.run(consume.unpark(self.stage.keys, "add", 1000, self.stage.now))
+            self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"], self.stage.now))
             held = {claim.id: claim.token for claim in self.stage.take()} | self.running
             self.running = {}
             if held:

@@ -264,10 +264,10 @@ class Machine(RuleBasedStateMachine):
         gone, _, _ = self.stage.run(consume.sweep(self.keys, limit, most, 10**9, self.now))
         assert gone == self.model.sweep(limit, most, self.now)
 
-    @rule(task=st.sampled_from(TASKS), limit=limits)
-    def unpark(self, task: str, limit: int) -> None:
-        moved = self.stage.run(consume.unpark(self.keys, task, limit, self.now))
-        assert moved == self.model.unpark(task, limit, self.now)
+    @rule(task=st.sampled_from(TASKS), limit=limits, names=st.sampled_from([QUEUES, QUEUES[:1], ()]))
+    def unpark(self, task: str, limit: int, names: tuple[str, ...]) -> None:
+        moved = self.stage.run(consume.unpark(self.keys, task, limit, names, self.now))
+        assert moved == self.model.unpark(task, limit, names, self.now)
 
     @precondition(lambda self: self.ever)
     @rule(data=st.data(), keep=keeps)
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
             while self.stage.run(consume.reclaim(self.keys, owner, True, 500, 0, self.now))[0] == "some":
                 pass
         for task in TASKS:
-            self.stage.run(consume.unpark(self.keys, task, 1000, self.now))
+            self.stage.run(consume.unpark(self.keys, task, 500, QUEUES, self.now))
         self.stage.run(consume.promote(self.keys, 1000, self.now))
         # Until nothing is left in any, since an ordered job of one queue may wait for one of the other.
         while sum(self.stage.run(admin.purge(self.keys, queue, 1000, self.now))[0] for queue in QUEUES):

@@ -98,7 +98,7 @@ class Stage:
         facts: Sequence[str | int] = (),
     ) -> str:
         said = ["place", f"host:{owner}", "queues", queues, *facts]
-        self.run(consume.register(self.keys, owner, lease, said, tasks, now=self.now))
+        self.run(consume.register(self.keys, owner, lease, said, self.now, tasks))
         return owner
 
     def lapse(self, lease: int = 15 * SECOND) -> None:

@@ -69,7 +69,7 @@ def test_neither_notes_nor_reclaim_nor_promotion_bring_anything_back(stage: Stag
     assert stage.run(consume.note(stage.keys, "w1", [note], 10, stage.next())) == 0
     stage.now += KEEP
     stage.run(consume.promote(stage.keys, 10, stage.now))
-    stage.run(consume.unpark(stage.keys, "later", 10, stage.now))
+    stage.run(consume.unpark(stage.keys, "later", 10, ["default"], stage.now))
     stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
     assert stage.run(produce.watch(stage.keys, claim.id, 0, stage.now)).state is None
     assert flow.left() == set()

@@ -141,7 +141,7 @@ def test_outcomes_that_are_no_end_keep_the_workflow_running(stage: Stage) -> Non
         assert (flow.state, flow.now.active, flow.states) == ("running", 1, {"a": "ready", "b": "blocked"}), kind
     stage.end(flow.claims()["a"], "parked")
     assert (flow.now.active, flow.states["a"]) == (1, "parked")
-    stage.run(consume.unpark(stage.keys, "add", 10, stage.now))
+    stage.run(consume.unpark(stage.keys, "add", 10, ["default"], stage.now))
     assert flow.play() == ["a", "b"]
 
 

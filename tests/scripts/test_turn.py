@@ -93,7 +93,7 @@ def test_a_job_that_is_parked_keeps_its_turn(stage: Stage) -> None:
     (claim,) = stage.take()
     stage.end(claim, "parked")
     assert stage.ready() == []
-    stage.run(consume.unpark(stage.keys, "add", 10, stage.now))
+    stage.run(consume.unpark(stage.keys, "add", 10, ["default"], stage.now))
     assert (stage.ready(), stage.state(second)) == ([first], "blocked")
 
 

@@ -76,7 +76,7 @@ JOBS: dict[str, Play] = {
     "sweep": Play(
         lambda s: [s.finished() for _ in range(3)], lambda k, _, t: consume.sweep(k, 10, 10**9, 10**9, t + KEEP), fewer
     ),
-    "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, t), says(0)),
+    "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"], t), says(0)),
     "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
     "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
     "walk": Play(lambda s: s.put(3), lambda k, _, __: admin.walk(k, "ready", ["default"], 2)),

@@ -402,9 +402,9 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
     assert twin.run(consume.note(k, "w1", [consume.Note(held.id, held.token, 0.5, "", ("line",))], request=1)) == 1
     assert twin.run(consume.promote(k, 10, now + 1))[0] == 1
     assert stage.state(due) == "ready"
-    assert twin.run(consume.unpark(k, "later.on", 10, now)) == 1
-    assert len(twin.run(consume.claim(k, "w2", 1, 5, ["default"], now=now)).jobs) == 5
-    assert twin.run(consume.claim(k, "w2", 2, 5, [], now=now)).alive
+    assert twin.run(consume.unpark(k, "later.on", 10, ["p"], now)) == 1
+    assert len(twin.run(consume.claim(k, "w2", 1, 5, ["default"], now)).jobs) == 5
+    assert twin.run(consume.claim(k, "w2", 2, 5, [], now)).alive
     assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP, now)) == ("done", 5)
     assert twin.run(consume.retire(k, "w3"))
     assert twin.run(consume.sweep(k, 10, 0, 10**9, now))[0] == 3

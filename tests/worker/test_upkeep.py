@@ -128,21 +128,37 @@ def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
     made = upkeep()
     renewed(made, 100, parking=("known",))
     made.victims.append(("victim", True))
-    reclaim, unpark = made.steps(100.1)
+    (reclaim,) = made.steps(100.1)
     assert made.owes(100.1), "a burst worker would leave before the jobs of the dead are ready"
     reclaim[1](("gone", 0))
     assert made.owes(100.1)
-    unpark[1](1)
+    _, moved = made.unpark("known", 3)
+    assert made.owes(100.1)
+    moved(2)
     assert not made.owes(100.1)
 
 
-def test_only_tasks_that_are_known_here_are_unparked() -> None:
+def test_tasks_that_are_known_here_are_unparked_while_there_is_room_until_none_is_left() -> None:
     made = upkeep()
     renewed(made, 100, parking=("unknown", "known"))
-    (step,) = made.steps(100)
-    assert step[0].script.name == "unpark"
-    step[1](7)
-    assert names(made, 100) == []
+    assert made.parked == {"known"}
+    call, moved = made.unpark("known", 10_000)
+    assert call.script.name == "unpark"
+    moved(BATCH)
+    assert made.parked == {"known"}
+    _, moved = made.unpark("known", 7)
+    assert made.parked == set()
+    moved(6)
+    assert made.parked == set()
+
+
+def test_jobs_that_are_parked_while_an_answer_is_on_its_way_are_not_forgotten() -> None:
+    made = upkeep()
+    renewed(made, 100, parking=("known",))
+    _, moved = made.unpark("known", 7)
+    made.parked.add("known")
+    moved(0)
+    assert made.parked == {"known"}
 
 
 def test_retention_ends_when_the_server_says_and_goes_on_while_batches_are_full() -> None:

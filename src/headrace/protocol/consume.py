@@ -161,9 +161,9 @@ def claim(
     request: int,
     limit: int,
     queues: Sequence[str],
+    now: int = 0,
     passing: Sequence[tuple[str, int, Sequence[str]]] = (),
     cursors: Mapping[str, Cursor] | None = None,
-    now: int = 0,
 ) -> Call[Claimed]:
     """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
 
@@ -342,7 +342,7 @@ def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[R
 
 
 def register(
-    keys: Keys, owner: str, lease: int, facts: Sequence[str | int], tasks: Mapping[str, str] | None = None, now: int = 0
+    keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0, tasks: Mapping[str, str] | None = None
 ) -> Call[str]:
     """Begin an incarnation's lease.
 
@@ -491,12 +491,15 @@ def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tu
     )
 
 
-def unpark(keys: Keys, task: str, limit: int, now: int = 0) -> Call[int]:
-    """Make parked jobs of a task ready, since a worker that knows it has come; returns how many.
+def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str], now: int = 0) -> Call[int]:
+    """Make parked jobs of a task ready, each at its old place in its queue; returns how many.
 
-    Cost: one round trip.
+    For a worker that knows the task, serves these queues, has room for so many and claims in the same trip. Jobs of
+    other queues stay parked: the workers that serve those may not know the task.
+
+    Cost: one round trip; it looks at 500 jobs at most.
     """
-    return load("unpark").bind(keys, int, now=now, task=task, limit=limit)
+    return load("unpark").bind(keys, int, now=now, task=task, limit=limit, names=list(queues))
 
 
 @dataclass(frozen=True, slots=True)

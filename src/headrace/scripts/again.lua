@@ -11,8 +11,8 @@ local function ready_again(id, queue, priority, score)
 end
 
 -- An id without a record is forgotten; a record of another type must not hold up the others.
-local function line_up_again(id)
+local function line_up_again(id, score)
   local f = redis.pcall('HMGET', job .. id, 'queue', 'priority', 'state')
   if f.err or not (f[1] or f[3]) then return end
-  ready_again(id, f[1], f[2], 0)
+  ready_again(id, f[1], f[2], score or 0)
 end

@@ -3,6 +3,7 @@
 -- include line
 -- include crash
 -- include journal
+-- include knowers
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
 -- key     claims     zset    claims:<owner>
@@ -123,14 +124,15 @@ local outs = {
   snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
   released = function(id, _, _, score) back(id, score) end,
   interrupted = interrupted,
-  parked = function(id)
-    local f = redis.call('HMGET', job .. id, 'task', 'cancel')
+  parked = function(id, _, _, score)
+    local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')
     if f[2] then return finish(id, 'cancelled', CANCELLED, keep_ended) end
     local task = f[1] or ''
     redis.call('HSET', job .. id, 'state', 'parked')
     redis.call('HDEL', job .. id, 'owner')
-    redis.call('ZADD', parked .. task, now, id)
+    redis.call('ZADD', parked .. task, score == 0 and now or score, id)
     redis.call('SADD', parking, task)
+    tell_knowers(task, f[3] or 'default')
   end,
 }
 -- Where a start's part of the journal stands in `starts`, by id.

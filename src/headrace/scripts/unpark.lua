@@ -1,15 +1,30 @@
--- Unpark: parked jobs of a task become ready, since a worker that knows it has come.
+-- Unpark: parked jobs of a task line up at their old places, for a worker that knows it, serves their queues and claims next.
 -- include again
 -- clock   now
--- key     parking  set   parking
--- key     parked   zset  parked:<task>
+-- key     parking  set     parking
+-- key     parked   zset    parked:<task>
 -- arg     task     text
--- arg     limit    int   most jobs, at most 1000
+-- arg     limit    int     most jobs, at most 1000
+-- arg     names    packed  queues that it serves
 -- return  jobs moved
-local ids = limit > 0 and redis.call('ZRANGE', parked, 0, limit - 1) or {} -- 0 to -1 would be all
+local LOOK = 500
+local served, mine, others, held = {}, {}, {}, redis.call('ZRANGE', parked, 0, LOOK - 1, 'WITHSCORES')
+for _, queue in ipairs(names) do served[queue] = true end
+for n = 1, #held, 2 do
+  local queue = redis.pcall('HGET', job .. held[n], 'queue')
+  if type(queue) ~= 'string' or served[queue] then
+    if #mine < 2 * limit then mine[#mine + 1], mine[#mine + 2] = held[n], held[n + 1] end
+  else
+    others[#others + 1] = held[n]
+  end
+end
 -- The removal comes first: once a script has written, a server whose memory is full lets it write on.
-if #ids > 0 then redis.call('ZREM', parked, unpack(ids)) end
-for _, id in ipairs(ids) do line_up_again(id) end
+for n = 1, #mine, 2 do redis.call('ZREM', parked, mine[n]) end
+for n = 1, #mine, 2 do line_up_again(mine[n], mine[n + 1]) end
+-- Where all are of queues that it does not serve, the next time others are looked at.
+if #others == LOOK then
+  for _, id in ipairs(others) do redis.call('ZADD', parked, now, id) end
+end
 if redis.call('EXISTS', parked) == 0 then redis.call('SREM', parking, task) end
 line_up_all()
-return #ids
+return #mine / 2

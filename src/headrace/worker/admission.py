@@ -85,9 +85,9 @@ class Known:
         cursors = {**(self.cursors if goes_on else {}), **looked.cursors}
         return Known(waiting, crowded, cursors, over, looked.beyond)
 
-    def asked_anew(self, kinds: Iterable[str]) -> Known:
-        """What is known where anything may have come since."""
-        return replace(self, waiting=frozenset(kinds))
+    def may_wait(self, kinds: Iterable[str]) -> Known:
+        """What is known where jobs of these kinds may have come since."""
+        return replace(self, waiting=self.waiting.union(kinds))
 
     def handed_back(self, kind: str) -> Known:
         """What is known after a job came for which no runner of its kind had room."""

@@ -301,7 +301,7 @@ class Dispatcher:
         facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
         facts += [*self._sizes(), *budgets(self.app.tasks, self.settings.crashes)]
         tasks = {name: task.kind for name, task in self.app.tasks.items()}
-        call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks)
+        call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks=tasks)
         return [(call, lambda _: self._registered(owner, now))]
 
     def _registered(self, owner: str, sent: float) -> None:
@@ -317,7 +317,7 @@ class Dispatcher:
         log.info("worker %s serves %s", owner, ", ".join(self.options.queues.names))
 
     def _mailed(self, text: str) -> None:
-        """What others wrote: a question, a command (``scale:KIND:SIZE``), or the id of a job to cancel."""
+        """What others wrote: a question, news (``parked:TASK``), a command (``scale:KIND:SIZE``), a job to cancel."""
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")
         if text == CALLED:
@@ -327,6 +327,8 @@ class Dispatcher:
             self.upkeep.hurry()
         elif text.startswith(roster.ASKED):
             self._asked = text.removeprefix(roster.ASKED)
+        elif verb == "parked" and rest in self.app.tasks:
+            self.upkeep.parked.add(rest)
         elif verb != "scale":
             self.upkeep.cancels.append(text)
         elif kind in self.kinds and size.isdecimal():
@@ -357,8 +359,17 @@ class Dispatcher:
             self._asked = ""
         steps += [*self.growth.steps(), *(self._reading(step) for step in self.inputs.steps())]
         if wish is not None:
+            steps += self._unparking(now, wish)
             steps.append(self._claim(wish, [*self._private(), *self._order()]))
         return steps
+
+    def _unparking(self, now: float, wish: Wish) -> list[Step]:
+        """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
+        rooms = self._rooms(now, 0) if self.upkeep.parked else {}
+        kinds = {task: self.app.tasks[task].kind for task in sorted(self.upkeep.parked)}
+        return [
+            self.upkeep.unpark(task, min(rooms[kind], wish.limit)) for task, kind in kinds.items() if kind in wish.kinds
+        ]
 
     def _reading(self, step: Step) -> Step:
         """Outputs that nodes wait for: whose are complete is handed out."""
@@ -374,7 +385,7 @@ class Dispatcher:
         self._request += 1
         number = self._request
         passing = [(kind, most, self._tasks[kind]) for kind, most in wish.passing.items()]
-        call = consume.claim(self.keys, self.owner, number, wish.limit, names, passing, wish.cursors)
+        call = consume.claim(self.keys, self.owner, number, wish.limit, names, passing=passing, cursors=wish.cursors)
         return unread(call), lambda reply: self._arrived(call, reply, wish, number)
 
     def _private(self) -> list[str]:
@@ -443,7 +454,7 @@ class Dispatcher:
         self._gathered_since = now
         if self.options.burst:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
-            self._known = self._known.asked_anew(self.kinds)
+            self._known = self._known.may_wait(self.kinds)
         self.upkeep.learn_kept(reply.kept, reply.bytes, now)
         self.upkeep.learn_chores(reply.chores)
 
@@ -466,7 +477,8 @@ class Dispatcher:
 
     def _claimable(self, now: float) -> Wish | None:
         """The claim that is to be made at once, if any."""
-        wish = self._wish(now) if self._known.waiting or self._known.beyond or self._asks_anyway else None
+        reasons = self._known.waiting or self._known.beyond or self.upkeep.parked or self._asks_anyway
+        wish = self._wish(now) if reasons else None
         return wish if wish is not None and wish.now else None
 
     @property
@@ -482,8 +494,10 @@ class Dispatcher:
             most = min(most, self.options.max_jobs - self._finished - self.crew.running - self.lines.waiting - coming)
         if now >= self._anew_at:
             self._known, self._anew_at = self._known.looked_anew(), float("inf")
-        look = now >= self._look_at
-        return want(self._known, self._rooms(now, coming), most, ask=self._asks_anyway, look=look)
+        look, known = now >= self._look_at, self._known
+        if self.upkeep.parked:
+            known = known.may_wait(self.app.tasks[task].kind for task in self.upkeep.parked)
+        return want(known, self._rooms(now, coming), most, ask=self._asks_anyway, look=look)
 
     def _rooms(self, now: float, coming: int) -> dict[str, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
@@ -600,7 +614,7 @@ class Dispatcher:
             log.info("there was nothing to run for %g s", self.options.max_idle)
             self._drain(now=False)
         elif self.options.burst and self.exchange.idle and not self.upkeep.owes(time.monotonic()):
-            self._known = self._known.asked_anew(self.kinds)
+            self._known = self._known.may_wait(self.kinds)
 
     def _place(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""

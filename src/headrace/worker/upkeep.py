@@ -35,6 +35,7 @@ class Upkeep:
         gone: the lease was lost.
         expected: how many jobs the store should count as held, asked before each renewal.
         doubts: how many renewals in a row have counted others.
+        parked: tasks that are known here and may have jobs that another worker parked.
         facts: what the worker says of itself has changed: names and values, asked before each renewal.
     """
 
@@ -57,7 +58,8 @@ class Upkeep:
         # The incarnation whose lease ends first, and when that is.
         self._suspect: tuple[float, str] | None = None
         self._sweep_at: float | None = None
-        self._unpark: deque[str] = deque()
+        self.parked: set[str] = set()
+        self._unparking = 0
         # When the retention of a workflow ends.
         self._lapse_at: float | None = None
         self._tend_at: float | None = None
@@ -74,7 +76,7 @@ class Upkeep:
     @property
     def next(self) -> float:
         """When there is something to do, monotonic seconds."""
-        if self.victims or self._unpark:
+        if self.victims:
             return 0.0
         times = [self._renew_at, self._promote_at, self._sweep_at, self._suspect[0] if self._suspect else None]
         times += [self._lapse_at, self._tend_at, self._resume_at]
@@ -82,7 +84,7 @@ class Upkeep:
 
     def owes(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
-        if self.victims or self._unpark:
+        if self.victims or self.parked or self._unparking:
             return True
         times = [self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at]
         times.append(self._resume_at)
@@ -124,9 +126,21 @@ class Upkeep:
             self._sweep_at = None
             sweep = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
             found.append((sweep, lambda reply: self._swept(reply, now)))
-        if self._unpark:
-            found.append((consume.unpark(self.keys, self._unpark[0], BATCH), self._unparked))
         return found + self._of_workflows(now)
+
+    def unpark(self, task: str, room: int) -> Step:
+        """Have parked jobs of a task line up, for a claim in the same trip that has room for so many of them."""
+        limit = min(room, BATCH)
+        # What is heard from now on may be newer than the answer.
+        self.parked.discard(task)
+        self._unparking += 1
+
+        def moved(count: int) -> None:
+            self._unparking -= 1
+            if count == limit:
+                self.parked.add(task)
+
+        return consume.unpark(self.keys, task, limit, self.queues), moved
 
     def hurry(self) -> None:
         """Renew soon: the worker has something to say of itself, or there is something to hear."""
@@ -176,7 +190,7 @@ class Upkeep:
             # A little late on purpose: at the very moment the owner may still be renewing.
             self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
         self.cancels.extend(reply.cancels)
-        self._unpark.extend(task for task in reply.parking if task in self.tasks and task not in self._unpark)
+        self.parked.update(task for task in reply.parking if task in self.tasks)
         # Whatever is known already, something sooner may have come since.
         if reply.over:
             self._sweep_at = _sooner(self._sweep_at, sent + max(0, reply.over - reply.now) / 1e6)
@@ -213,11 +227,6 @@ class Upkeep:
             self._sweep_at = sent
         elif over:
             self._sweep_at = sent + max(0, over - server_now) / 1e6
-
-    def _unparked(self, count: int) -> None:
-        self._unpark.popleft()
-        if count == BATCH:
-            self._renew_at = 0.0
 
 
 def _sooner(known: float | None, at: float) -> float:

@@ -1,0 +1,100 @@
+"""Workers with different code on the same queues: jobs go to those that know their tasks, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.job import State
+from tests.system.fleet import Fleet
+
+
+@pytest.fixture
+def lease() -> float:
+    """The next renewal, which would tell as well, is forty seconds away."""
+    return 100.0
+
+
+@pytest.fixture
+def mixed(fleet: Fleet) -> Fleet:
+    """Three workers with old code, and one that knows more."""
+    for _ in range(3):
+        fleet.worker()
+    fleet.worker(kinds="async,process")
+    return fleet
+
+
+def test_a_task_that_only_the_new_worker_knows_runs_at_once(mixed: Fleet) -> None:
+    for number in range(10):
+        assert mixed.enqueue("async.add", number, 1).result(timeout=10) == number + 1
+    jobs = mixed.enqueue_many("async.add", [(n, n) for n in range(200)])
+    plain = mixed.enqueue_many("process.add", [(n, n) for n in range(200)])
+    assert [job.result(timeout=20) for job in jobs] == [2 * n for n in range(200)]
+    assert [job.result(timeout=20) for job in plain] == [2 * n for n in range(200)]
+    assert set(mixed.ledger.counts("S").values()) == {1}
+    assert mixed.app.overview().parked == {}
+    mixed.check()
+
+
+def test_while_the_new_worker_is_full_its_jobs_wait_and_nobody_is_busy_with_them(
+    fleet: Fleet, client: object, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        fleet.worker()
+    fleet.worker(kinds="fork")
+    first = fleet.enqueue("fork.gate", str(tmp_path / "go"))
+    fleet.started(first)
+    waiting = [fleet.enqueue("fork.gate", str(tmp_path / "go")) for _ in range(20)]
+    fleet.until(lambda: all(job.state is State.PARKED for job in waiting))
+
+    def commands() -> int:
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])  # type: ignore[attr-defined]
+
+    seen = [commands()]
+
+    def quiet() -> bool:
+        """Whether many looks a while apart saw the same."""
+        seen.append(commands())
+        return len(seen) > 20 and len(set(seen[-20:])) == 1
+
+    fleet.until(quiet)
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=30) for job in waiting] == [1] * 20
+    fleet.check()
+
+
+def test_two_applications_on_one_queue_leave_each_other_their_jobs(fleet: Fleet) -> None:
+    fleet.worker(kinds="async")
+    fleet.worker(kinds="thread")
+    jobs = [fleet.enqueue(f"{kind}.add", n, n) for n in range(30) for kind in ("async", "thread")]
+    assert [job.result(timeout=20) for job in jobs] == [2 * n for n in range(30) for _ in range(2)]
+    assert set(fleet.ledger.counts("S").values()) == {1}
+    fleet.check()
+
+
+def test_a_job_whose_queue_is_served_by_old_code_only_stays_parked_and_says_so(
+    new_fleet: Callable[..., Fleet], url: str
+) -> None:
+    fleet = new_fleet(url, lease=3)
+    fleet.worker(queues="mail")
+    knower = fleet.worker(kinds="async")
+    job = fleet.enqueue("async.add", 1, 1, queue="mail")
+    fleet.until(lambda: job.state is State.PARKED)
+    with pytest.raises(TimeoutError, match="that serves queue mail knows the task"):
+        job.result(timeout=1)
+    assert job.state is State.PARKED
+    assert fleet.enqueue("async.add", 2, 2).result(timeout=20) == 4
+    assert knower.alive
+    fleet.worker(kinds="async", queues="mail,default")
+    assert job.result(timeout=20) == 2
+
+
+def test_a_burst_of_new_code_runs_what_old_code_parked(fleet: Fleet) -> None:
+    fleet.worker()
+    jobs = fleet.enqueue_many("thread.add", [(n, n) for n in range(700)])
+    fleet.until(lambda: fleet.app.overview().parked == {"thread.add": 700})
+    burst = fleet.worker(kinds="thread", burst=True, ready=False)
+    assert burst.wait() == 0
+    assert {job.state for job in jobs} == {State.SUCCEEDED}
