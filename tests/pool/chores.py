@@ -155,3 +155,25 @@ def scribble() -> None:
         except OSError:
             continue
     time.sleep(600)
+
+
+def deaf_to_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def sleep_and_clean_up(path: Path) -> None:
+    """Start a program that lives on, write down both, sleep, and say so when it is interrupted."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    (path / "part").write_text(f"{os.getpid()} {child.pid}")
+    (path / "part").rename(path / "pids")
+    try:
+        time.sleep(600)
+    finally:
+        (path / "cleaned").touch()
+        child.kill()
+        child.wait()
+
+
+def sleep_for_long(path: Path) -> None:
+    (path / "pids").touch()
+    time.sleep(600)

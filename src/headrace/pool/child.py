@@ -95,6 +95,7 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
     # Those of the fork server are not ours to run.
     atexit._clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as multiprocessing does from 3.13 on
     answers = Answers(sock)
+    calls = Calls(sock, answers)
     try:
         initializer, initargs = _loads(start)
         if initializer is not None:
@@ -103,9 +104,10 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
         traceback.print_exc()
         answers.send(FAILED, 0, f"its initializer raised {type(error).__name__}: {error}".encode(errors="replace"))
         return
+    calls.heed_interrupts()
     answers.send(READY, 0)
     try:
-        _serve(sock, answers)
+        calls.serve()
     except (BrokenPipeError, ConnectionResetError):
         return  # the pool's process is gone, and with it all who would want an answer
     finally:
@@ -127,25 +129,46 @@ def _die_with(leash: socket.socket) -> None:
             os._exit(1)  # it was closed before
 
 
-def _serve(sock: socket.socket, answers: Answers) -> None:
-    frames = Frames(sock)
-    while (frame := frames.next()) is not None:
-        _run(answers, frame.number, frame.body)
-        del frame  # nothing large is kept while the process waits
-    answers.wait()
+class Calls:
+    """What the pool sends: runs it, one call at a time."""
 
+    def __init__(self, sock: socket.socket, answers: Answers) -> None:
+        self._frames = Frames(sock)
+        self._answers = answers
+        self._running = False
 
-def _run(answers: Answers, number: int, body: bytes | memoryview) -> None:
-    result, error = None, None
-    try:
-        fn, args, kwargs = _loads(body)
-        result = fn(*args, **kwargs)
-    except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
-        error = raised
-    if type(result).__name__ == "Later" and type(result).__module__ == "headrace.pool.later":
-        answers.put_off(number, result)
-    else:
-        answers.give(number, result, error)
+    def heed_interrupts(self) -> None:
+        """Let a Ctrl-C end the running call and nothing else, unless the initializer has said what it does."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def serve(self) -> None:
+        while (frame := self._frames.next()) is not None:
+            self._run(frame.number, frame.body)
+            del frame  # nothing large is kept while the process waits
+        self._answers.wait()
+
+    def _interrupt(self, *_: object) -> None:
+        if self._running:
+            # Once: a second one must not hit what the first one ends with.
+            self._running = False
+            raise KeyboardInterrupt
+
+    def _run(self, number: int, body: bytes | memoryview) -> None:
+        result, error = None, None
+        try:
+            try:
+                self._running = True
+                fn, args, kwargs = _loads(body)
+                result = fn(*args, **kwargs)
+            finally:
+                self._running = False
+        except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
+            error = raised
+        if type(result).__name__ == "Later" and type(result).__module__ == "headrace.pool.later":
+            self._answers.put_off(number, result)
+        else:
+            self._answers.give(number, result, error)
 
 
 def _packed(error: BaseException) -> bytes:

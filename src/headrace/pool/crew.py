@@ -91,15 +91,19 @@ class Crew:
             seconds; None when there shall be none.
         """
         calls = self.desk.went_away(member, reason)
-        if member.leaving:
+        delay, late = 0.0, 0
+        if not member.leaving:
+            with self._burying:
+                delay, late = self._restarts.delay(monotonic()), self._restarts.late
+            if self.options.restarts and not delay:
+                # Before a caller hears of the death: to him the pool is not busy.
+                self.desk.expect(member)
+        else:
             end(call for call in calls if not call.begun)
         fail(calls, lambda: died(member, reason))
         self.events.tell("on_death", member.id, reason)
         if member.leaving:
             return None
-        with self._burying:
-            delay = self._restarts.delay(monotonic())
-            late = self._restarts.late
         text = f"{self.name}: member {member.id} ended: {reason}"
         if not self.options.restarts:
             self._break(f"{text}; restarts=0 lets the first death end the pool", for_good=True)
@@ -127,7 +131,7 @@ class Crew:
 
     def _break(self, text: str, *, for_good: bool) -> None:
         log.error("%s", text)
-        self.desk.broken = text
+        self.desk.fall_apart(text)
         if for_good:
             for member in self.desk.shut(text):
                 member.body.leave()
@@ -162,15 +166,28 @@ class Crew:
         for member in self.desk.members:
             if member.lease is not None:
                 self.desk.release(member.lease)
-        if self.wait(grace):
-            return
+        try:
+            if self.wait(grace):
+                return
+        except BaseException:
+            self._kill_all()  # whoever does not wait for the grace wants no more of it
+            raise
+        self._kill_all()
+        self.wait(10)
+
+    def interrupt(self) -> None:
+        """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
+        for member in self.desk.members:
+            member.body.interrupt()
+        self.stop(self.options.grace)
+
+    def _kill_all(self) -> None:
         for member in self.desk.members:
             with self.desk.lock:
                 member.leaving = True
             if not member.body.join(0):
                 self.desk.doom(member, None)
                 member.body.kill("the pool was stopped")
-        self.wait(10)
 
     def forget(self) -> None:
         """The pool's object is gone. This may run in the midst of anything: another thread does what needs a lock."""
@@ -187,7 +204,7 @@ class Crew:
     def orphan(self) -> None:
         """This is a fork of the process that had the pool: its threads are not here."""
         self._orphaned = True
-        self.desk.lock = threading.Lock()
+        self.desk.begin_anew()
         self.desk.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
         for member in self.desk.members:
             member.body.disown()

@@ -46,7 +46,7 @@ class Desk:
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
-        self.lock = threading.Lock()
+        self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), Ranks(), count().__next__)
         self.members: list[Member] = []
         self.lines = Lines(lifo=lifo, backlog=backlog)
@@ -56,6 +56,11 @@ class Desk:
         self._ranks: Ranks[Member] = self.snapshot.ranks
         # Calls that moved from a removed member to a free one, until the lock is free.
         self._moved: list[tuple[Member, Call[Any]]] = []
+
+    def begin_anew(self) -> None:
+        """This is a fork: whoever held the lock is not here."""
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
 
     # -- calls come --------------------------------------------------------------------------------------------------
 
@@ -124,14 +129,17 @@ class Desk:
             lines.admit(None, call)
             return None
 
-    def _place_now(self, call: Call[Any]) -> Member:
+    def _place_now(self, call: Call[Any]) -> Member | None:
         with self.lock:
             if self.closed or self.broken:
                 raise self.refusal()
             member = self._ranks.idle()
-            if member is None:
-                raise nobody_free(self.snapshot.size)
-            self._book(member, call)
+            if member is not None:
+                self._book(member, call)
+            elif self.lines.soon_free(None):
+                self.lines.add(None, call)
+            else:
+                raise nobody_free(self.snapshot.members)
             return member
 
     def _place_chosen(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> Member | None:
@@ -317,10 +325,12 @@ class Desk:
         with self.lock:
             new = tuple(members)
             gone = [m for m in self.snapshot.members if m not in new]
+            self.lines.starting.update(m for m in new if m not in self.snapshot.members)
             self.members = [*new, *(m for m in self.members if m not in new)]
             self.snapshot = Snapshot(new, self._ranks, self.snapshot.turn)
             for member in gone:
                 member.leaving = True
+                self.lines.starting.discard(member)
                 self._ranks.remove(member)
                 self._vacate(member)
             moved, self._moved = self._moved, []
@@ -362,8 +372,10 @@ class Desk:
         """A thread or process for this member is ready; what it runs first, or None."""
         with self.lock:
             member.away = False
+            self.lines.starting.discard(member)
             if not self.closed:
                 self.broken = ""
+            self._changed.notify_all()
             if not member.leaving:
                 self._ranks.set(member, member.load)
             following = member.running or self._take(member)
@@ -380,6 +392,7 @@ class Desk:
         """
         with self.lock:
             member.away = True
+            self.lines.starting.discard(member)
             member.doomed = False
             member.reason = reason
             self._ranks.remove(member)
@@ -408,6 +421,34 @@ class Desk:
             self._hand_over(other, call)
         return lost
 
+    def expect(self, member: Member) -> None:
+        """The member's next thread or process starts at once."""
+        with self.lock:
+            if member.away and not member.leaving:
+                self.lines.starting.add(member)
+
+    def fall_apart(self, reason: str) -> None:
+        """Accept nothing until a member comes up."""
+        with self.lock:
+            self.broken = reason
+            self._changed.notify_all()
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until no member is away; False when ``timeout`` seconds passed before.
+
+        Raises:
+            PoolClosed, PoolBroken: that will not be.
+        """
+        if self.closed:
+            raise self.refusal()
+        with self._changed:
+            ready = self._changed.wait_for(
+                lambda: self.closed or self.broken or not any(m.away for m in self.snapshot.members), timeout
+            )
+            if self.closed or self.broken:
+                raise self.refusal()
+            return bool(ready)
+
     def doom(self, member: Member, call: Call[Any] | None) -> bool:
         """Give nothing more to a member that is going to be killed; False when it no longer runs this call."""
         with self.lock:
@@ -416,6 +457,12 @@ class Desk:
             member.doomed = member.away = True
             self._ranks.remove(member)
             return True
+
+    def interrupt(self, call: Call[Any]) -> None:
+        """Interrupt the member that runs this call, if one does."""
+        for member in self.members:
+            if member.running is call:
+                member.body.interrupt()
 
     def forget(self, member: Member) -> None:
         """A removed member has ended."""
@@ -428,6 +475,7 @@ class Desk:
         """Accept nothing more. Returns the members that have nothing to do and must be told to leave."""
         with self.lock:
             self.closed = self.closed or reason
+            self._changed.notify_all()
             busy = bool(self.lines.central)
             idle = [m for m in self.members if m.running is None and not m.inbox and not (m.away and busy)]
             for member in idle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from typing import Protocol
 
@@ -16,6 +17,10 @@ class Ends(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> bool: ...
+
+    def interrupt(self) -> None:
+        """A Ctrl-C ends the program: end what runs."""
+        ...
 
     def orphan(self) -> None:
         """This is a fork of the process that it worked in."""
@@ -31,12 +36,25 @@ def tell(who: Ends) -> None:
 
 
 def at_exit() -> None:
-    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing."""
+    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing.
+
+    A program that a Ctrl-C ends does not wait for it: what runs is interrupted, and killed after the pool's grace.
+    """
     all_known = [*_known]
-    for each in all_known:
-        each.finish()
-    for each in all_known:
-        each.wait()
+    # Set by the interpreter when nobody has caught it.
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        for each in all_known:
+            each.interrupt()
+        return
+    try:
+        for each in all_known:
+            each.finish()
+        for each in all_known:
+            each.wait()
+    except KeyboardInterrupt:
+        for each in all_known:
+            each.interrupt()
+        raise
 
 
 def before_others() -> None:

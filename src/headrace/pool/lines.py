@@ -32,16 +32,18 @@ class Lines:
         waiting: how many wait there and at members.
         backlog: how many may.
         homes: of keys that have calls in the pool, running ones included.
+        starting: members that will be ready in a moment: each counts as free for one call, which waits for it.
         lifo: whether the newest central call is served first.
     """
 
-    __slots__ = ("backlog", "central", "homes", "lifo", "waiting")
+    __slots__ = ("backlog", "central", "homes", "lifo", "starting", "waiting")
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
         self.central: OrderedDict[Call[Any], None] = OrderedDict()
         self.waiting = 0
         self.backlog = float("inf") if backlog is None else backlog
         self.homes: dict[Key, Home] = {}
+        self.starting: set[Member] = set()
         self.lifo = lifo
 
     def add(self, member: Member | None, call: Call[Any]) -> None:
@@ -57,9 +59,20 @@ class Lines:
         Raises:
             PoolFull: too many wait already.
         """
-        if self.waiting >= self.backlog:
+        if self.waiting >= self.backlog and not self.soon_free(member) and self._surplus() >= self.backlog:
             raise self.too_many()
         self.add(member, call)
+
+    def soon_free(self, member: Member | None) -> bool:
+        """Whether this member, or one of all, is starting and has no call yet."""
+        if member is not None:
+            return member in self.starting and not member.inbox
+        return len(self.central) < sum(not each.inbox for each in self.starting)
+
+    def _surplus(self) -> int:
+        """How many calls will wait when the members that are starting have taken one each."""
+        empty = sum(not each.inbox for each in self.starting)
+        return self.waiting - (len(self.starting) - empty) - min(empty, len(self.central))
 
     def next(self, member: Member) -> Call[Any] | None:
         """Take out the call that this member runs next; None when nothing waits for it."""
@@ -112,7 +125,8 @@ class Lines:
         """
         home = self.homes.get(key)
         there = member if home is None else home.member
-        if self.waiting >= self.backlog and (there.running is not None or there.away):
+        full = self.waiting >= self.backlog and (there.running is not None or there.away)
+        if full and not self.soon_free(there) and self._surplus() >= self.backlog:
             raise self.too_many()
         if home is None:
             home = self.homes[key] = Home(member)

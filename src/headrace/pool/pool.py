@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from itertools import count, islice
 from time import monotonic
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from headrace.errors import ArgumentError, CallTimeout, HeadraceError
@@ -250,6 +251,17 @@ class Pool(Executor):
             raise self._desk.refusal()
         self._crew.resize(n)
 
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until every member is there: calls need not, but what measures or must not fail later may.
+
+        Raises:
+            CallTimeout: a member was not there within ``timeout`` seconds.
+            PoolBroken, PoolClosed: the members cannot start, or the pool was shut down.
+        """
+        if not self._desk.wait_ready(timeout):
+            away = [member.id for member in self._desk.snapshot.members if member.away]
+            raise CallTimeout(f"{self.name}: members {away} were not ready within {timeout:g} s; they go on starting")
+
     def stats(self) -> PoolStats:
         """What the pool and each member does at this moment. Members that just died are away, not missing."""
         from headrace.pool.census import census
@@ -285,6 +297,15 @@ class Pool(Executor):
         if wait:
             self._crew.wait()
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Shut down, and wait. After a Ctrl-C: interrupt what runs, cancel what waits, and :meth:`stop`."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._crew.interrupt()
+        else:
+            self.shutdown()
+
     def stop(self, grace: float | None = None) -> None:
         """End now: cancel what waits, let what runs go on for ``grace`` seconds (0: not at all), then kill.
 
@@ -317,14 +338,16 @@ class Pool(Executor):
         try:
             return call.result(timeout)
         except TimeoutError as error:
-            # The function's own time-out is the function's error.
+            # It ended just now, or the function raised a time-out of its own.
             if call.done() and not call.cancelled():
-                raise
+                return call.result(0)
             begun = not call.cancel()
             state = "it runs on, and its result is lost" if begun else "it had not begun, and never runs"
             raise CallTimeout(f"{call.title} did not end within {timeout:g} s: {state}") from error
-        except BaseException:
-            call.cancel()  # whoever waited is gone: nothing must begin for him
+        except BaseException as error:
+            # Who waited is gone: nothing must begin for him, and a Ctrl-C is for what runs for him, too.
+            if not call.cancel() and isinstance(error, KeyboardInterrupt):
+                self._desk.interrupt(call)
             raise
 
     def _to_all(

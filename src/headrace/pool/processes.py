@@ -129,6 +129,14 @@ class ProcessBody:
                 with contextlib.suppress(OSError):
                     self._sock.shutdown(socket.SHUT_RDWR)
 
+    def interrupt(self) -> None:
+        with self._sending:
+            running = self._member.running
+            if self._sock is not None and self.pid > 0 and running is not None and running.sent:
+                # What the call started is interrupted as well, as by a terminal.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGINT)
+
     def join(self, timeout: float | None) -> bool:
         return ended(self._thread, timeout)
 
@@ -178,9 +186,7 @@ class ProcessBody:
             except OSError:
                 return said
             except Garbled:
-                return (
-                    "what it wrote into its socket is no answer: a call must not use descriptors that it did not open"
-                )
+                return "what it wrote into its socket is no answer: a call must not use foreign descriptors"
             if frame is None:
                 return said
             if frame.kind == FAILED:

@@ -7,7 +7,7 @@ are numbers that their owner tells the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import random as _dice
 from typing import Any, Generic
@@ -86,7 +86,7 @@ def next_available(crew: Snapshot[M], _key: Key | None = None) -> M | None:
     """
     member = crew.ranks.idle()
     if member is None:
-        raise nobody_free(crew.size)
+        raise nobody_free(crew.members)
     return member
 
 
@@ -132,5 +132,10 @@ def no_members() -> PoolClosed:
     return PoolClosed("the pool has no members: it was not started, or it was shut down")
 
 
-def nobody_free(size: int) -> PoolBusy:
-    return PoolBusy(f'all {size} members are busy; call again later, or let it wait with strategy="available"')
+def nobody_free(members: Sequence[object]) -> PoolBusy:
+    away = sum(bool(getattr(member, "away", False)) for member in members)
+    busy, again = len(members) - away, f"{away} of {len(members)} members are being replaced"
+    what = (
+        again if not busy else f"all {busy} members are busy" if not away else f"{busy} members are busy, and {again}"
+    )
+    return PoolBusy(f'{what}; call again later, or let it wait with strategy="available"')

@@ -71,6 +71,9 @@ class ThreadBody:
             self._delay = again
             self.start()
 
+    def interrupt(self) -> None:
+        """Nobody can."""
+
     def join(self, timeout: float | None) -> bool:
         return ended(self._thread, timeout)
 
