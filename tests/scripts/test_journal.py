@@ -68,6 +68,18 @@ def test_every_other_end_of_a_first_start_is_kept(stage: Stage, kind: str) -> No
     assert (one.outcome, one.error) == (kind, "" if kind == "snoozed" else "ValueError: a value")
 
 
+def test_what_keeps_its_place_was_not_ready_before_its_last_start_had_ended(stage: Stage) -> None:
+    claim = stage.running(OWNER)
+    stage.now += SECOND
+    outcome = Outcome(claim.id, claim.token, "interrupted", b"", 0)
+    stage.settle(outcome, owner=OWNER, ready=claim.score, starts=starts([(outcome, claim)]))
+    stage.now += SECOND
+    (again,) = stage.take(OWNER)
+    assert again.ready == START
+    end(stage, again, "succeeded", b"r", KEEP)
+    assert [one.ready for one in attempts(stage, claim.id)] == [START, START + SECOND]
+
+
 @pytest.mark.parametrize("kind", ["released", "parked"])
 def test_a_claim_whose_code_did_not_run_is_no_start(stage: Stage, kind: str) -> None:
     claim = stage.running(OWNER)

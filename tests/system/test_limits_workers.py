@@ -230,7 +230,7 @@ def test_rubbish_in_a_descriptor_of_a_runner_is_its_crash(fleet: Fleet) -> None:
     fleet.worker(kinds=ALL)
     jobs = [fleet.enqueue(f"{kind}.rubbish", 1, crashes=2) for kind in KINDS]
     for job in jobs:
-        with pytest.raises(JobQuarantined, match="the job wrote into a descriptor of the runner"):
+        with pytest.raises(JobQuarantined, match="a job wrote into a descriptor of the runner"):
             job.result(timeout=20)
         assert len(fleet.ledger.starts(job.id)) == 2
     works_on(fleet)

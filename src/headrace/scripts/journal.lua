@@ -8,6 +8,9 @@ local function note_start(id, ready_at, started, where, outcome, line, number, c
   if not f[3] then return end
   local read, kept = pcall(cmsgpack.unpack, f[1] or '')
   if not read or type(kept) ~= 'table' then kept = {} end
+  -- What was interrupted or crashed lines up where it stood: it was not ready again before its last start had ended.
+  local last = kept[#kept]
+  if ready_at > 0 and type(last) == 'table' then ready_at = math.max(ready_at, tonumber(last[3]) or 0) end
   if #kept >= 10 then table.remove(kept, 4) end
   -- Of many jobs that one claim took the later tokens are ahead of the clock.
   kept[#kept + 1] = {ready_at, started, math.max(now, started), where, outcome, line, number, code}

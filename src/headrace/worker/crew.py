@@ -58,7 +58,7 @@ INFANT = 1.0
 CARRY = 5e-9
 
 _SOON = frame(Soon())
-_GARBLED = "its runner was killed: the job wrote into a descriptor of the runner that is not its own"
+_GARBLED = "its runner was killed: a job wrote into a descriptor of the runner that is not its own"
 
 
 class Conclude(Protocol):
