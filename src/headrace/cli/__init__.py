@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from typing import NoReturn
@@ -14,11 +15,23 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exits``)."""
+    _open_streams()
     try:
         code = _run(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """A standard stream that was closed is one that nobody reads: the next file or socket must not get its number."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115
 
 
 def _run(arguments: list[str]) -> int:

@@ -28,6 +28,7 @@ from headrace.settings import SECRET
 from headrace.url import passwords
 from headrace.worker import leftovers, warmup
 from headrace.worker.metrics import Metrics
+from headrace.worker.streams import STREAMS
 from headrace.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def main() -> int:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
         return 2
     order, launch = taken
+    # Before any other code can take a stream and keep it.
+    STREAMS.install()
     try:
         return _obey(order, launch)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error

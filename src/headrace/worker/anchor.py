@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from headrace.worker import signals
 from headrace.worker.lineage import Image, Launch, Words, Works
+from headrace.worker.streams import STREAMS
 from headrace.worker.succession import Succession
 
 log = logging.getLogger("headrace.worker")
@@ -121,6 +122,7 @@ class Founder:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
+        STREAMS.drain()
         environ = {**state.launch.environ, STATE: json.dumps(_state(state, self.form))}
         try:
             # -P: a module of the application's directory must not take the place of Python's own.
@@ -169,16 +171,21 @@ class Anchor:
 
     def run(self) -> int:
         """Go on until the last image has ended; its exit code."""
+        STREAMS.install()
         self._listen()
         self._reap()
         while self.wanted:
-            due = min(self.succession.next, float("inf") if self.duty is None else self.duty.next)
+            duty = float("inf") if self.duty is None else self.duty.next
+            due = min(self.succession.next, duty, STREAMS.next)
             pause = None if due == float("inf") else max(0.0, due - time.monotonic())
             for key, _ in self._selector.select(pause):
                 key.data()
+            if time.monotonic() >= STREAMS.next:
+                STREAMS.pass_on()
             self.succession.tick(time.monotonic())
             if self.duty is not None:
                 self.duty.tick(time.monotonic())
+        STREAMS.drain()
         return self.succession.code
 
     @property

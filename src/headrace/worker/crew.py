@@ -56,6 +56,8 @@ log = logging.getLogger("headrace.worker")
 INFANT = 1.0
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
+# Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
+LINE_WAITS = 1.0
 
 _SOON = frame(Soon())
 _GARBLED = "its runner was killed: a job wrote into a descriptor of the runner that is not its own"
@@ -110,6 +112,8 @@ class Crew:
         self._dying: dict[int, Seat] = {}
         self._spawn_at: deque[tuple[float, str]] = deque()
         self._tidy_at = float("inf")
+        # When lines of stderr are passed on although they have not ended.
+        self._lines_at = float("inf")
         self._killing = False
 
     @property
@@ -126,7 +130,7 @@ class Crew:
     def next(self) -> float:
         """When a limit is due or a runner must be replaced (monotonic seconds)."""
         limit = self.limits.next
-        spawn = min(self._spawn_at[0][0] if self._spawn_at else float("inf"), self._tidy_at)
+        spawn = min(self._spawn_at[0][0] if self._spawn_at else float("inf"), self._tidy_at, self._lines_at)
         return spawn if limit is None else min(limit, spawn)
 
     # -- the supervisor ---------------------------------------------------------------------------------------------
@@ -366,6 +370,8 @@ class Crew:
     def _on_stderr(self, seat: Seat) -> None:
         if not seat.drain_stderr():
             self._watched.unwatch(seat.stderr)
+        if seat.begun and self._lines_at == float("inf"):
+            self._lines_at = time.monotonic() + LINE_WAITS
 
     def dismiss(self, seat: Seat) -> None:
         """Let a runner leave when what it holds is done."""
@@ -464,7 +470,11 @@ class Crew:
     # -- limits and cancellations -----------------------------------------------------------------------------------
 
     def enforce(self, now: float) -> None:
-        """Stop what ran past a limit."""
+        """Stop what ran past a limit; pass on lines of stderr that nobody ended for long."""
+        if now >= self._lines_at:
+            self._lines_at = float("inf")
+            for seat in self.handout.seats.values():
+                seat.end_line()
         for deadline in self.limits.due(now):
             for seat in list(self.handout.seats.values()):
                 if (start := seat.starts.get(deadline.token)) is not None:

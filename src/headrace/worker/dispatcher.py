@@ -50,6 +50,7 @@ from headrace.worker.places import Waiting
 from headrace.worker.reconcile import Reconciler
 from headrace.worker.seat import Start
 from headrace.worker.status import status
+from headrace.worker.streams import STREAMS
 from headrace.worker.tally import Tally
 from headrace.worker.upkeep import Upkeep
 from headrace.worker.wire import (
@@ -184,6 +185,8 @@ class Dispatcher:
             self.crew.resize(kind, self.options.runners(kind))
         while self.state != "left":
             now = time.monotonic()
+            if now >= STREAMS.next:
+                STREAMS.pass_on()
             pause = max(0.0, self._next(now) - now)
             gather = min(GATHER, pause) if self.crew.handout.least_held > PLENTY else 0.0
             for handler in self.watched.select(pause, gather):
@@ -260,6 +263,7 @@ class Dispatcher:
         """When the loop must run again although nothing happens."""
         handout = self.crew.handout
         times = [now + 60.0, self.exchange.next, self.crew.next, self._interrupt_at, self._stop_at, self._leave_at]
+        times.append(STREAMS.next)
         if self.tally is not None:
             times.append(self.tally.next)
         if self.exchange.idle and self.owner:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headrace.worker.places import Place
 
 STDERR_TAIL = 4096
+# A line of stderr that becomes longer than this many bytes is passed on in pieces.
+LINE = 1 << 16
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
 MOST_AHEAD = 512
 
@@ -68,6 +70,7 @@ class Seat:
         done: jobs that it ended.
         quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
         recalls: how often work was taken back; tickets carry it.
+        begun: the line that it has begun and not ended on stderr.
         blocked: its socket had no room for all that it was sent.
         leaving: gets no more work; ``gone``: its socket is closed.
         place: which it fills; None for a single.
@@ -101,6 +104,7 @@ class Seat:
         self.gone = False
         self.blocked = False
         self.tail = b""
+        self.begun = b""
         self.recalls = 0
         self.place: Place | None = None
         self.forker = False
@@ -146,7 +150,13 @@ class Seat:
         return back
 
     def drain_stderr(self) -> bool:
-        """Pass on what the runner wrote to stderr, and keep its end as evidence; False when the other end is closed."""
+        """Pass on the lines that the runner wrote to stderr, and keep their end as evidence.
+
+        A line that has not ended waits: what somebody else says meanwhile must not go on in it.
+
+        Returns:
+            False when the other end is closed.
+        """
         try:
             data = os.read(self.stderr, 1 << 16)
         except BlockingIOError:
@@ -154,14 +164,32 @@ class Seat:
         except OSError:
             return False
         self.tail = (self.tail + data)[-STDERR_TAIL:]
-        with contextlib.suppress(OSError):
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
+        text = self.begun + data
+        end = text.rfind(b"\n") + 1
+        self.begun = text[end:]
+        _pass_on(text[:end])
+        if not data or len(self.begun) > LINE:
+            self.end_line()
         return bool(data)
+
+    def end_line(self) -> None:
+        """Pass on a line that the runner has begun on stderr, as if it had ended it."""
+        if self.begun:
+            _pass_on(self.begun + b"\n")
+            self.begun = b""
 
     def close(self) -> None:
         self.gone = True
+        self.end_line()
         self.channel.close()
         for descriptor in (self.ticket_read, self.ticket_write, self.stderr):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+
+def _pass_on(text: bytes) -> None:
+    # Nobody may read it, which is no fault of a runner.
+    with contextlib.suppress(OSError, ValueError):
+        if text:
+            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.flush()

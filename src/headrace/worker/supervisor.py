@@ -40,6 +40,7 @@ from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
 from headrace.worker.settling import Settling, tell
 from headrace.worker.stage import Stage
+from headrace.worker.streams import STREAMS
 from headrace.worker.wire import (
     Channel,
     Closed,
@@ -118,6 +119,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
+        STREAMS.install()
         # What each child would make for itself otherwise.
         for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
             decoder(reads)
@@ -132,6 +134,8 @@ class Supervisor:
                 self._fork_due()
                 for key, _ in self._selector.select(self._pause()):
                     key.data()
+                if time.monotonic() >= STREAMS.next:
+                    STREAMS.pass_on()
                 if self.lineage is not None:
                     self.lineage.tick(time.monotonic())
         finally:
@@ -139,6 +143,7 @@ class Supervisor:
                 self.metrics.stop()
             self._stage.close()
             self._stop_runners(EXIT_PATIENCE)
+            STREAMS.drain()
         return 0
 
     def _pause(self) -> float | None:
@@ -147,7 +152,8 @@ class Supervisor:
             _FOREVER if self.metrics is None else self.metrics.next,
             0.0 if self._wanted else _FOREVER,
         )
-        wanted = min(max(fork, self._again_at), _FOREVER if self.lineage is None else self.lineage.next)
+        lineage = _FOREVER if self.lineage is None else self.lineage.next
+        wanted = min(max(fork, self._again_at), lineage, STREAMS.next)
         return None if wanted == _FOREVER else max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
@@ -389,6 +395,7 @@ class Supervisor:
             os.setpgid(0, 0)
             signals.regard()
             os.dup2(err_write, 2)
+            STREAMS.be_patient()
             for descriptor in (ticket_write, err_read, err_write):
                 os.close(descriptor)
             return self._run_runner(sock, kind, ticket_read, began, settled, forker=forker)
@@ -527,4 +534,5 @@ def _child(
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        STREAMS.drain()
         os._exit(code)

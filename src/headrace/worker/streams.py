@@ -1,0 +1,238 @@
+"""The standard streams of a worker's processes: to write to them never fails, and in some of them never waits.
+
+Supervisor, dispatcher and anchor must go on when whoever reads their log stops reading (Ctrl-S in a terminal, a pipe
+that is full) or goes away: a lease is lost while they wait. What cannot be written now is kept, a megabyte of it; what
+comes after that is dropped, counted and told when there is a reader again. In runners a stream waits, as in any
+program, since a job's output is the job's own; but a reader that went away fails no job there.
+
+Owns ``sys.stdout`` and ``sys.stderr`` of these processes. The descriptors stay as they are, and so does whether they
+wait: a terminal or pipe is shared with programs that know nothing of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import select
+import socket
+import stat
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+log = logging.getLogger("headrace.worker")
+
+# Bytes that are kept for a reader that is late; what a log says in a busy second fits in.
+KEPT = 1 << 20
+# Seconds until a stream that took nothing is tried again.
+AGAIN = 0.1
+# Seconds that a process which ends waits for a reader.
+PATIENCE = 1.0
+# At most so much at once: a pipe takes so much whole or not at all, so that lines of several processes do not mix.
+PIECE = select.PIPE_BUF
+_NEVER = float("inf")
+
+
+class Stream(io.RawIOBase):
+    """One standard stream.
+
+    Attributes:
+        patient: to write waits until there is room.
+        kept: what waits for a reader.
+        lost: lines that were dropped and not told.
+    """
+
+    def __init__(self, descriptor: int, streams: Streams) -> None:
+        super().__init__()
+        self.patient = False
+        self.kept = bytearray()
+        self.lost = 0
+        self._descriptor = descriptor
+        self._streams = streams
+        self._lock = threading.Lock()
+        self._exit: _Exit | None = None
+        # Now, and not while the application is imported, which is watched for what it leaves open.
+        with contextlib.suppress(OSError):
+            self._way_out()
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write all of it, or keep it, or drop it: whole lines, if whole lines are given."""
+        text = bytes(data)
+        with self._lock:
+            if self.patient:
+                self._write_all(text)
+            elif len(self.kept) + len(text) > KEPT:
+                self.lost += max(1, text.count(b"\n"))
+            else:
+                self.kept += text
+        if not self.patient:
+            self.pass_on()
+        return len(text)
+
+    def pass_on(self) -> None:
+        """Write what is kept, as far as there is room, and tell what was lost once all of it is written."""
+        with self._lock:
+            self._write_kept()
+            lost = 0 if self.kept else self.lost
+            self.lost -= lost
+        if lost:
+            log.warning("%d lines of output were dropped, since nobody read them", lost)
+
+    def be_patient(self) -> None:
+        """From now on to write waits for room."""
+        self.patient = True
+        if self._exit is not None:
+            self._exit.close()
+            self._exit = None
+
+    def forget(self) -> None:
+        """In a forked child: what is kept, the parent writes."""
+        if not self.patient:
+            self.kept.clear()
+            self.lost, self._streams.next = 0, _NEVER
+            self._lock = threading.Lock()
+
+    def _write_all(self, text: bytes) -> None:
+        # Whoever read it went away, or the disk is full: no fault of who writes.
+        with contextlib.suppress(OSError):
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+
+    def _write_kept(self) -> None:
+        try:
+            way = self._way_out() if self.kept else None
+            while self.kept and way is not None:
+                end = self.kept.rfind(b"\n", 0, PIECE) + 1 or PIECE
+                written = way.write(bytes(self.kept[:end]))
+                del self.kept[:written]
+        except BlockingIOError:
+            self._streams.next = min(self._streams.next, time.monotonic() + AGAIN)
+        except OSError:
+            # Nobody will ever read this.
+            self.kept.clear()
+            self.lost = 0
+
+    def _way_out(self) -> _Exit:
+        # Somebody may have put another file in its place, as a forked child does.
+        found = os.fstat(self._descriptor)
+        here = (found.st_dev, found.st_ino)
+        if self._exit is None or self._exit.place != here:
+            if self._exit is not None:
+                self._exit.close()
+            self._exit = _Exit(self._descriptor, found.st_mode, here)
+        return self._exit
+
+
+class _Exit:
+    """How one file is written to without waiting, and without a change of what others see of it.
+
+    Attributes:
+        place: which file it is.
+    """
+
+    def __init__(self, descriptor: int, mode: int, place: tuple[int, int]) -> None:
+        self.place = place
+        self._descriptor = descriptor
+        self._own: int | None = None
+        self._sock: socket.socket | None = None
+        self._asks = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+        if stat.S_ISSOCK(mode):
+            self._sock = socket.socket(fileno=os.dup(descriptor))
+        elif self._asks:
+            # An open file of its own, which may have a mode of its own. Where the system does not give one, it is
+            # asked before each write whether there is room: then another writer may take that room first.
+            with contextlib.suppress(OSError):
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_APPEND | os.O_CLOEXEC
+                self._own = os.open(f"/proc/self/fd/{descriptor}", flags)
+
+    def write(self, data: bytes) -> int:
+        """Bytes written.
+
+        Raises:
+            BlockingIOError: there is no room now.
+            OSError: nobody reads any more, or the disk is full.
+        """
+        if self._sock is not None:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        if self._own is not None:
+            return os.write(self._own, data)
+        if self._asks and not select.select([], [self._descriptor], [], 0.0)[1]:
+            raise BlockingIOError
+        return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        if self._own is not None:
+            os.close(self._own)
+
+
+class Streams:
+    """Both streams of this process, once :meth:`install` was called.
+
+    Attributes:
+        next: when :meth:`pass_on` has something to do, monotonic seconds; infinite when nothing is kept.
+    """
+
+    def __init__(self) -> None:
+        self.next = _NEVER
+        self._all: list[Stream] = []
+
+    def install(self) -> None:
+        """Put the streams in place. Twice is fine. A stream that somebody put something else in the place of stays."""
+        for name, descriptor in (("stdout", 1), ("stderr", 2)):
+            old = getattr(sys, name)
+            ours = [stream.fileno() for stream in self._all]
+            if not isinstance(old, io.TextIOWrapper) or descriptor in ours or old.fileno() != descriptor:
+                continue
+            old.flush()
+            stream = Stream(descriptor, self)
+            buffer: Any = stream
+            new = io.TextIOWrapper(
+                buffer,
+                encoding=old.encoding,
+                errors="backslashreplace",
+                line_buffering=old.line_buffering,
+                write_through=old.write_through,
+            )
+            setattr(sys, name, new)
+            setattr(sys, f"__{name}__", new)
+            self._all.append(stream)
+            os.register_at_fork(after_in_child=stream.forget)
+
+    def pass_on(self) -> None:
+        """Write what is kept, as far as there is room now."""
+        self.next = _NEVER
+        for stream in self._all:
+            stream.pass_on()
+
+    def be_patient(self) -> None:
+        """From now on to write waits for room, as in any program: in a runner."""
+        for stream in self._all:
+            stream.be_patient()
+
+    def drain(self, seconds: float = PATIENCE) -> None:
+        """Before this process ends or becomes another program: write what is kept, and wait so long for a reader."""
+        end = time.monotonic() + seconds
+        self.pass_on()
+        while self.next != _NEVER and time.monotonic() < end:
+            time.sleep(AGAIN / 10)
+            self.pass_on()
+
+
+STREAMS = Streams()

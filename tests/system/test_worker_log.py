@@ -1,0 +1,165 @@
+"""Who reads a worker's output may stop reading, go away or never have been there: no job and no lease suffers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from headrace.job import State
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+CHORES = """
+import pathlib
+
+@app.task
+def flood(seconds: float = 0.0) -> int:
+    for stream in (sys.stderr, sys.stdout):
+        for _ in range(30):
+            stream.write("x" * 99_999 + "\\n")
+        if stream is sys.stderr:
+            logging.getLogger("shop").warning("flooded")
+    time.sleep(seconds)
+    return current_job().attempt
+
+@app.task
+def mutter(text: str, path: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    while not pathlib.Path(path).exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    headrace = Program(tmp_path, url)
+    headrace.write("tasks", (tmp_path / "tasks.py").read_text() + CHORES)
+    return headrace
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    made: list[subprocess.Popen[str]] = []
+    yield made
+    for one in made:
+        if one.poll() is None:
+            one.terminate()
+            one.wait(40)
+        one.communicate()
+
+
+def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
+    headrace: Program, app: Headrace, started: list[subprocess.Popen[str]]
+) -> None:
+    headrace.environment["HEADRACE_LEASE"] = "2"
+    # Nobody reads its stderr until the end.
+    process = headrace.start("worker", "tasks:app", "--processes", "2", stdout=subprocess.DEVNULL)
+    started.append(process)
+    # Three leases long, behind a full pipe.
+    assert app.by_name("tasks.flood").enqueue(6.0).result(timeout=60) == 1
+    assert app.by_name("tasks.add").enqueue(1).result(timeout=20) == 2
+    read = Worker(process)
+    started.remove(process)
+    try:
+        read.says("lines of output were dropped, since nobody read them")
+        assert read.stop() == 0
+        assert not any("could not be kept" in line for line in read.lines)
+    finally:
+        read.close()
+
+
+@pytest.mark.parametrize("how", ["closed", "the reader went away"])
+def test_closed_streams_end_nothing_and_fail_no_job(
+    headrace: Program, app: Headrace, started: list[subprocess.Popen[str]], how: str
+) -> None:
+    command = shlex.join([sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"])
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {command} {'<&- >&- 2>&-' if how == 'closed' else ''}"],
+        cwd=headrace.directory, env=headrace.environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    started.append(process)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+    process.stdout = process.stderr = None
+    jobs = [app.by_name("tasks.flood").enqueue() for _ in range(3)]
+    assert [job.result(timeout=40) for job in jobs] == [1, 1, 1]
+    assert {job.state for job in jobs} == {State.SUCCEEDED}
+    # A rolling restart goes on, too.
+    (before,) = (worker.owner for worker in app.overview().workers)
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: [worker.owner for worker in app.overview().workers] not in ([before], []), 30)
+    process.terminate()
+    assert process.wait(40) == 0
+
+
+def test_a_line_that_a_job_does_not_end_takes_no_other_line_with_it(
+    headrace: Program, app: Headrace, tmp_path: Path
+) -> None:
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--log", "json"))
+    try:
+        worker.says("serves default")
+        app.by_name("tasks.mutter").enqueue("no end", str(tmp_path / "go"))
+        # It is shown, although the job goes on without a word.
+        assert worker.says("no end") == "no end\n"
+        before = len(worker.lines)
+        worker.process.send_signal(signal.SIGTTIN)
+        worker.says("at once")
+        (tmp_path / "go").touch()
+        assert worker.stop() == 0
+        for line in worker.lines[before:]:
+            assert json.loads(line)
+    finally:
+        worker.close()
+
+
+def test_a_line_that_a_runner_did_not_end_is_shown_when_it_dies(headrace: Program, app: Headrace) -> None:
+    text = "\n@app.task(crashes=1)\ndef dies() -> None:\n    os.write(2, b'last words')\n    os._exit(9)\n"
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--log", "json"))
+    try:
+        worker.says("serves default")
+        job = app.by_name("tasks.dies").enqueue()
+        assert worker.says("last words") == "last words\n"
+        eventually(lambda: job.state.final, 20)
+        assert "last words" in str(job.refresh())
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+
+
+def test_a_terminal_that_is_stopped_is_not_waited_for(headrace: Program, app: Headrace) -> None:
+    reads, writes = pty.openpty()
+    headrace.environment["HEADRACE_LEASE"] = "2"
+    process = headrace.start("worker", "tasks:app", "--processes", "1", stdout=subprocess.DEVNULL, stderr=writes)
+    try:
+        eventually(lambda: app.overview().workers, 30)
+        termios.tcflow(writes, termios.TCOOFF)
+        assert app.by_name("tasks.flood").enqueue(5.0).result(timeout=60) == 1
+    finally:
+        process.terminate()
+        assert process.wait(40) == 0
+        for end in (reads, writes):
+            os.close(end)
