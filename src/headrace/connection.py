@@ -123,6 +123,8 @@ async def aconnect(target: Target, timeout: float) -> Any:
 
 # Redis before 7 wraps what a command inside a script answered into an error of the script.
 _WRAPPED = re.compile(r"Error running script .*?: -?([A-Z]{3,} .*)", re.DOTALL)
+# Where in a script: of no use to whoever has to make room, and another text at each script that meets it.
+_WHERE = re.compile(r",? script: [^ ]*,? ?on @user_script:\d+\.?")
 # What servers say when a user may run a script, but not a command, key or channel inside it.
 _FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 _AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "NOREPLICAS", "BUSY ", "UNBLOCKED")
@@ -175,7 +177,8 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
             f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
         )
     if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
-        return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({text})")
+        why = _WHERE.sub("", text)
+        return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({why})")
     return None
 
 

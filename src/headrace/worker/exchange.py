@@ -291,7 +291,8 @@ class Exchange:
                 what[1](what[0].parse(reply))
         if failed:
             self._refused(failed, unloaded)
-        elif awaited != ["unblock"]:
+        elif awaited != ["unblock"] and not self._goes_ahead:
+            # What goes ahead reads, which a server may permit that refuses all else.
             self._answered()
         self._go_on()
 
