@@ -97,7 +97,8 @@ class Verbs:
     def ended(self, state: FlowState | None, timeout: Duration | None) -> FlowState:
         if self.known(state).final:
             return self.known(state)
-        known = _WAITING.get(self.known(state), "its nodes go on; wait again, or stop or cancel it")
+        shown = f"headrace workflows show {self.id} tells what it waits for; wait again, or stop or cancel it"
+        known = _WAITING.get(self.known(state), shown)
         raise ResultTimeout(
             f"workflow {self.id} of {self.definition} is {state} after {seconds(timeout or 0, 'timeout'):g} s: {known}"
         )

@@ -160,7 +160,7 @@ def wish(given: Mapping[str, Any]) -> Wish:
         if name not in _OPTIONS:
             raise OptionsError(f"a node has no option {name!r}: {_hint(name)}")
     options = {name: given[name] for name in _BY_CALL if given.get(name) is not None}
-    for name, value in cast("Mapping[str, Any]", given.get("options") or {}).items():
+    for name, value in arguments(given.get("options"), "options").items():
         if name in REFUSED:
             raise OptionsError(f"a node takes no {name}=: {REFUSED[name]}")
         options.setdefault(name, value)

@@ -67,7 +67,7 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
         wanted = None if state is None else State(state)
     except ValueError:
         raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
-    if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
+    if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"cursor={cursor!r} is not the `next` of a page of nodes")
     return Query(wanted, check_limit(limit), int(cursor or 0))
 
@@ -119,6 +119,9 @@ def named(id: str, names: Sequence[str], stored: Sequence[NodeRecord]) -> list[N
     Raises:
         NodeNotFound: none, or several; lists them.
     """
+    for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NodeNotFound(f"a node is known by its name, a text, not {name!r:.80}")
     by_name = {node.facts.name: node for node in reversed(stored)}
     return [by_name.get(name) or _only(id, name, stored) for name in names]
 

@@ -235,9 +235,10 @@ def nodes(sheet: Sheet) -> list[NewNode]:
     sheet.check_acyclic()
     rows = sheet.rows
     children: list[list[tuple[int, str]]] = [[] for _ in rows]
+    values = {place for place, row in enumerate(rows) if row.role == "given"}
     for place, row in enumerate(rows):
         for parent, letter in row.edges.items():
-            if rows[parent].role != "given":
+            if parent not in values:
                 children[parent].append((place + 1, letter or rows[parent].letter))
     made: list[NewNode] = []
     undos: list[NewNode] = []
@@ -252,7 +253,7 @@ def nodes(sheet: Sheet) -> list[NewNode]:
             number = len(rows) + len(undos)
         above = tuple([parent + 1 for parent in row.edges])
         facts, soft = _facts(sheet, row), row.letter != "s"
-        given = sum(rows[parent].role == "given" for parent in row.edges)
+        given = len(values & row.edges.keys()) if values else 0
         made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft, given))
     return made + undos
 

@@ -207,6 +207,8 @@ class Workflows:
         if self._definition and definition not in (None, self._definition):
             raise OptionsError(f"these are the workflows of {self._definition}: app.workflows has those of others")
         name = self._definition or definition or ""
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionsError(f"definition is the name of a workflow, not {name!r:.80}: workflow.page() has its own")
         if name:
             check_name("workflow", name)
         try:

@@ -249,6 +249,7 @@ def test_what_is_due_is_removed_wholly_and_no_more_than_asked_for(app: Headrace,
         ({"cursor": "5~id~ready:q"}, "is the `next` of another list"),
         ({"cursor": "5~id~workflows", "offset": 2}, "cursor and offset both say where the page begins"),
         ({"since": datetime(2030, 1, 1)}, "since=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
+        ({"definition": 5}, "definition is the name of a workflow, not 5"),
         ({"since": 1_700_000_000}, "since must be a datetime with a time zone, not 1700000000"),
         (
             {"since": datetime(2030, 1, 2, tzinfo=UTC), "until": datetime(2030, 1, 1, tzinfo=UTC)},

@@ -238,6 +238,7 @@ def test_globals_go_to_nodes_that_take_them_and_their_own_come_first() -> None:
         ({"options": {"keep": 3}}, "give ttl= to that"),
         ({"options": {"request_id": "x"}}, "key= of the workflow"),
         ({"options": {"colour": 3}}, "there is no option 'colour'"),
+        ({"options": 5}, "options= takes a dictionary of arguments by name, not 5"),
         ({"params": ["url"]}, "params= takes a dictionary of arguments by name"),
         ({"params": {1: 2}}, "params= takes a dictionary of arguments by name"),
         ({"name": ""}, "the name of a node must be a printable text"),
@@ -291,6 +292,7 @@ def test_an_argument_that_does_not_fit_is_refused_where_it_is_written(
         ({"retires": 3}, r"did you mean options=\{'retries': \.\.\.\}\?"),
         ({"at": 3}, "nobody knows when a node's turn comes"),
         ({"afer": 3}, "did you mean 'after'"),
+        ({"keep": 3}, "a node stays as long as its workflow"),
         ({"url": 3}, r"goes into params=\{'url': \.\.\.\}"),
     ],
 )
