@@ -188,6 +188,15 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     journaled: int = 0
 
     @property
+    def waited(self) -> int | None:
+        """Microseconds from when it became ready until this start; None where that is unknown.
+
+        A start that crashed or was interrupted lines up where it stood before it ran.
+        """
+        known = self.ready and not (self.crashes or self.interruptions)
+        return max(0, self.token - self.ready) if known else None
+
+    @property
     def score(self) -> int:
         """Where it stood in its queue, and lines up again when it is released; 0 where ``ready`` is unknown."""
         return self.ready - self.priority * HEAD_START if self.ready else 0

@@ -105,3 +105,13 @@ def test_a_clock_that_was_set_back_makes_no_negative_wait(tally: Tally, counts: 
     tally.ended(msgspec.structs.replace(CLAIM, ready=CLAIM.token + SECOND), "succeeded", 0.0)
     tally.pass_on()
     assert counts.all["jobs/pay", None]["wait~z"] == 1
+
+
+@pytest.mark.parametrize("before", ["crashes", "interruptions"])
+def test_a_start_that_keeps_its_place_has_not_waited_while_it_ran(tally: Tally, counts: Counts, before: str) -> None:
+    claim = msgspec.structs.replace(CLAIM, **{before: 1})
+    assert (CLAIM.waited, claim.waited) == (250_000, None)
+    tally.ended(claim, "succeeded", 0.0)
+    tally.pass_on()
+    assert counts.all["jobs/pay", None] == {"started": 1, "succeeded": 1}
+    assert ("jobs/pay", 100) not in counts.all

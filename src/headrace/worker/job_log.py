@@ -49,8 +49,8 @@ def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
     if kind in ("retry", "snoozed"):
         parts.append(f"{'retry' if kind == 'retry' else 'again'} in {_spell(amount)}")
-    if claim.ready and claim.token >= claim.ready:
-        parts.append(f"waited {_spell(claim.token - claim.ready)}")
+    if claim.waited is not None:
+        parts.append(f"waited {_spell(claim.waited)}")
     if cost:
         parts.append(f"ran {_spell(cost)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]

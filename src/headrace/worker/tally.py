@@ -116,9 +116,10 @@ class Tally:
             sums.runs.append(cost)
             self._busy += cost
         ready = claim.ready
-        if ready > 0:
+        # One that crashed or was interrupted lined up where it stood before it ran: since when it waits is not known.
+        if ready > 0 and not (claim.crashes or claim.interruptions):
             sums.waits.append(claim.token - ready)
-            if not (claim.failures or claim.crashes or claim.interruptions or claim.snoozes):
+            if not (claim.failures or claim.snoozes):
                 sums.came.append(ready // 1_000_000)
 
     def grew(self, memory: int) -> None:
