@@ -168,8 +168,8 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
         ("NOAUTH", "WRONGPASS")
     ):
         return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return ServerError(_certificate(text, target))
+    if "CERTIFICATE_VERIFY_FAILED" in (said := _told(error)):
+        return ServerError(_certificate(said, target))
     if isinstance(error, driver.InvalidResponse):
         return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(target)}")
     if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
@@ -180,6 +180,12 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
         why = _WHERE.sub("", text)
         return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({why})")
     return None
+
+
+def _told(error: BaseException) -> str:
+    """What an error and those that it came from say: the driver's own text may be no more than a number."""
+    cause = error.__cause__ or error.__context__
+    return str(error) if cause is None else f"{error}: {_told(cause)}"
 
 
 def _certificate(text: str, target: Target) -> str:
@@ -206,7 +212,7 @@ _PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED
 
 def advice(error: BaseException, target: Target) -> str:
     """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
-    text = str(error)
+    text = _told(error)
     if target.tls and any(sign in text for sign in _PLAIN):
         return "is the server running, and does this port speak TLS? If it does not, write redis:// in the URL."
     if target.tls and any(sign in text for sign in _ENDED):

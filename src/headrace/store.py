@@ -364,10 +364,8 @@ class AsyncStore(_Common):
         home = (os.getpid(), asyncio.get_running_loop())
         if self._home != home:
             await self._settle_in(home)
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = await self._connect()
+        # Not in a handler of IndexError: that would take the place of what a failed connection came from.
+        connection = self._idle.pop() if self._idle else await self._connect()
         try:
             yield connection
         except driver.ResponseError as error:

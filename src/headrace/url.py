@@ -25,7 +25,7 @@ OPTIONS = ("db", "username", "password", "client_name", "socket_timeout", "socke
 """What may stand behind the ``?`` of any URL but a Sentinel's."""
 
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
-TLS_OPTIONS = (*TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password", "ssl_ciphers")
+TLS_OPTIONS = (*TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 """What may stand there, too, where TLS is spoken."""
 
 _REQUIREMENTS = ("required", "optional", "none")
@@ -134,6 +134,9 @@ def parse(url: str) -> Target:
         options: dict[str, Any] = _parse_url(driver_url)
     except ValueError as error:
         raise UrlError(f"{visible} cannot be used: {error}") from None
+    if parts.scheme in TLS and options.get("ssl_cert_reqs") != "none":
+        # Drivers before version 6 accept a certificate for any host otherwise.
+        options.setdefault("ssl_check_hostname", True)
     return Target(visible, options, tls=parts.scheme in TLS)
 
 

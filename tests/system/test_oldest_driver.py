@@ -13,6 +13,8 @@ from tests import drivers
 PARTS = (
     "tests/store/test_store.py",
     "tests/store/test_sentinel.py",
+    "tests/store/test_tls.py",
+    "tests/unit/test_url.py",
     "tests/store/test_app.py",
     "tests/cache/test_cache.py",
 )
