@@ -4,7 +4,7 @@ import pytest
 
 from headrace.job import Form, Outcome
 from headrace.protocol.admin import pause
-from headrace.protocol.consume import Cursor, Looked, claim, looked
+from headrace.protocol.consume import Cursor, Looked, claim, halted, looked
 from headrace.protocol.produce import broadcast
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 
@@ -93,6 +93,8 @@ def test_a_paused_queue_yields_nothing(stage: Stage) -> None:
     stage.run(pause(stage.keys, "a"))
     assert [c.id for c in stage.take(queues=["a", "b"])] == other
     assert len(stage.ready("a")) == 1
+    for queue, told in (("a", True), ("b", False)):
+        assert halted(stage.raw(claim(stage.keys, "w1", stage.next(), 5, [queue], stage.now))) is told
 
 
 @pytest.mark.parametrize("limit", [0, 1, 499, 500, 501, 999, 1000])

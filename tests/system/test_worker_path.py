@@ -312,6 +312,18 @@ def test_jobs_that_come_to_a_paused_queue_wake_nobody(fleet: Fleet, client: redi
     assert [job.result(timeout=20) for job in jobs] == [2] * len(jobs)
 
 
+def test_a_worker_that_is_woken_for_nothing_just_sleeps_again(fleet: Fleet, client: redis.Redis) -> None:
+    """It once looked whether a queue is paused, in a thread and by a connection made for that: some starts took 50 ms."""
+    fleet.worker()
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    for _ in range(5):
+        before = sleeps(client)
+        client.zadd(fleet.app.client.keys.wake("default"), {"": 0})
+        fleet.until(lambda before=before: sleeps(client) > before and client.info("clients")["blocked_clients"])
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert client.info("clients")["tracking_clients"] == 0
+
+
 def test_each_worker_feels_a_pause_and_its_end(fleet: Fleet, client: redis.Redis) -> None:
     fleet.settings["lease"] = BRIEF
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
@@ -9,7 +10,8 @@ from headrace.settings import Settings
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import Selectors
 from headrace.worker.options import WorkerOptions
-from headrace.worker.wire import Channel, FromSupervisor, Spawn, ToSupervisor
+from headrace.worker.seat import Seat
+from headrace.worker.wire import Channel, Died, FromRunner, FromSupervisor, Spawn, ToSupervisor
 from tests.deadline import eventually
 
 MOST = 1024
@@ -41,3 +43,20 @@ def test_who_asks_for_many_runners_waits_for_nobody() -> None:
         assert len(heard) == MOST
         assert all(isinstance(one, Spawn) for one in heard)
         assert not watched.select(0.0, 0.0), "it is not woken any more for what was sent"
+
+
+def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
+    """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
+    ours, theirs = socket.socketpair()
+    mine, runners = socket.socketpair()
+    pipes = [*os.pipe(), *os.pipe()]
+    with ours, theirs, runners:
+        control: Channel[FromSupervisor] = Channel(ours, FromSupervisor)
+        crew = Crew(Settings(), WorkerOptions(), "here:1", control, Selectors(), lambda *_: None, lambda _: None)
+        os.set_blocking(pipes[0], False)
+        seat = Seat(7, "async", 0, 1, pipes[:3], Channel(mine, FromRunner))
+        seat.single = True
+        crew.handout.sit(seat)
+        crew.died(Died(7, 9, 0, 0))
+        os.close(pipes[3])
+    assert crew.freed == {"async"}

@@ -127,6 +127,11 @@ def brought(reply: Any) -> int:
     return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
 
 
+def halted(reply: Any) -> bool:
+    """Whether the unread reply to a claim tells of a paused queue, from which nothing came."""
+    return len(reply) > 1 and reply[7] == 1
+
+
 # An entry of a queue: its score as the server wrote it, and its id.
 Cursor = tuple[bytes, bytes]
 
@@ -147,12 +152,12 @@ class Looked(NamedTuple):
 
 def looked(reply: Any) -> Looked | None:
     """Read that from the unread reply to a claim; None: it had nothing to pass over, or it is a repeat."""
-    if len(reply) < 9:
+    if len(reply) < 10:
         return None
-    fields = iter(reply[8])
+    fields = iter(reply[9])
     rows = list(zip(*[fields] * 4, strict=True))
     cursors = {queue.decode("utf-8", "replace"): (score, id) for queue, score, id, _ in rows}
-    return Looked(frozenset(kind.decode() for kind in reply[7]), cursors, any(rest for *_, rest in rows))
+    return Looked(frozenset(kind.decode() for kind in reply[8]), cursors, any(rest for *_, rest in rows))
 
 
 def claim(

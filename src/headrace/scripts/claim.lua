@@ -20,7 +20,7 @@
 -- arg     names      packed  queues, first come first
 -- arg     passing    packed  {} or {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
 --                            are; behind which entries of a queue to go on looking for them
--- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids} | {gone}
+-- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, 1 if it met a paused queue} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts.
 -- What every node has comes in a list of its own.
@@ -70,7 +70,7 @@ if (tonumber(before[1]) or 0) >= request then
     local fields = redis.pcall('HMGET', job .. held[n], 'task', 'args', 'more', 'options', 'parents', 'facts', 'queue')
     if not fields.err then claimed(held[n], held[n + 1], fields[7] or 'default', 0, fields) end
   end
-  return {'ok', now, nearest, jobs, more, nodes, lost}
+  return {'ok', now, nearest, jobs, more, nodes, lost, 0}
 end
 
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
@@ -129,8 +129,11 @@ local function look(queue, after, most)
   return after, #rows == 2 * most and 1 or 0
 end
 
+local halted = 0
 for _, queue in ipairs(names) do
-  if left > 0 and redis.call('SISMEMBER', paused, queue) == 0 then
+  if left > 0 and redis.call('SISMEMBER', paused, queue) == 1 then
+    halted = 1
+  elseif left > 0 then
     if next(kinds) and string.sub(queue, 1, 1) ~= '@' then
       local cursor, rest = cursors[queue], nil
       local last_seen = cursor
@@ -171,7 +174,7 @@ end
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
-if not next(kinds) then return {'ok', now, nearest, jobs, more, nodes, lost} end
+if not next(kinds) then return {'ok', now, nearest, jobs, more, nodes, lost, halted} end
 local over = {}
 for kind in pairs(passed) do over[#over + 1] = kind end
-return {'ok', now, nearest, jobs, more, nodes, lost, over, looked}
+return {'ok', now, nearest, jobs, more, nodes, lost, halted, over, looked}

@@ -422,6 +422,8 @@ class Crew:
             died = Died(seat.number, seat.fell.signal, seat.fell.code, seat.fell.memory)
         back, running = seat.recall(), list(seat.starts.values())
         seat.starts.clear()
+        # A suspect that was handed back since there were enough runners for such jobs may come again.
+        self.freed.add(seat.kind)
         self._watched.unwatch(seat.channel)
         self._watched.unwatch(seat.stderr)
         seat.close()

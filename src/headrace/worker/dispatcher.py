@@ -410,7 +410,8 @@ class Dispatcher:
 
         def woken(reply: Any) -> None:
             arrived(reply)
-            if self.exchange.woken and not consume.brought(reply) and not wish.passing:
+            # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
+            if self.exchange.woken and not consume.brought(reply) and consume.halted(reply):
                 self.pauses.look()
             self._hand_out_arrivals()
 

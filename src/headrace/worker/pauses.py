@@ -1,8 +1,8 @@
 """Which queues are paused, as far as this process knows: read through the cache, and heard of when it changes.
 
 A dispatcher that sleeps on a paused queue is woken by each job that comes to it, and claims in vain; so it sleeps on
-the others. That is all that is read from here: what may be claimed, the script that claims decides. Whoever was never
-woken in vain has neither a thread nor a connection for this.
+the others. That is all that is read from here: what may be claimed, the script that claims decides. Where no claim met
+a paused queue there is neither a thread nor a connection for this: making them holds a start up for 50 ms and more.
 """
 
 from __future__ import annotations
