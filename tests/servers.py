@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import util
@@ -248,9 +249,14 @@ class Server:
         """How many bytes its append-only file has."""
         return self._file().stat().st_size
 
-    def forget(self, size: int) -> None:
-        """Kill the process and start it without what it wrote after its file had so many bytes, as a power cut does."""
+    def forget(self, size: int, *, away: float = 0.0) -> None:
+        """Kill the process and start it without what it wrote after its file had so many bytes, as a power cut does.
+
+        ``away``: seconds between the two.
+        """
         self.kill()
+        back = time.monotonic() + away
+        eventually(lambda: time.monotonic() >= back, timeout=away + 1)
         with self._file().open("rb+") as file:
             file.truncate(size)
         self.start()

@@ -108,6 +108,35 @@ def test_a_claim_that_its_worker_does_not_know_goes_back(new_server: NewServer, 
     fleet.check()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
+def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothing(
+    new_server: NewServer, new_fleet: NewFleet, seed: int
+) -> None:
+    """The workers have stopped their jobs meanwhile, and told nobody yet."""
+    dice = random.Random(seed)
+    server = new_server(append_only=True)
+    fleet = new_fleet(server.url, lease=3.0, keep=3600)
+    fleet.forgetful = True
+    for _ in range(2):
+        fleet.worker(processes=2)
+    jobs: list[Job[Any]] = fleet.enqueue_many("process.nap", [(0.05,)] * 80)
+    for key in ("a", "b"):
+        jobs += fleet.enqueue_many("process.nap", [(0.02,)] * 20, key=key, ordered=True)
+    runs = [create(fleet, diamond) for _ in range(4)]
+    for _ in range(2):
+        begin, more = server.written, len(fleet.ledger.ends()) + 30
+        fleet.until(lambda more=more: len(fleet.ledger.ends()) >= more)
+        server.forget(dice.randint(begin, server.written), away=4.5)
+    fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
+    for run in runs:
+        assert run.wait(30) is FlowState.SUCCEEDED, (states(run), repr(fleet))
+    assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
+    assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100)), repr(fleet)
+    fleet.end()
+    fleet.check()
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_start_that_the_server_forgot_is_not_repeated(
     new_server: NewServer, new_fleet: NewFleet, tmp_path: Path, ended: bool

@@ -844,7 +844,10 @@ class Dispatcher:
         return 0.0 if self.upkeep.gone else self.upkeep.lease_until - min(1.0, self.settings.lease / 10)
 
     def _fence(self) -> None:
-        """Stop what runs before somebody else may start it, and begin a new incarnation when the store is back."""
+        """Stop what runs before somebody else may start it, and hand it back when the store is there again.
+
+        The incarnation goes on if its lease can be renewed then, since nobody has taken over; else a new one begins.
+        """
         if not self._fenced:
             log.error("the lease of %s could not be kept: stopping its jobs", self.owner)
             self._fenced = True
@@ -861,7 +864,7 @@ class Dispatcher:
         if self.outcomes:
             # Nobody may have taken over, if the server itself was away: then these are handed back, uncharged.
             self.exchange.send([self._settle()])
-        else:
+        elif self.upkeep.gone:
             self.upkeep.victims.append((self.owner, True))
             self.owner = ""
 
