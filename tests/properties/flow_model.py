@@ -226,7 +226,7 @@ class Model:
         if self.cancelled:
             return "cancelled"
         broken = [node for node in self.where(*FAILED) if node.part]
-        if self.state in ("succeeded", "pending") or not broken:
+        if self.state == "succeeded" or not broken:
             return self.state
         if self.undoing:
             return "undone"

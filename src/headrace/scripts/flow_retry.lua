@@ -7,8 +7,8 @@ local f = touch(id)
 if not f.there then return 'missing' end
 if f.cancel then return 'cancelled' end
 -- What failed of one that succeeded was coped with: nothing waits for it.
--- Of one that waits for its start nothing runs before that.
-if f.state == 'succeeded' or f.state == 'pending' or redis.call('EXISTS', broken .. id) == 0 then return f.state end
+-- Of one that waits for its start nothing runs before that, see begin_node.
+if f.state == 'succeeded' or redis.call('EXISTS', broken .. id) == 0 then return f.state end
 local h = redis.call('HMGET', flow .. id, 'undoing', 'key')
 if h[1] then return 'undone' end
 if f.state == 'failed' then
