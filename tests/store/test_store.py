@@ -384,7 +384,7 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
         twin.run(enqueue(stage))
     now, k = stage.now, stage.keys
     assert twin.run(consume.renew(k, "w1", KEEP, ["load", "1"], now=now)).alive
-    assert twin.run(consume.register(k, "w3", KEEP, ["place", "x"], now=now)) == "ok"
+    assert twin.run(consume.register(k, "w3", KEEP, ["place", "x"], now=now)) == 0
     assert twin.run(produce.cancel(k, stop.id, KEEP, now)) == "asked"
     assert twin.run(produce.cancel(k, waiting, KEEP, now)) == "cancelled"
     assert twin.run(produce.watch(k, ok.id, KEEP, now)).state is State.RUNNING

@@ -348,7 +348,7 @@ def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[R
 
 def register(
     keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0, tasks: Mapping[str, str] | None = None
-) -> Call[str]:
+) -> Call[int]:
     """Begin an incarnation's lease.
 
     Args:
@@ -356,11 +356,15 @@ def register(
         facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
         tasks: the kind of each task that it knows.
 
+    Returns:
+        microseconds for which it is not known whether other incarnations live, since the server, or all of them, were
+        silent: until then nothing of theirs is reclaimed.
+
     Cost: one round trip.
     """
     known = [word for row in (tasks or {}).items() for word in row]
     call = load("register")
-    return call.bind(keys, bytes.decode, now=now, owner=owner, lease=lease, facts=list(facts), tasks=known)
+    return call.bind(keys, int, now=now, owner=owner, lease=lease, facts=list(facts), tasks=known)
 
 
 @dataclass(frozen=True, slots=True)

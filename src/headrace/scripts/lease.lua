@@ -21,19 +21,24 @@ local function spare(owner, ends, length)
   if ends <= 0 or ends >= till or times >= SPARED_MOST then return end
   redis.call('ZADD', owners, till, owner)
   redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
+  return till
 end
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
+-- Returns until when some are spared, 0 for none.
 local function mend(lease)
   local rows, found = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}
   for n = #rows - 1, 1, -2 do
     local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)
     local stored = tonumber(rows[n + 1])
     local ends = clamped(rows[n], stored, length)
-    if stored <= now + length and ends - length > now - HALF * lease then return end
+    -- Somebody was renewed in time. By its own lease: one with a long one says little.
+    if stored <= now + length and ends - length > now - HALF * length then return 0 end
     found[#found + 1] = {rows[n], ends, length}
   end
-  for _, row in ipairs(found) do spare(unpack(row)) end
+  local till = 0
+  for _, row in ipairs(found) do till = math.max(till, spare(unpack(row)) or 0) end
+  return till
 end
 
 -- When its lease ends; nil: it is over, or was given up.

@@ -306,15 +306,15 @@ class Dispatcher:
         facts += [*self._sizes(), *budgets(self.app.tasks, self.settings.crashes)]
         tasks = {name: task.kind for name, task in self.app.tasks.items()}
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks=tasks)
-        return [(call, lambda _: self._registered(owner, now))]
+        return [(call, lambda spared: self._registered(owner, now, spared))]
 
-    def _registered(self, owner: str, sent: float) -> None:
+    def _registered(self, owner: str, sent: float, spared: int) -> None:
         self.owner, self._fenced, self._told = owner, False, ""
         self._known = Known(frozenset(self.kinds))
         self.growth.owner = owner
         self.reconciler.begin(owner)
         self._asks = (0, 0)
-        self.upkeep.begin(owner, sent)
+        self.upkeep.begin(owner, sent, spared / 1e6)
         self.crew.waste.changed = bool(self.crew.waste.rows)
         self.crew.ask(Owner(owner))
         self.exchange.subscribe(self.keys.mail(owner))

@@ -21,6 +21,8 @@ RENEW = 0.4
 LAPSE, LAPSE_EVERY = 10, 0.05
 # Seconds for which a worker that leaves when all is done waits for what is due by then.
 SOON = 0.1
+# A lease that is over is looked at so much later (seconds): at the very moment its owner may still be renewing.
+LATE = 0.05
 # Nodes or edges of one piece of a chore.
 CHORE = 250
 
@@ -65,9 +67,16 @@ class Upkeep:
         self._tend_at: float | None = None
         # When the next pause ends by itself.
         self._resume_at: float | None = None
+        # Until when others may be alive that were silent, so that nothing of theirs is reclaimed yet.
+        self._doubt_until = 0.0
 
-    def begin(self, owner: str, sent: float) -> None:
-        """A new incarnation was registered by a request sent at ``sent``."""
+    def begin(self, owner: str, sent: float, spared: float = 0.0) -> None:
+        """A new incarnation was registered by a request sent at ``sent``.
+
+        Args:
+            spared: seconds for which it is not known whether others live.
+        """
+        self._doubt_until = sent + spared + LATE if spared else 0.0
         self.owner, self.gone, self.doubts = owner, False, 0
         self.lease_until = sent + self.settings.lease
         # At once, since the first renewal tells what else is due in this store.
@@ -84,7 +93,7 @@ class Upkeep:
 
     def owes(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
-        if self.victims or self.parked or self._unparking:
+        if self.victims or self.parked or self._unparking or now < self._doubt_until:
             return True
         times = [self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at]
         times.append(self._resume_at)
@@ -187,8 +196,7 @@ class Upkeep:
         self.learn_due(sent, reply.now, reply.due)
         self._suspect = None
         if reply.lapsing and reply.lapsing != self.owner:
-            # A little late on purpose: at the very moment the owner may still be renewing.
-            self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + 0.05, reply.lapsing)
+            self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + LATE, reply.lapsing)
         self.cancels.extend(reply.cancels)
         self.parked.update(task for task in reply.parking if task in self.tasks)
         # Whatever is known already, something sooner may have come since.
