@@ -84,7 +84,8 @@ def test_a_default_that_a_page_names_is_that_of_the_setting(page: Path) -> None:
     text = page.read_text()
     given = [(name, number, unit, variables) for number, unit, name in VARIABLE.findall(text)]
     for name, before, number, after in SETTING.findall(text):
-        if name in defaults:
+        # A pool has options of its own, some of which have a setting's name.
+        if name in defaults and page.name != "pool.md":
             given.append((name, number, after or before, defaults))
     for name, number, unit, values in given:
         assert float(values[name]) in meanings(number, unit), f"{name} is {values[name]}, not {number} {unit}"
