@@ -9,6 +9,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -22,6 +23,8 @@ log = logging.getLogger("headrace.stats")
 
 # Seconds for which a caller waits for a flush that is under way, when the buffer is full.
 WAIT = 60.0
+# Seconds between two lines about what was dropped.
+QUIET = 60.0
 
 
 class Sender(Protocol):
@@ -57,6 +60,7 @@ class Flusher:
         self.refused = False
         self.closing = False
         self._told = 0
+        self._quiet_until = 0.0
         self._warned = False
         self._send = send
         self.begin_anew()
@@ -108,8 +112,10 @@ class Flusher:
                     self.failing = error
                     raise
                 self.buffer.answered(batch, left)
+                was_blocked = self._blocked()
                 self.failing, self.refused, self._warned = None, bool(left), False
-                self._tell_of_losses()
+                if was_blocked and not left:
+                    self._tell_of_losses()
                 if left:
                     self.stir(0)
                     return
@@ -135,16 +141,19 @@ class Flusher:
         return not self._blocked()
 
     def dropped(self) -> None:
-        """Counters were dropped: say so, once until the next flush succeeds."""
-        if not self._told:
-            self._told = self.buffer.lost
-            why = self.failing or ("their line is full: start headrace stats consume" if self.refused else "no time")
-            log.warning("statistics are lost, since %d different counters wait: %s", self.buffer.counters, why)
+        """Counters were dropped: say so, once a minute."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + QUIET
+        line = "their line is full: start headrace stats consume" if self.refused else "they come faster than they go"
+        log.warning("statistics are lost, %d counters so far: %s", self.buffer.lost, self.failing or line)
 
     def _tell_of_losses(self) -> None:
-        if self._told and not self.refused:
-            self._told = 0
+        """After an outage: how much it has cost."""
+        if self.buffer.lost > self._told:
             log.warning("statistics are sent again; %d counters of this process were lost so far", self.buffer.lost)
+        self._told, self._quiet_until = self.buffer.lost, 0.0
 
     def _blocked(self) -> bool:
         return self.failing is not None or self.refused
