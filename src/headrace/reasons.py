@@ -54,7 +54,7 @@ def _of_runners(why: Why, able: Sequence[Candidate]) -> str:
     ahead = f"{why.ahead:,} job{' is' if why.ahead == 1 else 's are'} ahead of it in queue {why.queue}"
     busy = [worker for worker in able if worker.busy]
     if len(busy) < len(able):
-        return ahead if why.ahead else f"it is the next of queue {why.queue}, and a runner is free for it"
+        return ahead if why.ahead else f"it is the next of queue {why.queue}, and a runner was free for it a moment ago"
     size = sum(worker.size for worker in able)
     runners = f"all {size} {_names([worker.kind for worker in able])} runners" if size > 1 else "the one runner"
     return f"{runners} for it {'are' if size > 1 else 'is'} busy, and {ahead}"

@@ -80,3 +80,13 @@ def test_alien_facts_of_a_worker_are_read_as_nothing(stage: Stage) -> None:
     stage.client.hset(stage.keys.job(id), mapping={"token": alien})
     (worker,) = look(stage, id).workers
     assert (worker.size, worker.held) == (0, 0)
+
+
+def test_what_a_worker_with_one_kind_of_runners_holds_is_counted_now(stage: Stage) -> None:
+    stage.running()
+    (id,) = stage.put()
+    for sizes, held in (("process:1", 1), ("process:1 async:100", 0)):
+        stage.run(renew(stage.keys, "w1", 16 * SECOND, ["sizes", sizes], now=stage.now))
+        stage.client.hset(stage.keys.tasks("w1"), "add", "process")
+        (worker,) = look(stage, id).workers
+        assert (worker.held, worker.busy) == (held, bool(held))

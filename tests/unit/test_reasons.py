@@ -58,7 +58,7 @@ ONE = Candidate("a:6", ("mail",), "process", 1, 1)
         ),
         (why("ready", ONE, OTHER, ahead=1), "the one runner for it is busy, and 1 job is ahead of it in queue mail"),
         (why("ready", BUSY, FREE, ahead=3), "3 jobs are ahead of it in queue mail"),
-        (why("ready", BUSY, FREE), "it is the next of queue mail, and a runner is free for it"),
+        (why("ready", BUSY, FREE), "it is the next of queue mail, and a runner was free for it a moment ago"),
         (why("ready", OTHER, live=500), "none of the 1 workers that were looked at serves queue mail; 500 live"),
         (why("running", place="a:7", token=NOW - 1_500_000), "it runs on a:7 since 1.5 s"),
         (why("scheduled", due=NOW + 90_000_000), "it is due in 90.0 s"),

@@ -24,7 +24,7 @@ class Candidate(msgspec.Struct, frozen=True):
         queues: that it serves.
         kind: the job's task in this worker; empty: it does not know the task.
         size: jobs of this kind that it runs at once.
-        held: jobs of this kind that its runners held at its last heartbeat.
+        held: jobs of this kind that it holds; where it has runners of several kinds, at its last heartbeat.
     """
 
     place: str
@@ -69,10 +69,12 @@ class Why:
     workers: tuple[Candidate, ...]
 
 
-def _candidate(row: list[bytes]) -> Candidate:
-    place, queues, kind, sizes, crew = (value.decode("utf-8", "replace") for value in row)
-    worker = WorkerFacts(place, 0, 0, {"queues": queues, "sizes": sizes, "crew": crew or "[]"})
-    held = sum(runner.holds for runner in worker.runners if runner.kind == kind)
+def _candidate(row: list[Any]) -> Candidate:
+    place, queues, kind, sizes, crew = (value.decode("utf-8", "replace") for value in row[:5])
+    worker = WorkerFacts(place, 0, row[5], {"queues": queues, "sizes": sizes, "crew": crew or "[]"})
+    # A heartbeat may be some seconds old, the store's count is not, but tells nothing of kinds.
+    told = sum(runner.holds for runner in worker.runners if runner.kind == kind)
+    held = worker.running if len(worker.sizes) == 1 else told
     return Candidate(place, worker.queues, kind, worker.sizes.get(kind, 0), held)
 
 
