@@ -121,6 +121,27 @@ def test_a_reader_that_stops_holds_nobody_up_and_learns_what_it_missed(
         os.close(end)
 
 
+NO_OPENING = """
+import os
+real = os.open
+
+def refuse(path, *rest, **more):
+    if str(path).startswith("/proc/self/fd"):
+        raise PermissionError(path)
+    return real(path, *rest, **more)
+
+os.open = refuse
+"""
+
+
+def test_a_pipe_of_another_user_is_not_waited_for_either(started: list[subprocess.Popen[str]]) -> None:
+    reads, writes = os.pipe()
+    process = start(NO_OPENING + WRITES.format(then=READER_IS_BACK), writes, started)
+    says(process, "went on")
+    for end in (reads, writes):
+        os.close(end)
+
+
 def test_a_reader_that_went_away_ends_nothing(started: list[subprocess.Popen[str]]) -> None:
     reads, writes = os.pipe()
     os.close(reads)
