@@ -445,9 +445,9 @@ def test_workers_count_over_it(headrace: Program, counting: Make) -> None:
     for _ in range(3):
         headrace("enqueue", "tasks.add", "1")
     headrace.fresh("worker", "tasks:app", "--burst", "--processes", "1")
-    stats = counting().scope("jobs")
-    assert total(stats, "task/tasks.add", "succeeded") == 0
+    stats = counting()
+    assert total(stats, "jobs/tasks.add", "succeeded") == 0
     said = headrace("stats", "consume", "--burst", "--json").lines
     assert said[0]["batches"] >= 1
     assert said[0]["lag"] > 0
-    assert total(stats, "task/tasks.add", "succeeded") == 3
+    assert total(stats, "jobs/tasks.add", "succeeded") == 3

@@ -139,6 +139,7 @@ def test_a_page_of_many_queues_and_workers_takes_few_round_trips(app: Headrace, 
         run(app, f"w{n}", f"q{n}", ["running"])
     keys = app.client.keys
     app.client.run(admin.pause(keys, "empty"))
+    app.jobs.page("ready")  # from here on the server knows the scripts
     for state in ("ready", "running"):
         trips = app.client.store.round_trips
         page = app.jobs.page(state, limit=50)
