@@ -24,6 +24,7 @@ from bench.processes import BenchError
 _BENCHMARKS = (
     "drain",
     "idle",
+    "tail",
     "idle-load",
     "mixed",
     "enqueue",
@@ -40,7 +41,20 @@ _BENCHMARKS = (
     "stats",
     "warm",
 )
-_OURS_ONLY = ("warm", "mixed", "kill", "rolling", "pss", "flows", "cache", "tracking", "choose", "pool", "stats")
+_OURS_ONLY = (
+    "tail",
+    "warm",
+    "mixed",
+    "kill",
+    "rolling",
+    "pss",
+    "flows",
+    "cache",
+    "tracking",
+    "choose",
+    "pool",
+    "stats",
+)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
