@@ -189,6 +189,23 @@ def test_show_leaves_out_what_is_not_wanted(headrace: Program) -> None:
     assert "take one" in headrace("workflows", "show", id, "--skip-jobs", "--skip-overview", code=2).fault
 
 
+def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
+    headrace.write(
+        "post",
+        "from headrace import Headrace\n"
+        "app = Headrace()\n"
+        "@app.task(queue='mail')\n"
+        "def send() -> None: pass\n"
+        "@app.workflow\n"
+        "def letters(flow) -> None:\n"
+        "    flow.run(send)\n",
+    )
+    id = headrace("workflows", "create", "post.letters", "--start", HEADRACE_APP="post:app").out.strip()
+    shown = headrace("workflows", "show", id)
+    assert "no worker serves mail: its jobs wait until one is started with --queues mail" in shown.err
+    assert headrace("workflows", "show", id, "--skip-jobs").err == ""
+
+
 def test_cancel_ends_what_waits(headrace: Program) -> None:
     first, second = (create(headrace, "tasks.risky", "700", "--start") for _ in range(2))
     ended = headrace("workflows", "cancel", first, "1" * 22, second, code=1)

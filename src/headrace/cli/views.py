@@ -36,6 +36,7 @@ def show(
 ) -> None:
     """Show a workflow: how far it is, and its jobs; those that failed first, then what runs, waits, has ended."""
     from headrace.cli import flows
+    from headrace.cli.queues import tell_unserved
 
     if skip_overview and skip_jobs:
         raise UsageFault("--skip-overview and --skip-jobs together leave nothing to show: take one")
@@ -43,6 +44,8 @@ def show(
         run = app.workflows.get(id)
         record = run.refresh()
         nodes = [] if skip_jobs else flows.read(session.output, run, jobs)
+        ready = {node.job.queue for node in nodes if node.job.state in ("ready", "parked")}
+        seen = app.overview() if ready and not session.output.json else None
     # What waits for others and runs nothing is no job.
     found = [node for node in flows.ordered(nodes) if node.role not in ("join", "pass")]
     shown = found[:limit]
@@ -59,6 +62,8 @@ def show(
             session.output.remark(f"no job of it is {jobs}" if jobs else "no job of it is stored")
         elif len(found) > limit:
             session.output.remark(f"{len(found) - limit:,} more: --limit, or --jobs STATE")
+    if seen is not None:
+        tell_unserved(session.output, seen, sorted(ready))
 
 
 def list_(
