@@ -136,3 +136,17 @@ def test_tokens_grow_though_the_clock_was_set_back(stage: Stage) -> None:
     before = stage.running()
     stage.now -= HOUR
     assert stage.running().token > before.token
+
+
+@pytest.mark.parametrize("who", ["renew", "claim"])
+def test_a_server_that_was_away_and_is_full_costs_nobody_a_lease(stage: Stage, who: str) -> None:
+    for owner in ("w1", "w2"):
+        stage.register(owner)
+    before = stage.client.config_get("maxmemory")["maxmemory"]
+    stage.client.config_set("maxmemory", 1)
+    try:
+        stage.now += 2 * LEASE
+        assert renews(stage, "w2") if who == "renew" else stage.claim("w2").alive
+        assert renews(stage, "w1")
+    finally:
+        stage.client.config_set("maxmemory", before)
