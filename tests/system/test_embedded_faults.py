@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,39 @@ def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
         caplog.clear()
         handle.revive()
         assert not caplog.text
+
+
+def test_threads_that_find_the_directory_removed_at_once_come_together(directory: Path) -> None:
+    with embedded.attach(directory, linger=60) as handle:
+        before = embedded.status(directory)
+        shutil.rmtree(directory)
+        eventually(lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server")
+        with ThreadPoolExecutor(8) as threads:
+            urls = [each.result() for each in [threads.submit(handle.revive) for _ in range(8)]]
+        assert set(urls) == {handle.url}
+        assert embedded.status(directory).health == "ready"
+
+
+def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spot = places.locate(directory)
+    places.prepare(spot)
+    passing = directory / "password.1.new"
+    passing.touch()
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def scan(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(path) as entries:
+            found = list(entries)
+        passing.unlink(missing_ok=True)
+        yield iter(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(places.os, "scandir", scan)
+        places.prepare(spot)
+    assert not passing.exists()
 
 
 def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:

@@ -74,7 +74,9 @@ class Embedded:
             removed = not locks.names(self._spot.users, self._hold)
             if removed:
                 places.prepare(self._spot, parents=False)
-                stale, self._hold = self._hold, _enter(self._spot, deadline)
+                # Other threads may be doing the same: none of them may close what another one has closed.
+                entered = _enter(self._spot, deadline)
+                stale, self._hold = self._hold, entered
                 os.close(stale)
             _up(self._spot, self._linger, deadline)
             # Of a directory whose locks alone were removed, the password and the data are the same.

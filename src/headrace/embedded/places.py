@@ -5,6 +5,7 @@ Owns the layout of a data directory. Starts nothing.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -164,8 +165,12 @@ def _own(directory: Path) -> None:
             f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a"
             " directory of your own, or HEADRACE_URL to a server that several users share"
         )
+    owners: dict[str, int] = {}
     with os.scandir(directory) as entries:
-        owners = {entry.name: entry.stat(follow_symlinks=False).st_uid for entry in entries}
+        for entry in entries:
+            # The server and other programs write new files here, and put them in the place of old ones.
+            with contextlib.suppress(FileNotFoundError):
+                owners[entry.name] = entry.stat(follow_symlinks=False).st_uid
     if found.st_mode & 0o077:
         # Never change the mode of a directory with other uses: HEADRACE_DIR=/tmp would lock all out.
         if owners and OWN not in owners:

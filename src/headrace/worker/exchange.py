@@ -219,6 +219,9 @@ class Exchange:
             self._watched.watch(link, handler, urgent=True)
         if self.channel:
             self._post(made.mail, [("SUBSCRIBE", self.channel)], self.patience)
+            if self._links is not made:
+                # It is gone already. What is held back now would be lost at the next connection.
+                return
         # What was under way goes out again with its numbers, so that a lost reply changes nothing.
         if first := self.first():
             self._held_back, self._inflight, self._goes_ahead = self._inflight, first, True

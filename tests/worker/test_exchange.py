@@ -1,0 +1,64 @@
+"""The dispatcher's way to the store, with a real server behind it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from headrace.keys import Keys
+from headrace.protocol import consume
+from headrace.script import Call
+from headrace.url import parse
+from headrace.worker.exchange import Exchange, Selectors, Step
+
+
+class Loop:
+    """A dispatcher's loop with nothing but an exchange in it."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.keys = Keys(namespace)
+        self.watched = Selectors()
+        self.answered: list[str] = []
+        self.exchange = Exchange(parse(url), 5.0, self.watched, lambda text: None, lambda: None)
+
+    def step(self, name: str) -> Step:
+        call: Call[Any] = consume.holds(self.keys, name, 0, 1)
+        return call, lambda reply: self.answered.append(name)
+
+    def turn(self) -> None:
+        self.exchange.keep(time.monotonic())
+        for handler in self.watched.select(0.01, 0.0):
+            handler()
+
+    def connecting(self) -> Any:
+        """Have a connection made, and return what the loop has not seen of it yet."""
+        connector: Any = self.exchange._connector
+        while connector._result is None:
+            self.exchange.keep(time.monotonic())
+        return connector._result
+
+    def close(self) -> None:
+        ends: list[Any] = [self.exchange._links, self.exchange._connector._ear, self.exchange._connector._bell]
+        for end in (*ends, self.watched.all, self.watched.urgent):
+            if end is not None:
+                end.close()
+
+
+def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(
+    url: str, namespace: str, eventually: Any
+) -> None:
+    loop = Loop(url, namespace)
+    exchange = loop.exchange
+    exchange.channel = loop.keys.mail("w1")
+    exchange.first = lambda: [loop.step("first")]
+    eventually(lambda: loop.turn() or exchange.idle)
+    loop.answered.clear()
+    # The server goes with a request under way, and the next connection is gone before it is used.
+    links: Any = exchange._links
+    links.main._sock.shutdown(socket.SHUT_RDWR)
+    exchange.send([loop.step("under way")])
+    eventually(lambda: loop.turn() or exchange._links is None)
+    loop.connecting().mail._sock.shutdown(socket.SHUT_RDWR)
+    eventually(lambda: loop.turn() or "under way" in loop.answered)
+    loop.close()
