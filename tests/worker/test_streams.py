@@ -170,6 +170,37 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
     os.close(reads)
 
 
+def test_a_child_writes_though_a_thread_of_its_parent_waited_for_the_reader(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    reads, writes = os.pipe()
+    code = """
+import os, sys
+from headrace.worker.streams import STREAMS
+
+STREAMS.install()
+STREAMS.be_patient()
+# As a thread does that waits in a write.
+sys.stderr.buffer._lock.acquire()
+if not os.fork():
+    os.write(2, b"begun ")
+    sys.stderr.buffer.write(b"written")
+    os._exit(0)
+"""
+    process = start(code, writes, started)
+    os.close(writes)
+    assert process.wait(20) == 0
+    with os.fdopen(reads, "rb") as stream:
+        os.set_blocking(reads, False)
+        said = bytearray()
+
+        def told() -> bool:
+            said.extend(stream.read() or b"")
+            return said == b"begun written"
+
+        eventually(told)
+
+
 def test_in_a_runner_to_write_waits_for_the_reader_as_in_any_program(started: list[subprocess.Popen[str]]) -> None:
     reads, writes = os.pipe()
     code = WRITES.replace("STREAMS.install()", "STREAMS.install(); STREAMS.be_patient()").format(then="")

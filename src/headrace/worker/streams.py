@@ -101,11 +101,10 @@ class Stream(io.RawIOBase):
             self._exit = None
 
     def forget(self) -> None:
-        """In a forked child: what is kept, the parent writes."""
-        if not self.patient:
-            self.kept.clear()
-            self.lost, self._streams.next = 0, _NEVER
-            self._lock = threading.Lock()
+        """In a forked child: what is kept, the parent writes. Another thread of the parent may have held the lock."""
+        self.kept.clear()
+        self.lost, self._streams.next = 0, _NEVER
+        self._lock = threading.Lock()
 
     def _write_all(self, text: bytes) -> None:
         # Whoever read it went away, or the disk is full: no fault of who writes.
