@@ -126,6 +126,14 @@ def test_threads_that_find_the_directory_removed_at_once_come_together(directory
         assert embedded.status(directory).health == "ready"
 
 
+def test_threads_that_attach_at_once_come_together(directory: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        handles = [each.result() for each in [threads.submit(embedded.attach, directory, linger=60) for _ in range(8)]]
+    assert len({handle.url for handle in handles}) == 1
+    for handle in handles:
+        handle.close()
+
+
 def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

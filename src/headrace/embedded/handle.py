@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 log = logging.getLogger("headrace.embedded")
+
+# One thread at a time: all those that lost the server come at once, and would close each other's holds.
+_reviving = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """This is a fork: the thread that held the lock is not here."""
+    global _reviving
+    _reviving = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Embedded:
@@ -63,6 +76,10 @@ class Embedded:
 
         Cost: one round trip when it serves.
         """
+        with _reviving:
+            return self._revive(timeout)
+
+    def _revive(self, timeout: float) -> str:
         if self._hold is None:
             raise ServerError(f"this handle on {self.directory} is closed: attach again")
         if self._spot.stopped.exists():
@@ -74,9 +91,7 @@ class Embedded:
             removed = not locks.names(self._spot.users, self._hold)
             if removed:
                 places.prepare(self._spot, parents=False)
-                # Other threads may be doing the same: none of them may close what another one has closed.
-                entered = _enter(self._spot, deadline)
-                stale, self._hold = self._hold, entered
+                stale, self._hold = self._hold, _enter(self._spot, deadline)
                 os.close(stale)
             _up(self._spot, self._linger, deadline)
             # Of a directory whose locks alone were removed, the password and the data are the same.

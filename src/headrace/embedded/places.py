@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -245,7 +246,7 @@ def _private(directory: Path) -> bool:
 
 def write(path: Path, text: str) -> None:
     """Replace a small file, 0600, whole or not at all: a reader must never see half a password."""
-    spare = path.with_name(f"{path.name}.{os.getpid()}.new")
+    spare = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
     fd = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
