@@ -100,7 +100,7 @@ end
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
 -- be in between meanwhile, by its priority, is found when it is at the front.
 local LOOK, FRONT = 200, 50
-local rooms, kinds, cursors, passed, looked = {}, {}, {}, {}, {}
+local rooms, kinds, cursors, passed, looked, told = {}, {}, {}, {}, {}, {}
 for _, row in ipairs(passing[1] or {}) do
   rooms[row[1]] = row[2]
   for _, task in ipairs(row[3]) do kinds[task] = row[1] end
@@ -117,8 +117,10 @@ local function look(queue, after, most)
     local kind = not fields.err and kinds[fields[1] or '']
     if kind and rooms[kind] <= 0 then
       passed[kind] = true
-      -- One who sleeps and has room for it hears of it. A token of the queue would come back to us.
-      redis.call('ZADD', wake .. queue .. '|' .. kind, 0, '')
+      -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
+      local line = wake .. queue .. '|' .. kind
+      if not told[line] then redis.call('ZADD', line, 0, '') end
+      told[line] = true
     else
       if kind then rooms[kind] = rooms[kind] - 1 end
       redis.call('ZREM', ready .. queue, rows[n])
