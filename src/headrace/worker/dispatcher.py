@@ -163,7 +163,8 @@ class Dispatcher:
         self._idle_since = float("inf")
         # What the last renewal said of the runners; whether there are others than were said.
         self._told, self._resized = "", False
-        # How often something was broadcast to us; up to which all was claimed; the claim that asks, and up to which.
+        # Broadcasts announced so far; the last one whose jobs are all claimed; the number of the claim that asks for
+        # more (0: none does), and the last broadcast that it covers.
         self._calls = self._answered = 0
         self._asks = (0, 0)
         # Who asked for the roster.
@@ -553,9 +554,13 @@ class Dispatcher:
 
     def _quarantine(self, id: str, token: int) -> None:
         log.error("job %s: its id, its priority or its record cannot be read: quarantined", ascii(id))
-        self.reconciler.starts.held[token] = id
         error = JobError(type="Corrupt", message="its id, its priority or its record cannot be read")
-        outcome = Outcome(id, token, "corrupt", error_json(error), microseconds(self.settings.keep_failed))
+        self._end_unread(id, token, "corrupt", error_json(error))
+
+    def _end_unread(self, id: str, token: int, kind: str, error: bytes) -> None:
+        """End a start of which no more is known than its id and its token."""
+        self.reconciler.starts.held[token] = id
+        outcome = Outcome(id, token, kind, error, microseconds(self.settings.keep_failed))
         self.outcomes.append((outcome, Claim(id, token, "", 0, "", b"")))
 
     def _startable(self, claim: Claim, now: int) -> bool:
@@ -829,9 +834,7 @@ class Dispatcher:
 
     def _hand_back(self, id: str, token: int) -> None:
         """Nobody here knows this start. It may have run: one that may start at most once fails."""
-        self.reconciler.starts.held[token] = id
-        outcome = Outcome(id, token, "interrupted", _UNKNOWN, microseconds(self.settings.keep_failed))
-        self.outcomes.append((outcome, Claim(id, token, "", 0, "", b"")))
+        self._end_unread(id, token, "interrupted", _UNKNOWN)
 
     def _stop_start(self, id: str) -> None:
         self._cancel(id, time.monotonic())

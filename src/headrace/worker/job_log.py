@@ -7,6 +7,7 @@ from typing import Literal
 
 from headrace.job import Claim, JobError, parse_error
 from headrace.settings import Settings
+from headrace.worker.waste import spell
 
 Wish = Literal["none", "failures", "all"]
 
@@ -24,6 +25,8 @@ _WORDS = {
     "snoozed": "snoozed",
 }
 _FAILURES = frozenset({"failed", "retry", "crashed", "corrupt"})
+# Characters of an error that a line shows at most.
+_LONGEST = 500
 # The data of these outcomes is no error.
 _NO_ERROR = frozenset({"succeeded", "grown", "skipped", "snoozed"})
 
@@ -48,11 +51,11 @@ def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int
     """
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
     if kind in ("retry", "snoozed"):
-        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {_spell(amount)}")
+        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {spell(amount)}")
     if claim.waited is not None:
-        parts.append(f"waited {_spell(claim.waited)}")
+        parts.append(f"waited {spell(claim.waited)}")
     if cost:
-        parts.append(f"ran {_spell(cost)}")
+        parts.append(f"ran {spell(cost)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
@@ -73,13 +76,3 @@ def _why(error: JobError | None) -> str:
     told = [*([] if error.type == "Crashed" else [error.type]), *error.message.splitlines()[:1]]
     text = ": ".join(part for part in told if part)
     return f": {text[:_LONGEST]}" + (f" at {error.where}" if error.where else "")
-
-
-_LONGEST = 500
-
-
-def _spell(microseconds: int) -> str:
-    """``0.4 ms``, ``12 ms``, ``3.1 s``, ``3600 s``."""
-    if microseconds < 1_000_000:
-        return f"{microseconds / 1e3:.3g} ms"
-    return f"{microseconds / 1e6:.3g} s" if microseconds < 1e9 else f"{microseconds / 1e6:.0f} s"

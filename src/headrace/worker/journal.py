@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.job import Claim, Outcome, StartNote, first_line, parse_error
+from headrace.job import Claim, Outcome, StartNote, first_line
+from headrace.worker.job_log import error_of
 
 # Ends of a first start that need no journal.
 _SIMPLE = frozenset({"succeeded", "grown", "skipped"})
 # Ends of claims whose code did not run.
 _NO_START = frozenset({"released", "parked"})
-# The data of these outcomes is no error.
-_NO_ERROR = _SIMPLE | {"snoozed"}
 
 
 def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
@@ -23,7 +22,7 @@ def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
 def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
     if outcome.kind in _NO_START:
         return None
-    error = None if outcome.kind in _NO_ERROR or not outcome.data else parse_error(outcome.data)
+    error = error_of(outcome.kind, outcome.data)
     if error is None:
         return StartNote(claim.id, claim.ready)
     if not error.attempt and outcome.kind in ("cancelled", "corrupt"):

@@ -254,7 +254,7 @@ def _depth(name: str) -> tuple[int, str]:
 
 
 def spell(microseconds: int) -> str:
-    """A cost in three digits: ``105 ms``, ``1.47 s``."""
+    """A duration in three digits: ``105 ms``, ``1.47 s``; from 1,000 s on in whole seconds."""
     if microseconds < 1_000_000:
         return f"{microseconds / 1e3:.3g} ms"
-    return f"{microseconds / 1e6:.3g} s"
+    return f"{microseconds / 1e6:.3g} s" if microseconds < 1e9 else f"{microseconds / 1e6:.0f} s"
