@@ -517,7 +517,7 @@ async def aborrows() -> None:
 
 
 @app.task
-async def acleans() -> str:
+async def acleans(gate: str = "") -> str:
     try:
         started()
         await asyncio.sleep(100)
@@ -527,6 +527,8 @@ async def acleans() -> str:
             await asyncio.sleep(0.001)
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(0.001))
+        while gate and not await asyncio.to_thread(Path(gate).exists):
+            await asyncio.sleep(0.001)
         return f"cleaned {current_job().cancelled}"
     return "not stopped"
 

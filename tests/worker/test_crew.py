@@ -6,12 +6,18 @@ import os
 import socket
 import threading
 
+import pytest
+
+from headrace.job import Claim
+from headrace.options import Kind
+from headrace.retry import Retry
 from headrace.settings import Settings
+from headrace.task import Plan
 from headrace.worker.crew import Crew
 from headrace.worker.exchange import Selectors
 from headrace.worker.options import WorkerOptions
-from headrace.worker.seat import Seat
-from headrace.worker.wire import Channel, Died, FromRunner, FromSupervisor, Spawn, ToSupervisor
+from headrace.worker.seat import Seat, Start
+from headrace.worker.wire import Channel, Died, FromRunner, FromSupervisor, Spawn, Stop, ToRunner, ToSupervisor
 from tests.deadline import eventually
 
 MOST = 1024
@@ -43,6 +49,35 @@ def test_who_asks_for_many_runners_waits_for_nobody() -> None:
         assert len(heard) == MOST
         assert all(isinstance(one, Spawn) for one in heard)
         assert not watched.select(0.0, 0.0), "it is not woken any more for what was sent"
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
+def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
+    """A runner that was slow to begin the code forgets a limit: the job then ran until its hard limit killed it."""
+    ours, theirs = socket.socketpair()
+    mine, runners = socket.socketpair()
+    pipes = [*os.pipe(), *os.pipe()]
+    with ours, theirs, runners:
+        control: Channel[FromSupervisor] = Channel(ours, FromSupervisor)
+        watched = Selectors()
+        crew = Crew(Settings(), WorkerOptions(), "here:1", control, watched, lambda *_: None, lambda _: None)
+        watched.watch(control, crew.ask)
+        seat = Seat(7, kind, 0, 1, pipes[:3], Channel(mine, FromRunner))
+        crew.handout.sit(seat)
+        claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
+        start = seat.starts[1] = Start(claim, Plan(Retry(max=0), 5, 100, 0, 0), seat)
+        crew.limits.begin(start, 0)
+        runner: Channel[ToRunner] = Channel(runners, ToRunner)
+        for now in (5.0, 5.1, 5.3):
+            assert not runner.receive(wait=False)
+            crew.enforce(now)
+            assert runner.receive(wait=False) == [Stop(1, "soft")]
+        start.doom = "cancel"
+        crew.enforce(9)
+        assert not runner.receive(wait=False), "it was told to stop for another reason"
+        for end in pipes:
+            os.close(end)
+        mine.close()
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:

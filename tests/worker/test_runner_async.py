@@ -78,6 +78,18 @@ def test_a_coroutine_may_clean_up_after_its_limit(loop: Runner) -> None:
     assert loop.value(1) == "cleaned False"
 
 
+def test_a_limit_that_is_told_again_does_not_interrupt_the_cleaning_up(loop: Runner, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    loop.run(claim(1, "acleans", str(gate)))
+    loop.started(1)
+    for token in (2, 3, 4):
+        loop.stop(1)
+        # The stop was filed before this.
+        assert loop.value(loop.one(claim(token, "aadd", 1, 1)).token) == 2
+    gate.touch()
+    assert loop.value(1) == "cleaned False"
+
+
 @pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])
 def test_a_job_that_blocks_the_loop_is_interrupted(loop: Runner, reason: str, kind: str) -> None:
     loop.run(claim(1, "awaits", "future"), claim(2, "blocks"))

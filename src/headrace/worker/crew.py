@@ -523,10 +523,14 @@ class Crew:
             return
         if stage != "again":
             start.reminders = 0
+            start.limited = stage == "soft"
             self._say(seat, Stop(start.claim.token, stage))
+        elif start.limited and not start.doom:
+            # A runner that was slow forgot it, since the code had not begun.
+            self._say(seat, Stop(start.claim.token, "soft"))
         if seat.kind != "thread":
             self._signal(seat, "stop")
-        if seat.counted:
+        if seat.counted or start.limited:
             self.limits.remind(start, now)
 
     def _signal(self, seat: Seat, what: str) -> None:

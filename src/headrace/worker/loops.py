@@ -94,7 +94,7 @@ class Drive(Generator[Any, Any, Any]):
             # A limit is meant for code that runs.
             if reason != "soft":
                 self._reason = reason
-        elif not self._reason:
+        elif not self._reason and not _told(self._job, reason):
             self._reason = reason
             self._asked = self.task.cancel()
 
@@ -248,11 +248,11 @@ class Loop:
             end_faulty()
         if self._stash:
             self._loop.call_soon_threadsafe(self._file)
-        stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == job.token), None)
+        stop = self._stop_of(job)
         if stop is not None and stop.reason == "shutdown":
             job.begin_stop(stop.reason)
             self._stash.remove(stop)
-            stop = next((m for m in self._stash if isinstance(m, Stop) and m.token == job.token), None)
+            stop = self._stop_of(job)
         if stop is None:
             return ""
         now = time.monotonic()
@@ -264,6 +264,16 @@ class Loop:
             self._stash.remove(stop)
             return stop.reason
         return ""
+
+    def _stop_of(self, job: CurrentJob) -> Stop | None:
+        """The first stop of this start that nobody has filed yet."""
+        stops = (message for message in self._stash if isinstance(message, Stop) and message.token == job.token)
+        return next((stop for stop in stops if not _told(job, stop.reason)), None)
+
+
+def _told(job: CurrentJob, reason: StopReason) -> bool:
+    """Whether this is a limit of which the job heard: the dispatcher repeats it, and the code may be cleaning up."""
+    return reason == "soft" and job.stopped_by not in ("", "shutdown")
 
 
 def _look_again() -> None:

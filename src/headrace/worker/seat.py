@@ -37,10 +37,11 @@ class Start:
         reminders: how often it was interrupted.
         doom: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``, ``hard``,
             or ``other`` once a shutdown interrupted it.
+        limited: its soft limit is over.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
-    __slots__ = ("bound", "claim", "cost", "doom", "plan", "reminders", "seat")
+    __slots__ = ("bound", "claim", "cost", "doom", "limited", "plan", "reminders", "seat")
 
     def __init__(self, claim: Claim, plan: Plan, seat: Seat, bound: Place | None = None) -> None:
         self.claim = claim
@@ -49,6 +50,7 @@ class Start:
         self.cost = 0.0
         self.doom: Doom = ""
         self.reminders = 0
+        self.limited = False
         self.bound = bound
 
 
