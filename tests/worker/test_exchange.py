@@ -62,3 +62,18 @@ def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(
     loop.connecting().mail._sock.shutdown(socket.SHUT_RDWR)
     eventually(lambda: loop.turn() or "under way" in loop.answered)
     loop.close()
+
+
+def test_a_private_server_that_refuses_the_password_is_not_told_as_a_wrong_password(
+    new_server: Any, namespace: str, caplog: Any, eventually: Any
+) -> None:
+    """It is another one, in a directory that was made anew: a look there says where it is and how to get in."""
+    server = new_server(password="theirs")
+    loop = Loop(server.url.replace("theirs", "ours"), namespace)
+    loop.exchange.revive = lambda: server.url
+    with caplog.at_level("INFO", "headrace.worker"):
+        eventually(lambda: loop.turn() or loop.exchange.idle)
+    assert loop.exchange.target.shown == parse(server.url).shown
+    assert "the store does not answer" in caplog.text
+    assert "refused the credentials" not in caplog.text
+    loop.close()
