@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.job import State as State
     from headrace.node import Node as Node
     from headrace.pool.pool import Pool as Pool
+    from headrace.registry import Tasks as Tasks
     from headrace.retry import Retry as Retry
     from headrace.run import Run as Run
     from headrace.settings import Settings as Settings
@@ -45,6 +46,7 @@ _HOMES = {
     "Run": "run",
     "Settings": "settings",
     "Task": "task",
+    "Tasks": "registry",
     "FlowRecord": "flow_record",
     "FlowState": "workflow",
 }

@@ -11,22 +11,24 @@ import inspect
 import os
 from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
 from headrace import bulk, elsewhere, naming
 from headrace.annotations import hints, reason_unchecked
+from headrace.app_context import AppContext
 from headrace.client import Client
 from headrace.context import CurrentJob, running
-from headrace.errors import DuplicateTask, OptionsError
+from headrace.errors import OptionsError
 from headrace.jobs import Jobs
-from headrace.options import KINDS, CallOptions, Kind, TaskOptions, flag, of_call, of_task
+from headrace.options import CallOptions, TaskOptions, of_call, of_task
 from headrace.protocol import admin
 from headrace.protocol.admin import Overview
 from headrace.queues import Queues
+from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated, define_task, define_workflow, include
 from headrace.settings import Duration, Settings, load
 from headrace.signature import Unchecked
 from headrace.task import Bound, Draft, Task
@@ -50,21 +52,6 @@ Middleware = Callable[[CurrentJob], AbstractContextManager[Any]]
 Hook = Callable[[], object]
 
 
-class Decorator(Protocol):
-    """What ``@app.task(...)`` returns."""
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
-
-
-class WorkflowDecorator(Protocol):
-    """What ``@app.workflow(...)`` returns."""
-
-    def __call__(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
-
-
 class Headrace:
     """A set of tasks and the server that their jobs go through.
 
@@ -72,6 +59,7 @@ class Headrace:
         settings: from the environment (``HEADRACE_...``), overridden by what the constructor was given.
         tasks: by name.
         workflow_definitions: by name.
+        context: what tasks and definitions know of this application.
         jobs, queues, workers: for looking at and operating on what is stored, and on who works.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
@@ -99,8 +87,9 @@ class Headrace:
             settings = load({}, **{**msgspec.structs.asdict(settings), **overrides, **({"url": url} if url else {})})
         self.settings = settings
         self.client = Client(settings)
-        self.tasks: dict[str, Task[..., Any, Any]] = {}
-        self.workflow_definitions: dict[str, Workflow[...]] = {}
+        self.context = AppContext(self.client)
+        self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
+        self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
         self.queues = Queues(self.client)
         self.workers = Workers(self.client)
@@ -184,19 +173,7 @@ class Headrace:
             OptionsError: an option is unknown, out of range, or contradicts another.
             DuplicateTask: another task has this name.
         """
-        if functions:
-            (function,) = functions
-            return self._define(function, options)
-        checked = dict(options)
-        _kind(None, checked.pop("kind", None))
-        checked.pop("name", None)
-        checked.pop("loose", None)
-        of_task(checked)
-
-        def decorate(function: Callable[..., Any]) -> Any:
-            return self._define(function, options)
-
-        return decorate
+        return decorated(partial(define_task, self.context, options), functions, options)
 
     @overload
     def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
@@ -256,30 +233,24 @@ class Headrace:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
             DuplicateTask: another workflow has this name.
         """
-
-        def decorate(function: Callable[..., object]) -> Any:
-            # Loaded at first use: a program without workflows must not pay for them.
-            from headrace.definition import Workflow, check_function
-            from headrace.scope import Site
-
-            check_function(function)
-            given = dict(options)
-            name = naming.name_of(function, given.pop("name", None))
-            if name in self.workflow_definitions:
-                raise DuplicateTask(
-                    f"there is a workflow {name} already "
-                    f"({naming.place(self.workflow_definitions[name].definition.function)}): give the one at "
-                    f"{naming.place(function)} another name with @app.workflow(name=...)"
-                )
-            made: Workflow[...] = Workflow(
-                Site(self.client, self.tasks, self.workflow_definitions), name, function, given
-            )
-            self.workflow_definitions[name] = made
-            nested = made.definition.task
-            self.tasks[nested.name] = nested
-            return made
-
+        decorate = partial(define_workflow, self.context, options)
         return decorate(functions[0]) if functions else decorate
+
+    def include(self, *many: Tasks, move: bool = False) -> None:
+        """Have the tasks and workflows of these belong to this application, as if they were defined here.
+
+        Included once more they stay as they are. Either all of them are included or, if this raises, none.
+
+        Args:
+            move: take them from another application of this process that has included them, and has them no more.
+
+        Raises:
+            OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
+            DuplicateTask: two tasks, or two workflows, have one name.
+
+        Cost: none.
+        """
+        include(self.context, many, move=move)
 
     def by_name(self, name: str, **options: Unpack[CallOptions]) -> Bound[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
@@ -296,7 +267,7 @@ class Headrace:
         if name in self.tasks:
             return self.tasks[name].options(**options)
         signature = Unchecked(naming.check(name))
-        return Bound(self.client, signature, of_call(of_task({}), options))
+        return Bound(self.context, signature, of_call(of_task({}), options))
 
     def enqueue_many(self, jobs: Iterable[Draft[Any]]) -> int:
         """Store many jobs: ``app.enqueue_many(fetch.job(url) for url in urls)``.
@@ -447,42 +418,5 @@ class Headrace:
         if cache is not None:
             cache.close()
 
-    def _define(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any, Any]:
-        given = dict(options)
-        own = given.pop("name", None)
-        name = naming.name_of(function, own)
-        if own is None or inspect.isbuiltin(function):
-            naming.check_found(function)
-        try:
-            kind = _kind(function, given.pop("kind", None))
-            loose = flag("loose", given.pop("loose", None) or False)
-            task: Task[..., Any, Any] = Task(self.client, name, function, kind, of_task(given), loose=loose)
-        except OptionsError as error:
-            raise OptionsError(f"task {name}: {error}") from None
-        if name in self.tasks:
-            raise DuplicateTask(
-                f"there is a task {name} already ({naming.place(self.tasks[name].function)}): give the one at "
-                f"{naming.place(function)} another name with @app.task(name=...)"
-            )
-        self.tasks[name] = task
-        return task
-
     def __repr__(self) -> str:
         return f"<Headrace with {len(self.tasks)} tasks>"
-
-
-def _kind(function: Callable[..., Any] | None, kind: Any) -> Kind:
-    """Who runs a function: coroutines need an event loop, and nothing else runs on it."""
-    if kind is not None and kind not in KINDS:
-        raise OptionsError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
-    if function is None:
-        return cast(Kind, kind)
-    if not inspect.iscoroutinefunction(function):
-        if kind == "async":
-            raise OptionsError("kind='async' runs coroutines: write `async def`, or take process, fork or thread")
-        return cast(Kind, kind or "process")
-    if kind not in (None, "async"):
-        raise OptionsError(
-            f"a coroutine function runs on an event loop, so kind={kind!r} cannot be: leave kind out, or write `def`"
-        )
-    return "async"

@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypedDict, Unpack
 import msgspec
 
 from headrace import codec, weave
+from headrace.app_context import AppContext
 from headrace.client import Steps
 from headrace.context import current_job
 from headrace.errors import OptionsError
@@ -25,7 +26,7 @@ from headrace.node import arguments
 from headrace.options import flag, of_task
 from headrace.protocol import graph as verbs
 from headrace.run import Run
-from headrace.scope import Definition, Scope, Site
+from headrace.scope import Definition, Scope
 from headrace.settings import Duration, microseconds, seconds
 from headrace.signature import Signature
 from headrace.task import Bound, Task
@@ -91,21 +92,23 @@ class Workflow(Generic[P]):
         definition: the function, and what it gives to all nodes.
     """
 
-    def __init__(self, site: Site, name: str, function: Callable[..., object], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, context: AppContext, name: str, function: Callable[..., object], options: Mapping[str, Any]
+    ) -> None:
         """Use ``@app.workflow``.
 
         Raises:
             OptionsError: an option is unknown or out of range.
         """
         self.name = name
-        self._site = site
+        self._context = context
         self._options = _read(_Options(), options, WorkflowOptions.__annotations__.keys() - {"name"})
         bare = partial(function, None)
         self.definition = Definition(
             name,
             function,
             Signature(name, bare, loose=self._options.loose),
-            _task(site, name, function),
+            _task(context, name, function),
             self._options.queue,
             self._options.globals,
         )
@@ -127,11 +130,11 @@ class Workflow(Generic[P]):
 
         Cost: one round trip per 250 nodes (or mebibyte).
         """
-        return self._run(self._site.client.drive(self._creation(self.graph(*args, **kwargs))))
+        return self._run(self._context.client.drive(self._creation(self.graph(*args, **kwargs))))
 
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> Run:
         """See :meth:`create`."""
-        return self._run(await self._site.client.adrive(self._creation(self.graph(*args, **kwargs))))
+        return self._run(await self._context.client.adrive(self._creation(self.graph(*args, **kwargs))))
 
     def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
         """What ``create`` would store, without a server: for tests and pictures.
@@ -141,9 +144,9 @@ class Workflow(Generic[P]):
 
         Cost: none.
         """
-        client, options = self._site.client, self._options
+        client, options = self._context.client, self._options
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
-        scope = Scope(self._site, self.name, Sheet(self.name))
+        scope = Scope(self._context, self.name, Sheet(self.name))
         define(scope, self.definition, args, kwargs)
         nodes = weave.nodes(scope.sheet)
         ends: dict[str, int] = {}
@@ -196,10 +199,10 @@ class Workflow(Generic[P]):
 
     @cached_property
     def _lists(self) -> Workflows:
-        return Workflows(self._site.client, self.name, self._site.tasks)
+        return Workflows(self._context.client, self.name, self._context.tasks)
 
     def _creation(self, graph: Graph) -> Steps[verbs.Created]:
-        keys = self._site.client.keys
+        keys = self._context.client.keys
         id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, keys.shard)
         graph = addressed(graph, id)
         created: verbs.Created = yield verbs.create(keys, id, graph)
@@ -208,7 +211,7 @@ class Workflow(Generic[P]):
         return created
 
     def _run(self, created: verbs.Created) -> Run:
-        return Run(self._site.client, created.id, self.name, fresh=created.word != "live", tasks=self._site.tasks)
+        return Run(self._context.client, created.id, self.name, fresh=created.word != "live", tasks=self._context.tasks)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         key = self._options.key
@@ -238,12 +241,12 @@ def _callback(scope: Scope, task: Any, when: str) -> NewNode:
     return NewNode(form, args, facts=pack_facts(NodeFacts(f"({when})", scope.name)), role="callback")
 
 
-def _task(site: Site, name: str, function: Callable[..., object]) -> Task[..., Any, Any]:
+def _task(context: AppContext, name: str, function: Callable[..., object]) -> Task[..., Any, Any]:
     """The task that builds a nested workflow where its arguments are known."""
 
     @wraps(function)
     def grow(*args: Any, **kwargs: Any) -> None:
-        definition, letter = site.definitions[name].definition, "s"
+        definition, letter = context.definitions[name].definition, "s"
         if (given := kwargs.pop(OUTER, None)) is not None:
             definition, letter = replace(definition, queue=given[0], globals=given[1]), given[2]
         scope = current_job().workflow.scope
@@ -257,7 +260,7 @@ def _task(site: Site, name: str, function: Callable[..., object]) -> Task[..., A
     parameters.insert(at, extra)
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     # What it is given was checked where the workflow's own signature packed it.
-    return Task(site.client, f"workflow:{name}", grow, "process", of_task({}), loose=True)
+    return Task(context, f"workflow:{name}", grow, "process", of_task({}), loose=True)
 
 
 def check_function(function: Any) -> None:

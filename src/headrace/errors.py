@@ -87,6 +87,10 @@ class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 
 
+class TasksNotIncluded(HeadraceError, RuntimeError):
+    """A task of a :class:`headrace.Tasks` that no application includes was to be enqueued: ``app.include(...)``."""
+
+
 class AppImportError(HeadraceError):
     """The application's module could not be imported, or holds no application."""
 

@@ -133,7 +133,7 @@ class Flow:
         """For a workflow that is built at run time: what all its nodes would have got if it were built here."""
         scope, letter = self.scope, self._within(asked)
         queue = asked.options.get("queue", scope.queue)
-        known = scope.site.definitions.get(definition.name)
+        known = scope.context.definitions.get(definition.name)
         if known is None:
             raise WorkflowError(
                 f"workflow {definition.name} is of another application, whose definition no worker of this one has: "
@@ -167,7 +167,7 @@ class Flow:
                 f"does one nest itself without an end?"
             )
         first = len(scope.sheet.rows)
-        inner = Scope(scope.site, definition.name, scope.sheet, f"{name}/", scope.chain)
+        inner = Scope(scope.context, definition.name, scope.sheet, f"{name}/", scope.chain)
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)
         scope.places += inner.places

@@ -14,10 +14,10 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from headrace import codec, naming
-from headrace.client import Client
+from headrace.app_context import AppContext
 from headrace.errors import AmbiguousNode, ArgumentError, ForeignNode, OptionsError, UnknownNode, WorkflowError
 from headrace.job import Form
-from headrace.node import REFUSED, Edge, Nested, Node, Wish, is_node
+from headrace.node import REFUSED, Edge, Node, Wish, is_node
 from headrace.options import of_call, of_task
 from headrace.signature import Signature, Unchecked
 from headrace.task import Bound, Task
@@ -48,15 +48,6 @@ class Definition:
     globals: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What definitions of one application need to know of it."""
-
-    client: Client
-    tasks: Mapping[str, Task[..., Any, Any]]
-    definitions: Mapping[str, Nested]
-
-
 class Scope:
     """What one definition has run so far.
 
@@ -72,9 +63,11 @@ class Scope:
         places: its rows in the sheet, those of what is nested in it included.
     """
 
-    def __init__(self, site: Site, name: str, sheet: Sheet, prefix: str = "", chain: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, context: AppContext, name: str, sheet: Sheet, prefix: str = "", chain: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
-        self.site = site
+        self.context = context
         self.sheet = sheet
         self.prefix = prefix
         self.chain = (*chain, name)
@@ -91,7 +84,7 @@ class Scope:
 
     def definition(self, task: Any) -> Definition | None:
         if isinstance(task, str):
-            task = self.site.definitions.get(task)
+            task = self.context.definitions.get(task)
         found = getattr(task, "definition", None)
         return found if isinstance(found, Definition) else None
 
@@ -105,10 +98,10 @@ class Scope:
     def target(self, given: Any, options: dict[str, Any]) -> tuple[Signature | Unchecked, Form]:
         """What checks the arguments of a job, and all of it but these."""
         name = name_of(given)
-        known = self.site.tasks.get(name)
+        known = self.context.tasks.get(name)
         task = given
         if isinstance(given, str):
-            task = cast(Any, known or Bound(self.site.client, Unchecked(naming.check(name)), of_call(of_task({}), {})))
+            task = cast(Any, known or Bound(self.context, Unchecked(naming.check(name)), of_call(of_task({}), {})))
         signature = known.signature if known else task.signature if isinstance(given, Task) else Unchecked(name)
         # Most nodes of a graph are of few forms. A task with options of its own is not known by its name.
         kind = None if isinstance(given, Bound) else (name, *options.items())
@@ -123,6 +116,7 @@ class Scope:
         return signature, form
 
     def _form(self, bound: Bound[..., Any], known: Task[..., Any, Any] | None, queued: bool) -> Form:
+        bound.context.require()
         form = bound.named("", b"").form
         if form.at or (form.expires and form.expires != (known.defaults.expires if known else 0)):
             raise OptionsError(f"a node takes no at= and no expires=: {REFUSED['expires']}")
@@ -145,7 +139,7 @@ class Scope:
             self.sheet.agree(edges, place, policy)
             return positions.setdefault(place, len(positions))
 
-        limit = self.site.client.settings.max_payload
+        limit = self.context.client.settings.max_payload
         return checks.pack_open(args, kwargs, limit, codec.Slotted(position)), edges
 
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, str]:
@@ -190,7 +184,7 @@ class Scope:
 
     def _given(self, name: str, value: Any, what: str) -> Any:
         slots = codec.Slotted(lambda inner: 0 if is_node(inner) else None)
-        data = slots.encode(value, self.site.client.settings.max_payload, what)
+        data = slots.encode(value, self.context.client.settings.max_payload, what)
         if slots.met or len(data) < ONCE:
             return value
         return Node[Any](self.sheet, self.sheet.add(Row(name, "", args=data, role="given")))

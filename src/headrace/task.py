@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 import msgspec
 
 from headrace import elsewhere
-from headrace.client import Client, Steps
+from headrace.app_context import AppContext
+from headrace.client import Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job
 from headrace.job import Form, NewJob, Overrides
@@ -83,6 +84,7 @@ class Task(Generic[P, R, V]):
         kind: who runs it: process, fork, thread or async.
         is_async: whether ``function`` is a coroutine function.
         defaults: the task's options.
+        context: the application that it belongs to, if there is one already.
     """
 
     if not TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Task(Generic[P, R, V]):
 
     def __init__(
         self,
-        client: Client,
+        context: AppContext,
         name: str,
         function: Callable[P, V],
         kind: Kind,
@@ -106,8 +108,8 @@ class Task(Generic[P, R, V]):
         self.is_async = kind == "async"
         self.defaults = options
         self.signature = Signature(name, function, loose=loose)
-        self._client = client
-        self._bound: Bound[P, R] = Bound(client, self.signature, options)
+        self.context = context
+        self._bound: Bound[P, R] = Bound(context, self.signature, options)
         self._plans: dict[bytes, Plan] = {}
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
@@ -197,7 +199,7 @@ class Task(Generic[P, R, V]):
             PayloadTooLarge: it exceeds the settings' ``max_result``.
             ResultMismatch: it does not fit the return annotation.
         """
-        return self.signature.pack_result(value, self._client.settings.max_result)
+        return self.signature.pack_result(value, self.context.client.settings.max_result)
 
     def prepare(self) -> None:
         """Make what a first job would make for itself: in a process that is forked for each, every job is first."""
@@ -233,7 +235,7 @@ class Task(Generic[P, R, V]):
             raise CorruptOptions(
                 f"the stored options of a job of {self.name} cannot be read ({error}): another program wrote them"
             ) from None
-        task, settings = self.defaults, self._client.settings
+        task, settings = self.defaults, self.context.client.settings
         timeout = _first(own.timeout, task.timeout, 0.0)
         hard = _first(own.hard_timeout, task.hard_timeout, 0.0) or (timeout + settings.hard_grace if timeout else 0.0)
         return Plan(
@@ -252,12 +254,12 @@ class Task(Generic[P, R, V]):
 class Bound(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
-    __slots__ = ("_client", "_form", "_options", "_signature", "task")
+    __slots__ = ("_form", "_options", "_signature", "context", "task")
 
-    def __init__(self, client: Client, signature: Signature | Unchecked, options: Options) -> None:
+    def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
         self.task = signature.task
-        self._client = client
+        self.context = context
         self._signature = signature
         self._options = options
         self._form = Form(
@@ -277,20 +279,20 @@ class Bound(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, self._client.submit([new], self._options.request_id))
+        return self._stored(new, self.context.client.submit([new], self._options.request_id))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, await self._client.asubmit([new], self._options.request_id))
+        return self._stored(new, await self.context.client.asubmit([new], self._options.request_id))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
-        return self._client.drive(self._broadcast(args, kwargs))
+        return self.context.client.drive(self._broadcast(args, kwargs))
 
     async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
-        return await self._client.adrive(self._broadcast(args, kwargs))
+        return await self.context.client.adrive(self._broadcast(args, kwargs))
 
     def _broadcast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[list[Job[R]]]:
         options = self._options
@@ -298,14 +300,14 @@ class Bound(Generic[P, R]):
         for name, value in given.items():
             if value:
                 raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
-        packed = self._signature.pack(args, kwargs, self._client.settings.max_payload)
-        seen: admin.Overview = yield admin.overview(self._client.keys)
+        packed = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        seen: admin.Overview = yield admin.overview(self.context.client.keys)
         rows = [(worker.owner, new_id()) for worker in seen.workers if worker.lease > seen.now]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
             return []
-        stored: list[str] = yield produce.broadcast(self._client.keys, self._form, packed, rows)
+        stored: list[str] = yield produce.broadcast(self.context.client.keys, self._form, packed, rows)
         return [self.handle(id) for id in stored]
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
@@ -314,14 +316,15 @@ class Bound(Generic[P, R]):
             raise OptionsError(
                 "request_id names one job, so enqueue_many takes none: use options(request_id=...).enqueue(...)"
             )
-        return Draft(self, self._signature.pack(args, kwargs, self._client.settings.max_payload))
+        return Draft(self, self._signature.pack(args, kwargs, self.context.client.settings.max_payload))
 
     def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
-        return Bound(self._client, self._signature, of_call(self._options, options))
+        return Bound(self.context, self._signature, of_call(self._options, options))
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        return self.named(self.fitting(new_id()), self._signature.pack(args, kwargs, self._client.settings.max_payload))
+        limit = self.context.client.settings.max_payload
+        return self.named(self.fitting(new_id()), self._signature.pack(args, kwargs, limit))
 
     def fitting(self, id: str) -> str:
         """An id that was drawn, as these options want it: that of an ordered job says so.
@@ -341,7 +344,7 @@ class Bound(Generic[P, R]):
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
-        return Job(self._client, id, self.task, self._signature.unpack_result, self._options.keep_failed)
+        return Job(self.context.client, id, self.task, self._signature.unpack_result, self._options.keep_failed)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
         return self.handle(accepted.duplicates.get(new.id, new.id))

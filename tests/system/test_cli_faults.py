@@ -58,6 +58,11 @@ APPLICATION = {
     "tasks:add": "not a Headrace application",
     "bare": "holds no application",
     "idle:app": "has no task",
+    "forgot:app": "the Tasks of mail are in no application: app.include(...) with them",
+    "mistook:app": "mistook' raised while it was imported: headrace.errors.OptionsError: app.include takes headrace.Tasks, not "
+    "<module 'mail'",
+    "twice:app": "are in another application of this process already",
+    "doubles:app": "there is a task mail.send already",
 }
 
 
@@ -66,6 +71,15 @@ def headrace(tmp_path: Path, url: str) -> Program:
     program = Program(tmp_path, url)
     program.write("bare", "x = 1")
     program.write("idle", "from headrace import Headrace\napp = Headrace()")
+    program.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")
+    for name, text in {
+        "forgot": "",
+        "mistook": "app.include(mail)",
+        "twice": "app.include(mail.tasks); Headrace().include(mail.tasks)",
+        "doubles": "app.task(name='mail.send')(print_it); app.include(mail.tasks)",
+    }.items():
+        start = "from headrace import Headrace\nimport mail\napp = Headrace()\ndef print_it() -> None: pass\n"
+        program.write(name, start + text)
     return program
 
 
@@ -79,7 +93,8 @@ def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("target", APPLICATION)
 def test_an_application_that_cannot_be_used(headrace: Program, target: str) -> None:
-    assert APPLICATION[target] in headrace("worker", target, code=Exit.APPLICATION).fault
+    said = headrace("worker", target, code=Exit.APPLICATION).err
+    assert APPLICATION[target] in said.splitlines()[0]
 
 
 def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace: Program) -> None:
@@ -88,6 +103,17 @@ def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace:
     assert said.startswith("headrace: the module 'broken' raised while it was imported: ZeroDivisionError")
     assert said.count('File "') == 2
     assert "src/headrace" not in said
+
+
+def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headrace: Program) -> None:
+    headrace.write("letters", "from headrace import Tasks\nimport stamps_that_nobody_installed\ntasks = Tasks()")
+    headrace.write(
+        "post", "from headrace import Headrace\nimport letters\napp = Headrace()\napp.include(letters.tasks)"
+    )
+    said = headrace("worker", "post:app", code=Exit.APPLICATION).err
+    first, *rest = said.splitlines()
+    assert "'post' raised while it was imported: ModuleNotFoundError: No module named 'stamps_that_nobody_" in first
+    assert any('letters.py", line 2' in line for line in rest)
     assert "importlib" not in said
 
 

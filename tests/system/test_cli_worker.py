@@ -245,3 +245,12 @@ def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
         waiting.kill()
         waiting.communicate()
     assert (waiting.returncode, out, err) == (130, "", "")
+
+
+def test_it_warns_of_tasks_that_its_application_does_not_include(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    headrace.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + "\nimport mail\n")
+    started = worker()
+    started.says("the Tasks of mail are in no application: app.include(...) with them has them run here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from headrace import Flow, Headrace, Job, Node, Retry, Task, current_job
+from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, current_job
 from headrace.definition import Workflow
 from headrace.run import Run
 
@@ -41,6 +41,35 @@ def thumbnails(flow: Flow, url: str, sizes: list[int]) -> None:
     assert_type(flow.map(fetch, image, params={"tries": 2}, queue="low"), Node[list[bytes]])
     assert_type(flow.run("elsewhere", image, delay=3, options={"retries": 2}), Node[Any])
     assert_type(flow.run(fetch, url, undo=forget), Node[bytes])
+
+
+apart = Tasks(queue="mail")
+
+
+@apart.task
+def send(to: str) -> int:
+    return len(to)
+
+
+@apart.task(kind="async", retries=3)
+async def asend(to: str) -> int:
+    return len(to)
+
+
+@apart.workflow
+def letters(flow: Flow, to: list[str]) -> None:
+    assert_type(flow.map(send, to), Node[list[int]])
+
+
+app.include(apart)
+app.include(apart, Tasks(), move=True)
+
+
+def apart_code() -> None:
+    assert_type(send("x"), int)
+    assert_type(send.enqueue("x").result(), int)
+    assert_type(asend.enqueue("x"), Job[int])
+    assert_type(letters.create(["x"]), Run)
 
 
 def key_of(name: str = "") -> str:

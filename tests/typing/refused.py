@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace import Flow, Headrace, Node
+from headrace import Flow, Headrace, Node, Tasks
 
 app = Headrace()
 
@@ -15,6 +15,22 @@ def fetch(url: str, *, tries: int = 1) -> bytes:
 @app.task(timeout=30)
 async def notify(user: int) -> str:
     return str(user)
+
+
+tasks = Tasks()
+
+
+@tasks.task(timeout=30)
+def send(to: str) -> None: ...
+
+
+@tasks.task(time_out=30)  # refused
+def sends(to: str) -> None: ...
+
+
+send.enqueue(7)  # refused
+app.include(tasks, "mail")  # refused
+app.include(send)  # refused
 
 
 def takes_text(node: Node[str]) -> None: ...

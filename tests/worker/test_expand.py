@@ -13,7 +13,6 @@ from headrace.context import running
 from headrace.errors import ArgumentError, CorruptArguments, NoWorkflow, WorkflowCycle, WorkflowTooLarge
 from headrace.job import Claim, Input
 from headrace.keys import flow_id, node_id
-from headrace.scope import Site
 from headrace.worker import expand
 from headrace.workflow import Graft, NodeFacts, Payload, pack_facts
 from tests.unit.graphs import facts
@@ -145,8 +144,7 @@ def test_a_map_over_50_000_items_takes_moments() -> None:
 
 
 def job(app: Headrace, inputs: tuple[Input, ...] = ()) -> CurrentJob:
-    site = Site(app.client, app.tasks, app.workflow_definitions)
-    return CurrentJob(claim(inputs=inputs), lambda note: None, lambda one: expand.collecting(site, one))
+    return CurrentJob(claim(inputs=inputs), lambda note: None, lambda one: expand.collecting(app.context, one))
 
 
 def test_a_job_that_adds_nothing_grows_nothing(app: Headrace) -> None:

@@ -24,6 +24,7 @@ from headrace.cli.output import Output, one_line
 from headrace.cli.rolling import Origin
 from headrace.cli.session import Session
 from headrace.errors import HeadraceError
+from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.url import passwords
 from headrace.worker import leftovers, warmup
@@ -71,9 +72,9 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app.settings.metrics)
     version = preflight.await_server(app, log.warning)
-    warnings: list[str] = []
+    warnings = left_out()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
-        warnings = preflight.queue_warnings(app, options.queues.names, app.overview())
+        warnings += preflight.queue_warnings(app, options.queues.names, app.overview())
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
     for complaint in warmup.complaints(f"the import of {target}", before):

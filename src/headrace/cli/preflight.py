@@ -21,6 +21,7 @@ from headrace.connection import advice, check_server, connect, pause_before, ver
 from headrace.errors import ServerError, StoreFull, StoreUnavailable
 from headrace.keys import SCHEMA, keys_of
 from headrace.protocol.admin import greet
+from headrace.registry import left_out
 from headrace.url import Target, parse
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     """
     if not app.tasks:
         module = target.partition(":")[0]
+        lost = "".join(f"; {text}" for text in left_out())
         raise ApplicationFault(
             f"{target} has no task, so there is nothing to run: put @app.task above a function, and import the module "
-            f"that holds it in {module}"
+            f"that holds it in {module}, or include its Tasks there with app.include(...){lost}"
         )
     for task in app.tasks.values():
         if not options.runners(task.kind):

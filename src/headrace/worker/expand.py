@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from headrace import codec
+from headrace.app_context import AppContext
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
 from headrace.flow import Flow, collected
 from headrace.job import Claim, Form, Input
-from headrace.scope import ONCE, Scope, Site
+from headrace.scope import ONCE, Scope
 from headrace.weave import NO_FORM, Sheet
 from headrace.workflow import MAX_NODES, Graft, NewNode, NodeFacts, pack_facts, parse_facts
 
@@ -106,10 +107,10 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
     return codec.slot(len(given) - 1)
 
 
-def collecting(site: Site, claim: Claim) -> Flow:
+def collecting(context: AppContext, claim: Claim) -> Flow:
     """What collects the nodes that a running one adds."""
     facts = parse_facts(claim.facts)
-    return Flow(Scope(site, facts.definition, Sheet(facts.definition), f"{facts.name}/"))
+    return Flow(Scope(context, facts.definition, Sheet(facts.definition), f"{facts.name}/"))
 
 
 def added(job: CurrentJob) -> Graft | None:

@@ -13,12 +13,12 @@ from typing import Any
 
 from headrace import codec
 from headrace.app import Headrace
+from headrace.app_context import AppContext
 from headrace.context import CurrentJob, running
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.flow import Flow
 from headrace.job import Claim
 from headrace.protocol.consume import Note
-from headrace.scope import Site
 from headrace.settings import microseconds, seconds
 from headrace.task import Plan, Task
 from headrace.worker import expand
@@ -49,7 +49,7 @@ class Bench:
             one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
-        site: what a job that adds nodes to its workflow needs of the application.
+        app: what a job that adds nodes to its workflow needs of the application.
     """
 
     tasks: dict[str, Task[..., Any, Any]]
@@ -58,14 +58,14 @@ class Bench:
     context: Context
     place: str
     dice: Callable[[], float]
-    site: Site
+    app: AppContext
 
     def job(self, claim: Claim, emit: Emit) -> CurrentJob:
         """What the code of this start sees of itself."""
         return CurrentJob(claim, emit, self._collecting) if claim.facts else CurrentJob(claim, emit)
 
     def _collecting(self, claim: Claim) -> Flow:
-        return expand.collecting(self.site, claim)
+        return expand.collecting(self.app, claim)
 
 
 class Refused(Exception):
@@ -80,8 +80,7 @@ def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
     """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
-    site = Site(app.client, app.tasks, app.workflow_definitions)
-    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice, site)
+    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice, app.context)
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:

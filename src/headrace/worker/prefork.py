@@ -47,7 +47,7 @@ def _dry_run(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
     What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
     each child would learn anew, and copy a page for most of it.
     """
-    task: Task[[], None, None] = Task(app.client, "headrace.dry_run", _nothing, "fork", Options())
+    task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
     bench = replace(bench, tasks={task.name: task}, around=running)
     args = task.signature.pack((), {}, _ROOM)
     with contextlib.ExitStack() as end:

@@ -1,0 +1,67 @@
+"""What tasks and workflow definitions know of the application that they belong to.
+
+Every task holds the context of its application, or that of its :class:`headrace.Tasks`, which learns its application
+late, by ``app.include``. Owns no connection: the client makes those.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import TasksNotIncluded
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+    from headrace.definition import Workflow
+    from headrace.task import Task
+
+
+class AppContext:
+    """An application as its tasks see it.
+
+    Attributes:
+        tasks, definitions: by name; those of the whole application, or before there is one, those that share this.
+    """
+
+    __slots__ = ("_client", "definitions", "tasks")
+
+    def __init__(self, client: Client | None = None) -> None:
+        """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
+        self._client = client
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.definitions: dict[str, Workflow[...]] = {}
+
+    @property
+    def client(self) -> Client:
+        """The application's way to its server.
+
+        Raises:
+            TasksNotIncluded: there is no application yet.
+        """
+        client = self._client
+        if client is None:
+            raise self._lost()
+        return client
+
+    @property
+    def included(self) -> bool:
+        """Whether there is an application."""
+        return self._client is not None
+
+    def require(self) -> None:
+        """Raise :class:`TasksNotIncluded` if there is no application."""
+        if self._client is None:
+            raise self._lost()
+
+    def join(self, app: AppContext) -> None:
+        """Become that of an application: what is registered from now on is registered there."""
+        self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
+
+    def _lost(self) -> TasksNotIncluded:
+        names = list(self.tasks)
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        module = next((task.function.__module__ for task in self.tasks.values()), "a module")
+        return TasksNotIncluded(
+            f"the Tasks of {module} ({names[0] if names else 'no task'}{more}) are in no application: call "
+            f"app.include(...) with them where the application is made, and import that module in this program too"
+        )

@@ -1,0 +1,236 @@
+"""Where tasks and workflow definitions are registered: in an application, or apart from any until one includes them.
+
+Owns names and their uniqueness. Makes tasks and definitions of functions; runs and connects nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from weakref import WeakSet
+
+from headrace import naming
+from headrace.app_context import AppContext
+from headrace.errors import DuplicateTask, OptionsError
+from headrace.options import KINDS, Kind, TaskOptions, flag, of_task
+from headrace.task import Task
+
+if TYPE_CHECKING:
+    from typing import Concatenate
+
+    from headrace.definition import Workflow, WorkflowOptions
+    from headrace.flow import Flow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# All sets of this process, for :func:`left_out`.
+_made: WeakSet[Tasks] = WeakSet()
+
+
+class Decorator(Protocol):
+    """What ``@app.task(...)`` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """What ``@app.workflow(...)`` returns."""
+
+    def __call__(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
+
+
+class Tasks:
+    """Tasks and workflows that are defined before, or apart from, the application that they belong to.
+
+    ``tasks = Tasks()`` in any module, ``@tasks.task`` above its functions, and where the application is made,
+    ``app.include(tasks)``. The module needs no application to be imported, so it never imports one in a circle.
+    What is defined after the inclusion belongs to the application at once. One set belongs to one application.
+
+    Until it is included its functions run in place; to enqueue one raises :class:`TasksNotIncluded`.
+
+    Attributes:
+        tasks: by name, what was defined here; a workflow is a task too, by the name ``workflow:...``.
+        context: of the application, once it is included.
+    """
+
+    def __init__(self, *, queue: str | None = None) -> None:
+        """Make an empty set.
+
+        Args:
+            queue: of tasks that name none; without it, ``default``.
+
+        Raises:
+            OptionsError: no queue can have this name.
+        """
+        self._defaults = {} if queue is None else {"queue": queue}
+        of_task(self._defaults)
+        self.context = AppContext()
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
+        _made.add(self)
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
+        """Make a function a task, as :meth:`headrace.Headrace.task` does."""
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            given = options if options.get("queue") is not None else options | self._defaults
+            task = define_task(self.context, given, function)
+            self.tasks[task.name] = task
+            return task
+
+        return decorated(decorate, functions, options)
+
+    @overload
+    def workflow(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
+    @overload
+    def workflow(self, **options: Unpack[WorkflowOptions]) -> WorkflowDecorator: ...
+    def workflow(self, *functions: Callable[..., object], **options: Any) -> Any:
+        """Make a function the definition of workflows, as :meth:`headrace.Headrace.workflow` does."""
+
+        def decorate(function: Callable[..., object]) -> Any:
+            made = define_workflow(self.context, options, function)
+            self.tasks[made.definition.task.name] = made.definition.task
+            return made
+
+        return decorate(functions[0]) if functions else decorate
+
+    def __repr__(self) -> str:
+        return f"<Tasks with {len(self.tasks)} tasks>"
+
+
+def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any], ...], options: dict[str, Any]) -> Any:
+    """``@app.task`` has its function at once, ``@app.task(...)`` gets it later, when its options were checked."""
+    if functions:
+        (function,) = functions
+        return decorate(function)
+    checked = dict(options)
+    _kind(None, checked.pop("kind", None))
+    checked.pop("name", None)
+    checked.pop("loose", None)
+    of_task(checked)
+    return decorate
+
+
+def define_task(context: AppContext, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
+    """Make a function a task and register it; see :meth:`headrace.Headrace.task`."""
+    given = dict(options)
+    own = given.pop("name", None)
+    name = naming.name_of(function, own)
+    if own is None or inspect.isbuiltin(function):
+        naming.check_found(function)
+    try:
+        kind = _kind(function, given.pop("kind", None))
+        loose = flag("loose", given.pop("loose", None) or False)
+        task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose)
+    except OptionsError as error:
+        raise OptionsError(f"task {name}: {error}") from None
+    if name in context.tasks:
+        raise _duplicate("task", name, context.tasks[name].function, function)
+    context.tasks[name] = task
+    return task
+
+
+def define_workflow(context: AppContext, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
+    """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
+    # Loaded at first use: a program without workflows must not pay for them.
+    from headrace.definition import Workflow, check_function
+
+    check_function(function)
+    given = dict(options)
+    name = naming.name_of(function, given.pop("name", None))
+    if name in context.definitions:
+        raise _duplicate("workflow", name, context.definitions[name].definition.function, function)
+    made: Workflow[...] = Workflow(context, name, function, given)
+    context.definitions[name] = made
+    nested = made.definition.task
+    context.tasks[nested.name] = nested
+    return made
+
+
+def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
+    """Have an application include sets of tasks, all or none; see :meth:`headrace.Headrace.include`."""
+    new: dict[str, Task[..., Any, Any]] = {}
+    joining: list[Tasks] = []
+    for one in many:
+        if not isinstance(one, Tasks):
+            raise OptionsError(_no_tasks(one))
+        if one.context.tasks is app.tasks or one in joining:
+            continue
+        if one.context.included and not move:
+            raise OptionsError(
+                f"{_called(one)} are in another application of this process already, and tasks have one: include them "
+                f"once; or, in a program that makes its application anew (tests do), say app.include(..., move=True)"
+            )
+        for name, task in one.tasks.items():
+            if (known := app.tasks.get(name) or new.get(name)) is not None:
+                raise _duplicate("task", name, known.function, task.function)
+            new[name] = task
+        joining.append(one)
+    for one in joining:
+        old = one.context
+        definitions = {name: made for name, made in old.definitions.items() if made.definition.task.name in one.tasks}
+        if old.included:
+            for name in one.tasks:
+                del old.tasks[name]
+            for name in definitions:
+                del old.definitions[name]
+        app.definitions.update(definitions)
+        old.join(app)
+    app.tasks.update(new)
+
+
+def left_out() -> list[str]:
+    """What is to be said of the sets of this process that have tasks and are in no application."""
+    found = (one for one in _made if one.tasks and not one.context.included)
+    return sorted(
+        f"{_called(one)} are in no application: app.include(...) with them has them run here" for one in found
+    )
+
+
+def _called(one: Tasks) -> str:
+    module = next((task.function.__module__ for task in one.tasks.values()), None)
+    return repr(one) if module is None else f"the Tasks of {module}"
+
+
+def _no_tasks(one: object) -> str:
+    hint = ""
+    if inspect.ismodule(one):
+        names = [name for name, value in vars(one).items() if isinstance(value, Tasks)]
+        hint = f": did you mean {', '.join(f'{one.__name__}.{name}' for name in names)}?" if names else ""
+    elif isinstance(one, Task):
+        hint = f": {cast('Task[..., Any, Any]', one).name} is a single task, give the Tasks that it was made with"
+    return f"app.include takes headrace.Tasks, not {one!r:.80}{hint or ': tasks = Tasks() makes them'}"
+
+
+def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> DuplicateTask:
+    return DuplicateTask(
+        f"there is a {what} {name} already ({naming.place(known)}): give the one at {naming.place(other)} another name "
+        f"with @app.{what}(name=...)"
+    )
+
+
+def _kind(function: Callable[..., Any] | None, kind: Any) -> Kind:
+    """Who runs a function: coroutines need an event loop, and nothing else runs on it."""
+    if kind is not None and kind not in KINDS:
+        raise OptionsError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    if function is None:
+        return cast(Kind, kind)
+    if not inspect.iscoroutinefunction(function):
+        if kind == "async":
+            raise OptionsError("kind='async' runs coroutines: write `async def`, or take process, fork or thread")
+        return cast(Kind, kind or "process")
+    if kind not in (None, "async"):
+        raise OptionsError(
+            f"a coroutine function runs on an event loop, so kind={kind!r} cannot be: leave kind out, or write `def`"
+        )
+    return "async"
