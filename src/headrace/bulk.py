@@ -38,7 +38,7 @@ class Stream:
         if not isinstance(draft, Draft):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"enqueue_many takes jobs made by task.job(...), not {type(draft).__name__}")
         self._drafts.append(draft)
-        self._bytes += len(draft.args)
+        self._bytes += len(draft.args) + len(draft.form.headers)
         return len(self._drafts) >= CHUNK or self._bytes >= CHUNK_BYTES
 
     @contextmanager

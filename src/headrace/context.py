@@ -6,7 +6,7 @@ Owns one context variable. Sends nothing by itself: what the job says goes to th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -15,6 +15,7 @@ import msgspec
 
 from headrace import codec
 from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze, WaitRefused
+from headrace.headers import NO_HEADERS, unpacked
 from headrace.job import Claim, Input
 from headrace.keys import flow_of, is_node
 from headrace.protocol.consume import Note
@@ -38,6 +39,7 @@ class CurrentJob:
         task: name of its task.
         queue: where it was enqueued.
         key: the key that it was enqueued with, or empty.
+        headers: texts by name that travel with it; jobs and workflows that it makes inherit them.
         attempt: which start this is, from 1.
         failures: how many earlier starts raised.
         token: the fencing token of this start; hand it to outside systems that must refuse an older start.
@@ -47,8 +49,8 @@ class CurrentJob:
     """
 
     __slots__ = (
-        "_emit", "_flow", "_inputs", "_stopping", "added", "attempt", "failures", "id", "key", "queue", "stopped_by",
-        "task", "token",
+        "_emit", "_flow", "_inputs", "_stopping", "added", "attempt", "failures", "headers", "id", "key", "queue",
+        "stopped_by", "task", "token",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, emit: Callable[[Note], None], flow: Callable[[Claim], Flow] | None = None) -> None:
@@ -57,6 +59,7 @@ class CurrentJob:
         self.task = claim.task
         self.queue = claim.queue
         self.key = claim.key
+        self.headers = unpacked(claim.headers) if claim.headers else NO_HEADERS
         self.attempt = claim.attempt
         self.failures = claim.failures
         self.token = claim.token
@@ -188,6 +191,12 @@ def current_job() -> CurrentJob:
             "no job runs here: current_job() works in a task that a worker runs, and in the threads to which "
             "it passed its context (asyncio.to_thread does)"
         ) from None
+
+
+def inherited() -> Mapping[str, str]:
+    """The headers of the job whose code calls this; none outside of a job."""
+    job = _current.get(None)
+    return NO_HEADERS if job is None else job.headers
 
 
 def check_wait(verb: str, pair: str = "") -> None:

@@ -21,6 +21,8 @@ from headrace.client import Steps
 from headrace.context import current_job
 from headrace.errors import OptionsError
 from headrace.flow import OUTER, define
+from headrace.headers import Given, merged
+from headrace.headers import check as check_headers
 from headrace.keys import check_name, flow_id
 from headrace.node import arguments
 from headrace.options import flag, of_task
@@ -49,12 +51,15 @@ class CreateOptions(TypedDict, total=False):
         ttl: how long it stays after its end; None keeps it for ever. Default: the setting ``keep_workflows``.
         queue: of nodes for which neither they nor their task name one.
         globals: arguments by name for every node whose function takes them; those of a node itself come first.
+        headers: texts by name for every node, its undo and the calls at its end; see
+            :class:`headrace.options.JobOptions`. A node's own come first.
     """
 
     key: str | Callable[..., str] | None
     ttl: Duration | None
     queue: str | None
     globals: Mapping[str, Any] | None
+    headers: Mapping[str, str | None] | None
 
 
 class WorkflowOptions(CreateOptions, total=False):
@@ -79,6 +84,7 @@ class _Options:
     ttl: int | None = None
     queue: str = ""
     globals: dict[str, Any] = field(default_factory=dict[str, Any])
+    headers: Given = ()
     on_success: Any = None
     on_failure: Any = None
     loose: bool = False
@@ -111,6 +117,7 @@ class Workflow(Generic[P]):
             _task(context, name, function),
             self._options.queue,
             self._options.globals,
+            self._options.headers,
         )
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -170,7 +177,8 @@ class Workflow(Generic[P]):
         made: Workflow[P] = Workflow.__new__(Workflow)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_lists"})
         made._options = _read(self._options, options, CreateOptions.__annotations__.keys())
-        made.definition = replace(self.definition, queue=made._options.queue, globals=made._options.globals)
+        own = made._options
+        made.definition = replace(self.definition, queue=own.queue, globals=own.globals, headers=own.headers)
         return made
 
     def page(self, *, cursor: str | None = None, **which: Unpack[OwnFilter]) -> WorkflowPage:
@@ -296,4 +304,6 @@ def _read(known: _Options, given: Mapping[str, Any], names: Collection[str]) -> 
         changes["loose"] = flag("loose", changes["loose"])
     if "globals" in changes:
         changes["globals"] = known.globals | arguments(changes["globals"], "globals")
+    if "headers" in changes:
+        changes["headers"] = merged(known.headers, check_headers("headers", changes["headers"] or {}))
     return replace(known, **changes)

@@ -83,6 +83,10 @@ class CorruptOptions(CorruptRecord):
     """The stored options of a job are not the MessagePack that an enqueue writes."""
 
 
+class CorruptHeaders(CorruptRecord):
+    """The stored headers of a job are not the MessagePack that an enqueue writes."""
+
+
 class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 

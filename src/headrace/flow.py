@@ -12,6 +12,8 @@ from typing import Any, Unpack, overload
 
 from headrace import weave
 from headrace.errors import ArgumentError, EmptyWorkflow, OptionsError, WorkflowError, WorkflowTooLarge
+from headrace.headers import added, merged
+from headrace.headers import check as check_headers
 from headrace.node import MapOptions, Nested, Node, NodeOptions, R, Runnable, Wish, is_node, wish
 from headrace.scope import Definition, Scope, name_of
 from headrace.weave import Row
@@ -139,6 +141,9 @@ class Flow:
                 f"workflow {definition.name} is of another application, whose definition no worker of this one has: "
                 f"here it can only be run with arguments that are known by now"
             )
+        if definition.headers:
+            own = check_headers("headers", asked.options.get("headers") or {})
+            asked = replace(asked, options={**asked.options, "headers": dict(merged(definition.headers, own))})
         if not queue and not scope.globals and letter == "s" and definition is known.definition:
             return asked
         given = [definition.queue or queue, {**scope.globals, **definition.globals}, letter]
@@ -168,6 +173,7 @@ class Flow:
             )
         first = len(scope.sheet.rows)
         inner = Scope(scope.context, definition.name, scope.sheet, f"{name}/", scope.chain)
+        inner.headers = scope.headers
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)
         scope.places += inner.places
@@ -202,6 +208,7 @@ def define(
     scope.queue = definition.queue or outer[0]
     scope.globals = {**outer[1], **definition.globals}
     scope.letter = outer[2]
+    scope.headers = added(definition.headers, scope.headers) if definition.headers else scope.headers
     definition.function(Flow(scope), *args, **kwargs)
     scope.close()
     if scope.letter != "s":

@@ -6,11 +6,14 @@ The transitions themselves are the scripts in ``scripts/``; docs/design/states.m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+from headrace.headers import NO_HEADERS
 
 
 class State(StrEnum):
@@ -106,6 +109,7 @@ class Form(msgspec.Struct, frozen=True, gc=False):
         once: at most one start: a lost start fails the job instead of repeating it.
         key: the user's key for ordering and affinity, empty when there is none.
         ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.
+        headers: as :func:`headrace.headers.packed` gives them; empty for none.
     """
 
     task: str
@@ -119,6 +123,7 @@ class Form(msgspec.Struct, frozen=True, gc=False):
     once: bool = False
     key: str = ""
     ordered: bool = False
+    headers: bytes = b""
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
@@ -165,6 +170,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
         inputs: those outputs, in edge order; empty until the dispatcher has read them.
         priority: as enqueued; 0 for what is no priority.
         journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
+        headers: as enqueued, undecoded; empty for none.
     """
 
     id: str
@@ -186,6 +192,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     inputs: tuple[Input, ...] = ()
     priority: int = 0
     journaled: int = 0
+    headers: bytes = b""
 
     @property
     def waited(self) -> int | None:
@@ -276,6 +283,7 @@ class Record:
             nothing, as that of a parked job does.
         due: when a scheduled job becomes ready; when a ready one did.
         attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
+        headers: texts by name that travel with the job.
         fields: every stored field, undecoded, for ``jobs show``.
     """
 
@@ -303,6 +311,7 @@ class Record:
     note: str
     fields: dict[str, bytes]
     attempts: tuple[AttemptRecord, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
     @property
     def attempt(self) -> int:

@@ -16,6 +16,8 @@ import msgspec
 
 from headrace import elsewhere
 from headrace.errors import OptionsError
+from headrace.headers import Given, merged
+from headrace.headers import check as check_headers
 from headrace.job import MOST_PRIORITY, Overrides
 from headrace.keys import check_name
 from headrace.retry import Retry, policy
@@ -53,6 +55,9 @@ class JobOptions(TypedDict, total=False):
             them; the next one waits until the one before has ended, retries included.
         strategy: which runner of a worker gets it: ``available`` (whoever is free, the default), ``least_loaded``,
             ``round_robin``, ``random`` or ``hash`` (by ``key``).
+        headers: texts by name that travel beside the arguments: at most 16, and 4,096 bytes in all. A job that is made
+            in a job inherits that one's; a text of None drops an inherited header. Given in several places they
+            add up.
     """
 
     queue: str | None
@@ -70,6 +75,7 @@ class JobOptions(TypedDict, total=False):
     key: str | None
     ordered: bool | None
     strategy: Strategy | None
+    headers: Mapping[str, str | None] | None
 
 
 class CallOptions(JobOptions, total=False):
@@ -123,6 +129,7 @@ class Options:
     key: str = ""
     ordered: bool = False
     strategy: str = ""
+    headers: Given = ()
     request_id: str = ""
     overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
 
@@ -208,6 +215,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "key": _text,
     "ordered": flag,
     "strategy": check_strategy,
+    "headers": check_headers,
     "request_id": _text,
 }
 
@@ -237,6 +245,8 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
         checked["at"] = 0
     elif "at" in checked:
         checked["delay"] = 0
+    if "headers" in checked:
+        checked["headers"] = merged(task.headers, checked["headers"])
     retries = given.get("retries")
     if isinstance(retries, Retry):
         if (retries.on, retries.never) != (Retry().on, Retry().never):

@@ -15,7 +15,9 @@ import msgspec
 
 from headrace import codec, naming
 from headrace.app_context import AppContext
+from headrace.context import inherited
 from headrace.errors import AmbiguousNode, ArgumentError, ForeignNode, OptionsError, UnknownNode, WorkflowError
+from headrace.headers import Given
 from headrace.job import Form
 from headrace.node import REFUSED, Edge, Node, Wish, is_node
 from headrace.options import of_call, of_task
@@ -38,6 +40,7 @@ class Definition:
         task: runs it as a node, where its arguments are known at run time only.
         queue: of nodes for which neither they nor their task name one.
         globals: arguments by name, for each node whose function takes them.
+        headers: for each node, besides those that it inherits.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Definition:
     task: Task[..., Any, Any]
     queue: str = ""
     globals: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    headers: Given = ()
 
 
 class Scope:
@@ -57,6 +61,7 @@ class Scope:
         prefix: of its nodes' names.
         chain: definitions that it is nested in, itself the last.
         queue, globals: as of :class:`Definition`, those of what it is nested in included.
+        headers: those that its nodes inherit.
         letter: what a failure in here means for those that wait for all of it.
         gather: whether the running node that adds these rows gives their output for its own.
         closed: whether the definition has ended.
@@ -73,6 +78,7 @@ class Scope:
         self.chain = (*chain, name)
         self.queue = ""
         self.globals: dict[str, Any] = {}
+        self.headers: Mapping[str, str] = inherited()
         self.letter = "s"
         self.gather = False
         self.closed = False
@@ -117,7 +123,7 @@ class Scope:
 
     def _form(self, bound: Bound[..., Any], known: Task[..., Any, Any] | None, queued: bool) -> Form:
         bound.context.require()
-        form = bound.named("", b"").form
+        form = bound.form(self.headers)
         if form.at or (form.expires and form.expires != (known.defaults.expires if known else 0)):
             raise OptionsError(f"a node takes no at= and no expires=: {REFUSED['expires']}")
         if form.ordered:

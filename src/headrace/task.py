@@ -19,8 +19,10 @@ import msgspec
 from headrace import elsewhere
 from headrace.app_context import AppContext
 from headrace.client import Steps
+from headrace.context import inherited
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job
+from headrace.headers import NO_HEADERS, added, packed
 from headrace.job import Form, NewJob, Overrides
 from headrace.keys import id_at, make_tail, ordered_id
 from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, of_call
@@ -254,7 +256,7 @@ class Task(Generic[P, R, V]):
 class Bound(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
-    __slots__ = ("_form", "_options", "_signature", "context", "task")
+    __slots__ = ("_form", "_heir", "_options", "_signature", "context", "task")
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -274,7 +276,10 @@ class Bound(Generic[P, R]):
             options.at_most_once,
             options.key,
             options.ordered,
+            packed(added(options.headers, NO_HEADERS)),
         )
+        # The form with the headers of a job that makes jobs here, and those headers.
+        self._heir: tuple[Mapping[str, str], Form] | None = None
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
@@ -300,14 +305,14 @@ class Bound(Generic[P, R]):
         for name, value in given.items():
             if value:
                 raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
-        packed = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         seen: admin.Overview = yield admin.overview(self.context.client.keys)
         rows = [(worker.owner, new_id()) for worker in seen.workers if worker.lease > seen.now]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
             return []
-        stored: list[str] = yield produce.broadcast(self.context.client.keys, self._form, packed, rows)
+        stored: list[str] = yield produce.broadcast(self.context.client.keys, self.form(), data, rows)
         return [self.handle(id) for id in stored]
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
@@ -316,15 +321,15 @@ class Bound(Generic[P, R]):
             raise OptionsError(
                 "request_id names one job, so enqueue_many takes none: use options(request_id=...).enqueue(...)"
             )
-        return Draft(self, self._signature.pack(args, kwargs, self.context.client.settings.max_payload))
+        return Draft(self, self._signature.pack(args, kwargs, self.context.client.settings.max_payload), self.form())
 
     def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
         return Bound(self.context, self._signature, of_call(self._options, options))
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        limit = self.context.client.settings.max_payload
-        return self.named(self.fitting(new_id()), self._signature.pack(args, kwargs, limit))
+        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        return NewJob(self.fitting(new_id()), data, self.form())
 
     def fitting(self, id: str) -> str:
         """An id that was drawn, as these options want it: that of an ordered job says so.
@@ -338,9 +343,24 @@ class Bound(Generic[P, R]):
             raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
         return ordered_id(id)
 
-    def named(self, id: str, args: bytes) -> NewJob:
-        """The row to store, for packed arguments."""
-        return NewJob(id, args, self._form)
+    def form(self, above: Mapping[str, str] | None = None) -> Form:
+        """What the next jobs share.
+
+        Args:
+            above: the headers that they inherit; None: those of the job that this runs in.
+
+        Raises:
+            OptionsError: with those that they inherit they have too many headers, or too large ones.
+        """
+        if above is None:
+            above = inherited()
+        if not above:
+            return self._form
+        heir = self._heir
+        if heir is None or heir[0] is not above:
+            form = msgspec.structs.replace(self._form, headers=packed(added(self._options.headers, above)))
+            heir = self._heir = (above, form)
+        return heir[1]
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
@@ -359,12 +379,14 @@ class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
     Attributes:
         bound: the task and its options.
         args: packed.
+        form: everything else that is stored of it.
         id: empty until it is stored.
     """
 
     # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.
     bound: Bound[..., R]
     args: bytes
+    form: Form
     id: str = ""
 
     @property
@@ -383,7 +405,7 @@ class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
         if self.id:
             raise OptionsError(f"this job was stored already, as {self.id}: make another with task.job(...)")
         self.id = self.bound.fitting(id)
-        return self.bound.named(self.id, self.args)
+        return NewJob(self.id, self.args, self.form)
 
     def __repr__(self) -> str:
         return f"<Draft of {self.bound.task} {self.id or 'not stored'}>"

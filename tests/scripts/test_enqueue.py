@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.job import NewJob
-from headrace.protocol import produce
+from headrace.protocol import consume, produce
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 
 
@@ -29,6 +29,22 @@ def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage
         "more": b"1",
     }
     assert stage.members("ready:low") == {job.id: START - 2 * LEVEL}
+
+
+def test_headers_are_kept_with_the_job_and_come_with_its_claim(stage: Stage) -> None:
+    data = msgspec.msgpack.encode({"tenant": "a", "binary": "\x00\xff"})
+    with_headers, plain, rich = stage.job(headers=data), stage.job(), stage.job(priority=1)
+    send(stage, with_headers, plain, rich)
+    assert stage.record(with_headers.id)["headers"] == data
+    assert "headers" not in stage.record(rich.id)
+    assert {one.id: one.headers for one in stage.take()} == {with_headers.id: data, plain.id: b"", rich.id: b""}
+
+
+def test_a_claim_tells_nothing_of_headers_that_a_job_does_not_have(stage: Stage) -> None:
+    stage.put(priority=1)
+    stage.register()
+    ((_, rest),) = stage.raw(consume.claim(stage.keys, "w1", 1, 1, ["default"], stage.now))[4]
+    assert len(rest) == 10
 
 
 def test_defaults_take_no_fields(stage: Stage) -> None:

@@ -250,7 +250,7 @@ ALONE = {
         "cached",
     },
     Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
-    Bound: {"job", "options", "fitting", "named", "handle"},
+    Bound: {"job", "options", "fitting", "form", "handle"},
     Jobs: {"handle", "decoder"},
     Job: set[str](),
     Queue: set[str](),

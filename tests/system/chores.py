@@ -310,6 +310,19 @@ def echo(value: Any) -> list[Any]:
     return [value]
 
 
+def headers() -> dict[str, str]:
+    return dict(current_job().headers)
+
+
+def heir(kind: str) -> list[str]:
+    """Enqueue a job in each way; their ids."""
+    task = app.by_name(f"{kind}.headers")
+    draft = task.job()
+    app.enqueue_many([draft])
+    own = task.options(headers={"tenant": None, "own": "1"}).enqueue()
+    return [task.enqueue().id, draft.id, own.id]
+
+
 def payloads() -> list[list[Any]]:
     return [[one.name, one.state, one.output] for one in current_job().payloads]
 
@@ -397,6 +410,19 @@ async def a_payloads() -> list[list[Any]]:
     return payloads()
 
 
+async def a_headers() -> dict[str, str]:
+    await asyncio.sleep(0)
+    return headers()
+
+
+async def a_heir(kind: str) -> list[str]:
+    task = app.by_name(f"{kind}.headers")
+    draft = task.job()
+    await app.aenqueue_many([draft])
+    own = await task.options(headers={"tenant": None, "own": "1"}).aenqueue()
+    return [(await task.aenqueue()).id, draft.id, own.id]
+
+
 async def a_graft(count: int, kind: str) -> str:
     return graft(count, kind)
 
@@ -408,12 +434,12 @@ async def a_block(seconds: float) -> float:
 
 
 SYNC: tuple[Callable[..., Any], ...] = (
-    measure, needs, numbers, total, undo, told, pair, retry_it, echo, payloads, graft,
+    measure, needs, numbers, total, undo, told, pair, retry_it, echo, headers, heir, payloads, graft,
     add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
-    a_numbers, a_total, a_payloads, a_graft,
+    a_numbers, a_total, a_headers, a_heir, a_payloads, a_graft,
     a_add, a_nap, a_gate, a_fail, a_crash, a_snooze, a_say, a_swallow, a_stubborn, a_block, a_rubbish, a_tidy,
 )  # fmt: skip
 

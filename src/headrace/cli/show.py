@@ -55,6 +55,7 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
         "note": record.note or None,
         "args": args,
         "kwargs": kwargs,
+        "headers": dict(record.headers),
         "options": value_of(record.options) if record.options else {},
         "result": None if record.result is None else value_of(record.result),
         "attempts": attempt_facts(record.attempts),
@@ -153,6 +154,7 @@ def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     yield "attempts", _attempts(record)
     yield from _given(("progress", progress))
     yield "arguments", call_of(record.args)
+    yield from _given(("headers", ", ".join(f"{name}={to_json(text)}" for name, text in record.headers.items())))
     yield from _given(("options", readable(record.options) if record.options else ""))
     if record.result is not None:
         yield "result", readable(record.result)

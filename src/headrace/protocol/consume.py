@@ -86,7 +86,7 @@ _NO_REST, _NO_NODE = [None] * 10, [b""] * 3
 
 
 def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts = fields
+    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *headers = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
     rest: tuple[Any, ...] = (
@@ -103,6 +103,7 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim
         (),
         level := priority_of(priority) if priority else 0,
         number(attempts) if attempts else 0,
+        *headers,
     )
     if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])

@@ -37,8 +37,9 @@ def _of_form(form: Form) -> list[Any]:
         "budget": form.crashes or None,
         "once": 1 if form.once else None,
         "key": form.key or None,
+        "headers": blob(form.headers) if form.headers else None,
         # A claim of a node reads its options anyway, these only where the record says that there is more.
-        "more": 1 if form.once or form.key or form.priority else None,
+        "more": 1 if form.once or form.key or form.priority or form.headers else None,
     }
     for name, value in optional.items():
         if value is not None:
@@ -79,7 +80,7 @@ def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
     size, last = 0, min(len(nodes), first + CHUNK - 1)
     for number in range(first, last + 1):
         node = nodes[number - 1]
-        size += len(node.args) + 5 * len(node.children) + 4 * len(node.parents)
+        size += len(node.args) + len(node.form.headers) + 5 * len(node.children) + 4 * len(node.parents)
         if size > CHUNK_BYTES:
             return number
     return last

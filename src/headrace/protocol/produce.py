@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.headers import shown
 from headrace.job import Form, NewJob, Record, State, moment, number, parse_error, parse_journal, priority_of, ready_at
 from headrace.keys import Keys, milliseconds_of
 from headrace.script import Call, blob, load
@@ -45,7 +46,9 @@ def _head(form: Form) -> msgspec.Raw:
         fields += ("once", "1")
     if form.key:
         fields += ("key", form.key)
-    if form.options or form.once or form.key or form.expires or form.priority:
+    if form.headers:
+        fields += ("headers", blob(form.headers))
+    if form.options or form.once or form.key or form.expires or form.priority or form.headers:
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
     head = [form.queue, form.priority, form.delay, form.at, form.expires, fields]
@@ -127,6 +130,8 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
         fields += ("options", blob(form.options))
     if form.key:
         fields += ("key", form.key)
+    if form.headers:
+        fields += ("headers", blob(form.headers))
     return load("broadcast").bind(
         keys,
         lambda reply: [id.decode() for id in reply],
@@ -243,6 +248,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         note=_text(get("note")),
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
+        headers=shown(get("headers", b"")),
     )
     # A claim that came to nothing, as that of a parked job does, began nothing.
     return record if record.attempt or not record.started else replace(record, started=0)

@@ -22,7 +22,7 @@
 --                            are; behind which entries of a queue to go on looking for them
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, 1 if it met a paused queue} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts.
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and headers if it has any.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 if not lease_end(owner) then return {'gone'} end
@@ -36,7 +36,11 @@ local function claimed(id, token, queue, score, f)
   jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1] or '', f[2] or ''
   size = size + 6
   if f[3] then
-    more[#more + 1] = {id, redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority', 'attempts')}
+    local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
+      'attempts', 'headers')
+    -- No byte for what few jobs have.
+    rest[11] = rest[11] or nil
+    more[#more + 1] = {id, rest}
   end
   if is_node(id) then
     local at = #nodes

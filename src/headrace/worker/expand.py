@@ -15,6 +15,7 @@ from headrace.app_context import AppContext
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
 from headrace.flow import Flow, collected
+from headrace.headers import unpacked
 from headrace.job import Claim, Form, Input
 from headrace.scope import ONCE, Scope
 from headrace.weave import NO_FORM, Sheet
@@ -81,7 +82,14 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     if not items:
         return None
     form = Form(
-        claim.task, claim.queue, claim.options, facts.priority, crashes=facts.crashes, once=claim.once, key=claim.key
+        claim.task,
+        claim.queue,
+        claim.options,
+        facts.priority,
+        crashes=facts.crashes,
+        once=claim.once,
+        key=claim.key,
+        headers=claim.headers,
     )
     given: list[NewNode] = []
     if len(items) > 1:
@@ -110,7 +118,9 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
 def collecting(context: AppContext, claim: Claim) -> Flow:
     """What collects the nodes that a running one adds."""
     facts = parse_facts(claim.facts)
-    return Flow(Scope(context, facts.definition, Sheet(facts.definition), f"{facts.name}/"))
+    scope = Scope(context, facts.definition, Sheet(facts.definition), f"{facts.name}/")
+    scope.headers = unpacked(claim.headers)
+    return Flow(scope)
 
 
 def added(job: CurrentJob) -> Graft | None:

@@ -17,6 +17,7 @@ from headrace.app_context import AppContext
 from headrace.context import CurrentJob, running
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.flow import Flow
+from headrace.headers import unpacked
 from headrace.job import Claim
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
@@ -133,6 +134,8 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
     try:
         plan = task.plan(claim.options)
         keep = plan.keep_failed
+        if claim.headers:
+            unpacked(claim.headers)
         args, kwargs = task.unpack(_of_node(claim, plan) if claim.facts else claim.args)
     except Refused:
         raise

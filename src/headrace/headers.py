@@ -1,0 +1,111 @@
+"""Headers: a few texts by name that travel beside the arguments of a job. Pure: checks, merges and packs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from headrace.errors import CorruptHeaders, OptionsError
+
+# Most headers of one job, and the bytes that their names and texts take together, in UTF-8.
+MOST_HEADERS = 16
+MOST_BYTES = 4096
+
+# Headers as options hold them: a text of None removes an inherited header.
+Given: TypeAlias = tuple[tuple[str, str | None], ...]
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+_pack = msgspec.msgpack.Encoder().encode
+_headers = msgspec.msgpack.Decoder(dict[str, str])
+
+
+def check(name: str, value: Any) -> Given:
+    """The headers that an option gives.
+
+    Raises:
+        OptionsError: names the header that cannot be sent.
+    """
+    if not isinstance(value, Mapping):
+        raise OptionsError(f"{name} must be a dictionary of texts by name, not {value!r:.80}")
+    given: tuple[tuple[Any, Any], ...] = tuple(cast(Any, value).items())
+    for key, text in given:
+        if not isinstance(key, str) or not key:
+            raise OptionsError(f"the name of a header must be a text that is not empty, not {key!r:.80}")
+        if text is not None and not isinstance(text, str):
+            raise OptionsError(f"header {key!r:.80} must be a text, not {type(text).__name__}: write str(...)")
+    _measured({key: text for key, text in given if text is not None})
+    return given
+
+
+def merged(*layers: Given) -> Given:
+    """Several layers of given headers as one; later layers come first."""
+    found: dict[str, str | None] = {}
+    for layer in layers:
+        found.update(layer)
+    return tuple(found.items())
+
+
+def added(given: Given, inherited: Mapping[str, str]) -> Mapping[str, str]:
+    """Inherited headers with the given ones, which come first.
+
+    Raises:
+        OptionsError: they are too many, or too large.
+    """
+    found = dict(inherited)
+    for name, text in given:
+        if text is None:
+            found.pop(name, None)
+        else:
+            found[name] = text
+    _measured(found)
+    return found
+
+
+def packed(headers: Mapping[str, str]) -> bytes:
+    """The headers of one job as its record holds them; empty for none."""
+    return _pack(headers) if headers else b""
+
+
+def unpacked(data: bytes) -> Mapping[str, str]:
+    """Stored headers.
+
+    Raises:
+        CorruptHeaders: no enqueue wrote these bytes.
+    """
+    if not data:
+        return NO_HEADERS
+    try:
+        return MappingProxyType(_headers.decode(data))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptHeaders(
+            f"the stored headers of a job cannot be read ({error}): another program wrote or cut them"
+        ) from None
+
+
+def shown(data: bytes) -> Mapping[str, str]:
+    """Stored headers for people; none where the bytes are alien."""
+    try:
+        return unpacked(data)
+    except CorruptHeaders:
+        return NO_HEADERS
+
+
+def _measured(headers: Mapping[str, str]) -> None:
+    if len(headers) > MOST_HEADERS:
+        raise OptionsError(
+            f"a job has at most {MOST_HEADERS} headers, those that it inherits included, and these are {len(headers)}: "
+            f"send the others as arguments"
+        )
+    try:
+        size = sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+    except UnicodeEncodeError as error:
+        raise OptionsError(f"a header holds {error.object[error.start]!r}, which is no character of a text") from None
+    if size > MOST_BYTES:
+        raise OptionsError(
+            f"the headers of a job take at most {MOST_BYTES:,} bytes in all, and these take {size:,}: send the others "
+            f"as arguments"
+        )

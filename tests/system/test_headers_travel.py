@@ -1,0 +1,69 @@
+"""Headers on real workers: each kind sees them, and what a job makes inherits them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import redis
+
+from headrace import Flow
+from headrace.job import State
+from headrace.workflow import FlowState
+from tests.servers import connect
+from tests.system.fleet import Fleet
+
+KINDS = ("process", "fork", "thread", "async")
+MINE = {"tenant": "a", "trace": "t"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: Fleet, kind: str) -> None:
+    fleet.worker(kinds=kind)
+    assert fleet.enqueue(f"{kind}.headers").result(timeout=20) == {}
+    job = fleet.enqueue(f"{kind}.headers", headers=MINE)
+    assert job.result(timeout=20) == MINE
+    assert dict(job.refresh().headers) == MINE
+    ids = fleet.enqueue(f"{kind}.heir", kind, headers=MINE).result(timeout=20)
+    found = [fleet.app.jobs.get(id).result(timeout=20) for id in ids]
+    assert found == [MINE, MINE, {"trace": "t", "own": "1"}]
+
+
+def test_headers_outlive_retries_delays_and_a_retry_by_hand(fleet: Fleet) -> None:
+    fleet.worker()
+    job = fleet.enqueue("process.fail", 2, retries=2, delay=0.05, headers=MINE)
+    assert job.result(timeout=20) == 3
+    assert dict(job.refresh().headers) == MINE
+    job.retry()
+    fleet.until(lambda: job.state is State.SUCCEEDED)
+    assert dict(job.refresh().headers) == MINE
+
+
+def test_all_nodes_of_a_workflow_inherit(fleet: Fleet) -> None:
+    @fleet.app.workflow(name="test.headers", headers=MINE, on_success="process.told")
+    def headers(flow: Flow) -> None:
+        flow.run("process.headers", name="first")
+        flow.map("process.add", flow.run("process.numbers", 2), 1, name="many")
+        flow.run("process.graft", 2, "process", name="grown")
+        flow.run("workflow:process.inner", flow.run("process.add", 1, 1), name="inner")
+
+    fleet.worker()
+    run = headers.create()
+    run.start()
+    assert run.wait(30) is FlowState.SUCCEEDED
+    assert run.node("first").result() == MINE
+    nodes = list(run.nodes(limit=500))
+    jobs = {node.facts.name: dict(node.job.headers) for node in nodes if node.role in ("", "callback")}
+    assert {"many[1]", "grown/inner", "inner/total", "(on_success)"} <= jobs.keys()
+    assert [name for name, found in jobs.items() if found != MINE] == []
+
+
+def test_a_job_with_alien_headers_is_quarantined(fleet: Fleet) -> None:
+    job = fleet.enqueue("process.add", 1, 1, headers=MINE)
+    client: redis.Redis
+    with connect(fleet.url) as client:
+        client.hset(fleet.app.client.keys.job(job.id), "headers", msgspec.msgpack.encode({"tenant": 1}))
+    fleet.worker()
+    record = fleet.ended(job)
+    assert record.state is State.QUARANTINED
+    assert record.error is not None
+    assert "the stored headers of a job cannot be read" in record.error.message
