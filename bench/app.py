@@ -18,17 +18,17 @@ from headrace import Flow, Headrace, current_job
 app = Headrace(os.environ["HEADRACE_URL"])
 
 
-@app.task(keep=0)
+@app.task(result_ttl=0)
 def noop() -> None:
     tick()
 
 
-@app.task(keep=0)
+@app.task(result_ttl=0)
 def first_line() -> None:
     mark(time.monotonic_ns())
 
 
-@app.task(keep=0)
+@app.task(result_ttl=0)
 def greet(user: int, name: str) -> None:
     pass
 
@@ -43,7 +43,7 @@ def _enter(kind: str, started: int) -> int:
     return sum(1 for other in ledger.read_text().splitlines() if other.split()[0] == kind)
 
 
-@app.task(keep=0)
+@app.task(result_ttl=0)
 def sleep(kind: str, seconds: float) -> None:
     started = time.monotonic_ns()
     time.sleep(seconds)
@@ -52,7 +52,7 @@ def sleep(kind: str, seconds: float) -> None:
         out.write(f"{kind} {os.getpid()} {started} {time.monotonic_ns()}\n".encode())
 
 
-@app.task(keep=60)
+@app.task(result_ttl=60)
 def claimed(seconds: float) -> None:
     """Tell who ran this and when it was claimed: a start's token is the server's time of its claim."""
     time.sleep(seconds)
@@ -61,7 +61,7 @@ def claimed(seconds: float) -> None:
         out.write(f"{job.id} {os.getppid()} {job.token} {job.attempt}\n".encode())
 
 
-@app.task(keep=0)
+@app.task(result_ttl=0)
 def hang_once(kind: str) -> None:
     """The first start never returns; the next one does at once."""
     if _enter(kind, time.monotonic_ns()) == 1:

@@ -185,7 +185,7 @@ def _pauses(context: Context) -> list[Figure]:
         for _ in range(WORKERS):
             ends.enter_context(context.worker(system, target))
         app = ends.enter_context(Headrace(target.url))
-        task, queue = app.by_name("bench.app.sleep", keep=0), app.queues["default"]
+        task, queue = app.by_name("bench.app.sleep", result_ttl=0), app.queues["default"]
         app.enqueue_many(task.job("short", 0.001) for _ in range(1000))
         wait_until(lambda: len({line.split()[1] for line in _lines(ledger)}) == WORKERS, "the workers", 60)
         for _ in range(2 if context.quick else ROUNDS):

@@ -10,7 +10,7 @@ from headrace import Headrace
 app = Headrace(os.environ["HEADRACE_URL"])
 
 
-@app.task(keep=0, kind="fork")
+@app.task(result_ttl=0, kind="fork")
 def noop() -> None:
     tick()
 

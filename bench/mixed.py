@@ -1,8 +1,8 @@
-"""Mixed: 2,000 jobs of 1 ms with 12 jobs of 2 s (sleeping) among them, 4 process runners, hand-ahead on and
+"""Mixed: 2,000 jobs of 1 ms with 12 jobs of 2 s (sleeping) among them, 4 process runners, prefetching on and
 off.
 
 Sending work ahead must not cost those who wait: a short job that was sent to a runner which a long job
-then holds would wait for its two seconds. The same order of jobs runs with hand-ahead off, one job at a
+then holds would wait for its two seconds. The same order of jobs runs with prefetching off, one job at a
 time from the central queue.
 """
 
@@ -36,9 +36,9 @@ class Mixed:
     total: float
 
 
-def _mixed(context: Context, *, ahead: bool) -> Mixed:
+def _mixed(context: Context, *, prefetch: bool) -> Mixed:
     with server() as target, ledger() as path:
-        env = {"BENCH_LEDGER": str(path)} | ({} if ahead else {"HEADRACE_AHEAD": "0"})
+        env = {"BENCH_LEDGER": str(path)} | ({} if prefetch else {"HEADRACE_PREFETCH_SECONDS": "0"})
         system = replace(_WORKER, env=env)
         context.produce(system, target, "mixed", _SEED)
         with context.worker(system, target) as worker:
@@ -55,16 +55,16 @@ def _mixed(context: Context, *, ahead: bool) -> Mixed:
 
 
 def run(context: Context) -> list[Figure]:
-    """The short jobs' wait and the length of the run, with hand-ahead beside without."""
-    context.say("mixed: hand-ahead on")
-    on = _mixed(context, ahead=True)
-    context.say("mixed: hand-ahead off")
-    off = _mixed(context, ahead=False)
+    """The short jobs' wait and the length of the run, with prefetching beside without."""
+    context.say("mixed: prefetching on")
+    on = _mixed(context, prefetch=True)
+    context.say("mixed: prefetching off")
+    off = _mixed(context, prefetch=False)
     return [
-        Figure("mixed, short jobs' wait p99: hand-ahead", on.wait, "ms", "without", off.wait),
-        Figure("mixed, wait over no hand-ahead", on.wait - off.wait, "ms", bar=Bar("at most", 50)),
+        Figure("mixed, short jobs' wait p99: prefetching", on.wait, "ms", "without", off.wait),
+        Figure("mixed, wait over no prefetching", on.wait - off.wait, "ms", bar=Bar("at most", 50)),
         Figure(
-            "mixed, whole run: hand-ahead",
+            "mixed, whole run: prefetching",
             on.total,
             "ms",
             "without",

@@ -142,12 +142,12 @@ class Group:
                 _signal(pid, signal.SIGSTOP)
             frozen |= fresh
 
-    def stop(self, grace: float = 5.0) -> None:
+    def stop(self, timeout: float = 5.0) -> None:
         """Ask the leader to end, then kill whatever is left of the session."""
         if self._leader.poll() is None:
             self._leader.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._leader.wait(timeout=grace)
+            self._leader.wait(timeout=timeout)
         self.kill()
 
 

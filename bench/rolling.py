@@ -24,7 +24,7 @@ from bench.systems import HEADRACE
 from headrace import Headrace
 from headrace.task import Draft
 
-_EVERY, _RUNNERS, _GRACE = 5.0, 4, 30
+_EVERY, _RUNNERS, _SHUTDOWN_TIMEOUT = 5.0, 4, 30
 _SHORT, _LONG = 0.01, 2.0
 #: Jobs that wait at least, so that a claim is never short of any.
 _WAITING = 300
@@ -72,7 +72,7 @@ def _drive(app: Headrace, worker: Group, path: Path, seconds: float) -> tuple[in
 
 
 def _measure(context: Context, target: Server, seconds: float) -> list[Figure]:
-    words = (*HEADRACE.worker[:-1], str(_RUNNERS), "--grace", f"{_GRACE}s")
+    words = (*HEADRACE.worker[:-1], str(_RUNNERS), "--shutdown-timeout", f"{_SHUTDOWN_TIMEOUT}s")
     with ledger() as path, Headrace(target.url) as app:
         system = replace(HEADRACE, worker=words, env={"BENCH_LEDGER": str(path)})
         with context.worker(system, target) as worker:

@@ -54,7 +54,7 @@ def _call(target: Server, rounds: int) -> float:
     """Microseconds of one call, of the quickest rounds: short ones, so that the machine's other work is left out."""
     from headrace import Headrace
 
-    with Headrace(target.url, stats_keep=_KEEP, stats_buffer=10**9, stats_age=3600) as app:
+    with Headrace(target.url, stats_keep=_KEEP, stats_buffer=10**9, stats_flush_interval=3600) as app:
         stats, took = app.stats, list[float]()
         stats.add(_LABEL, _FIELDS)
         for _ in range(rounds):

@@ -35,7 +35,7 @@ def _model(number: int) -> type[Any]:
 MODELS = [_model(number) for number in range(_COUNT)]
 
 
-@app.task(keep=0, kind="fork")
+@app.task(result_ttl=0, kind="fork")
 def report() -> None:
     # What a first query does: the mappers of all classes are configured, unless they are already.
     select(MODELS[3]).compile()

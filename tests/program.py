@@ -40,7 +40,7 @@ def add(x: int, y: int = 1) -> int:
 def fail(text: str = "[red]boom[/red]") -> None:
     raise ValueError(text)
 
-@app.task(crashes=1)
+@app.task(max_crashes=1)
 def crash() -> None:
     print("last words", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.definition import Workflow as Workflow
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.flow import Flow as Flow
-    from headrace.flow_record import FlowRecord as FlowRecord
+    from headrace.flow_record import WorkflowRecord as WorkflowRecord
     from headrace.handle import Job as Job
     from headrace.job import AttemptRecord as AttemptRecord
     from headrace.job import Record as Record
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from headrace.pool.pool import Pool as Pool
     from headrace.registry import Tasks as Tasks
     from headrace.retry import Retry as Retry
-    from headrace.run import Run as Run
+    from headrace.run import WorkflowRun as WorkflowRun
     from headrace.settings import Settings as Settings
     from headrace.task import Task as Task
-    from headrace.workflow import FlowState as FlowState
+    from headrace.workflow import WorkflowState as WorkflowState
 
 __version__ = "0.1.0"
 
@@ -43,12 +43,12 @@ _HOMES = {
     "State": "job",
     "Node": "node",
     "Retry": "retry",
-    "Run": "run",
+    "WorkflowRun": "run",
     "Settings": "settings",
     "Task": "task",
     "Tasks": "registry",
-    "FlowRecord": "flow_record",
-    "FlowState": "workflow",
+    "WorkflowRecord": "flow_record",
+    "WorkflowState": "workflow",
 }
 
 

@@ -31,7 +31,7 @@ from headrace.queues import Queues
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated, define_task, define_workflow, include
 from headrace.settings import Duration, Settings, load
 from headrace.signature import Unchecked
-from headrace.task import Bound, Draft, Task
+from headrace.task import BoundTask, Draft, Task
 from headrace.workers import Workers
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Headrace:
         """
         include(self.context, many, move=move)
 
-    def by_name(self, name: str, **options: Unpack[CallOptions]) -> Bound[..., Any]:
+    def by_name(self, name: str, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
 
         If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that
@@ -267,7 +267,7 @@ class Headrace:
         if name in self.tasks:
             return self.tasks[name].options(**options)
         signature = Unchecked(naming.check(name))
-        return Bound(self.context, signature, of_call(of_task({}), options))
+        return BoundTask(self.context, signature, of_call(of_task({}), options))
 
     def enqueue_many(self, jobs: Iterable[Draft[Any]]) -> int:
         """Store many jobs: ``app.enqueue_many(fetch.job(url) for url in urls)``.

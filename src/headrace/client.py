@@ -78,7 +78,9 @@ class Client:
         if held is None:
             from headrace.embedded import attach
 
-            mine = attach(Path(self.settings.dir) if self.settings.dir else None, linger=self.settings.linger)
+            mine = attach(
+                Path(self.settings.dir) if self.settings.dir else None, idle_timeout=self.settings.embedded_idle_timeout
+            )
             held = cast("Embedded", self._made.setdefault("embedded", mine))
             if held is not mine:
                 mine.close()
@@ -105,7 +107,7 @@ class Client:
         store = self.store
         sender, number = store.slots.take()
         accepted = store.run(
-            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.dedupe)
+            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.request_id_ttl)
         )
         store.slots.answered(sender, number)
         return accepted
@@ -114,7 +116,7 @@ class Client:
         store = await self.ready()
         sender, number = store.slots.take()
         accepted = await store.run(
-            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.dedupe)
+            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.request_id_ttl)
         )
         store.slots.answered(sender, number)
         return accepted

@@ -80,8 +80,8 @@ class CurrentJob:
         """An event that is set when a stop begins: a shutdown of the worker, the soft limit, or a cancellation.
 
         ``job.stopping.wait(5)`` in functions, ``await job.stopping`` in coroutines, ``is_set()`` anywhere. After a
-        shutdown began the job may finish within the grace; when that is nearly over, ``JobInterrupted`` is raised in
-        it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, uncharged.
+        shutdown began the job may finish within ``shutdown_timeout``; when that is nearly over, ``JobInterrupted`` is
+        raised in it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, uncharged.
         """
         found = self._stopping
         if found is None:
@@ -199,12 +199,13 @@ def inherited() -> Mapping[str, str]:
     return NO_HEADERS if job is None else job.headers
 
 
-def check_wait(verb: str, pair: str = "") -> None:
+def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
     """Refuse a wait for other work where it does harm.
 
     Args:
         verb: what was called, for the message.
         pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
+        accept: how a caller in a job waits all the same.
 
     Raises:
         WaitRefused: in a job it keeps a runner from working, perhaps from the very work that is waited for; on an
@@ -215,7 +216,7 @@ def check_wait(verb: str, pair: str = "") -> None:
         raise WaitRefused(
             f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait "
             f"like this: make both nodes of a workflow (flow.run delivers the result), or accept it with "
-            f"allow_wait=True"
+            f"{accept}"
         )
     # Not imported for this: where nobody loaded it, no loop runs.
     events: Any = sys.modules.get("asyncio.events")

@@ -27,13 +27,13 @@ from headrace.keys import check_name, flow_id
 from headrace.node import arguments
 from headrace.options import flag, of_task
 from headrace.protocol import graph as verbs
-from headrace.run import Run
+from headrace.run import WorkflowRun
 from headrace.scope import Definition, Scope
 from headrace.settings import Duration, microseconds, seconds
 from headrace.signature import Signature
-from headrace.task import Bound, Task
+from headrace.task import BoundTask, Task
 from headrace.weave import Sheet
-from headrace.workflow import FOR_EVER, FlowState, Graph, NewNode, NodeFacts, pack_facts
+from headrace.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
 from headrace.workflows import OwnFilter, WorkflowPage, Workflows
 
 P = ParamSpec("P")
@@ -48,7 +48,7 @@ class CreateOptions(TypedDict, total=False):
     Attributes:
         key: at most one live workflow of this definition has it: ``create`` gives that one, if there is. A text, or a
             function of the arguments that gives one.
-        ttl: how long it stays after its end; None keeps it for ever. Default: the setting ``keep_workflows``.
+        ttl: how long it stays after its end; None keeps it for ever. Default: the setting ``workflow_ttl``.
         queue: of nodes for which neither they nor their task name one.
         globals: arguments by name for every node whose function takes them; those of a node itself come first.
         headers: texts by name for every node, its undo and the calls at its end; see
@@ -73,8 +73,8 @@ class WorkflowOptions(CreateOptions, total=False):
     """
 
     name: str
-    on_success: Task[..., Any, Any] | Bound[..., Any] | str | None
-    on_failure: Task[..., Any, Any] | Bound[..., Any] | str | None
+    on_success: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+    on_failure: Task[..., Any, Any] | BoundTask[..., Any] | str | None
     loose: bool
 
 
@@ -122,7 +122,7 @@ class Workflow(Generic[P]):
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 
-    def create(self, *args: P.args, **kwargs: P.kwargs) -> Run:
+    def create(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """Store a workflow, which does not run until ``start``.
 
         The function runs here and now, once. Where the definition has a key and a live workflow has it too, nothing
@@ -139,7 +139,7 @@ class Workflow(Generic[P]):
         """
         return self._run(self._context.client.drive(self._creation(self.graph(*args, **kwargs))))
 
-    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> Run:
+    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """See :meth:`create`."""
         return self._run(await self._context.client.adrive(self._creation(self.graph(*args, **kwargs))))
 
@@ -162,11 +162,11 @@ class Workflow(Generic[P]):
             if task is not None:
                 nodes.append(_callback(scope, task, when))
                 ends[when] = len(nodes)
-        keep = microseconds(client.settings.keep_workflows) if options.ttl is None else options.ttl
+        ttl = microseconds(client.settings.workflow_ttl) if options.ttl is None else options.ttl
         shared = codec.encode(scope.globals, client.settings.max_payload, f"globals of workflow {self.name}")
         waits = microseconds(client.settings.unstarted_workflow_ttl)
         key = self._key(args, kwargs)
-        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=keep, unstarted=waits, **ends)
+        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
         """The same workflow with other options, for one or more creations.
@@ -197,11 +197,11 @@ class Workflow(Generic[P]):
         """See :meth:`ids`."""
         return await self._lists.aids(definition=None, **which)
 
-    def count(self, *, state: FlowState | str | None = None) -> int:
+    def count(self, *, state: WorkflowState | str | None = None) -> int:
         """How many workflows of this definition are stored. Cost: one round trip."""
         return self._lists.count(state=state)
 
-    async def acount(self, *, state: FlowState | str | None = None) -> int:
+    async def acount(self, *, state: WorkflowState | str | None = None) -> int:
         """See :meth:`count`."""
         return await self._lists.acount(state=state)
 
@@ -218,8 +218,10 @@ class Workflow(Generic[P]):
             created = yield verbs.create(keys, id, graph, created.next)
         return created
 
-    def _run(self, created: verbs.Created) -> Run:
-        return Run(self._context.client, created.id, self.name, fresh=created.word != "live", tasks=self._context.tasks)
+    def _run(self, created: verbs.Created) -> WorkflowRun:
+        return WorkflowRun(
+            self._context.client, created.id, self.name, created=created.word != "live", tasks=self._context.tasks
+        )
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         key = self._options.key
@@ -254,12 +256,13 @@ def _task(context: AppContext, name: str, function: Callable[..., object]) -> Ta
 
     @wraps(function)
     def grow(*args: Any, **kwargs: Any) -> None:
-        definition, letter = context.definitions[name].definition, "s"
+        definition = context.definitions[name].definition
+        on_failure: Policy = "stop"
         if (given := kwargs.pop(OUTER, None)) is not None:
-            definition, letter = replace(definition, queue=given[0], globals=given[1]), given[2]
+            definition, on_failure = replace(definition, queue=given[0], globals=given[1]), POLICIES[given[2]]
         scope = current_job().workflow.scope
         scope.gather = True
-        define(scope, definition, args, kwargs, ("", {}, letter))
+        define(scope, definition, args, kwargs, ("", {}, on_failure))
 
     plain = inspect.signature(partial(function, None))
     parameters = list(plain.parameters.values())

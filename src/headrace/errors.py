@@ -268,11 +268,11 @@ class Interrupt(BaseException):
 
 
 class SoftTimeLimit(Interrupt):
-    """Raised inside a job that exceeded its soft time limit; the hard limit follows after the grace."""
+    """Raised inside a job that exceeded its soft time limit; the hard limit follows after ``kill_timeout``."""
 
 
 class JobInterrupted(Interrupt):
-    """Raised inside a running job when the grace of its worker's shutdown is nearly over; the kill follows.
+    """Raised inside a running job when its worker's ``shutdown_timeout`` is nearly over; the kill follows.
 
     The job goes back to its queue when it ends, uncharged, whatever its code raises while it cleans up. A job that can
     stop anywhere may raise it by itself once ``current_job().stopping`` is set.

@@ -17,7 +17,7 @@ from headrace.headers import check as check_headers
 from headrace.node import MapOptions, Nested, Node, NodeOptions, R, Runnable, Wish, is_node, wish
 from headrace.scope import Definition, Scope, name_of
 from headrace.weave import Row
-from headrace.workflow import Graft
+from headrace.workflow import LETTERS, Graft, Policy
 
 # Definitions within definitions: more is one that never ends.
 NESTING = 32
@@ -114,7 +114,7 @@ class Flow:
     def _grows(self, place: int, asked: Wish) -> int:
         """Make a row one that fans out over its first argument at run time."""
         row = self.scope.sheet.rows[place]
-        row.map, row.policy, row.letter = True, asked.letter, "s"
+        row.map, row.of_items, row.on_failure = True, asked.on_failure, "stop"
         return place
 
     def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: Wish, name: str) -> int:
@@ -127,13 +127,13 @@ class Flow:
             params = dict(zip(asked.params, scope.once(f"{name}[*]", asked.params.values()), strict=True))
             asked = replace(asked, params=params)
         places = [scope.add(task, (item, *args), asked, f"{name}[{n}]") for n, item in enumerate(items)]
-        edges = dict.fromkeys(places, "")
+        edges: dict[int, Policy | None] = dict.fromkeys(places)
         row = Row(name, name_of(task), edges=edges, role="join", heads=tuple(places), first=first)
         return self.scope.stand_in(row)
 
     def _inherited(self, definition: Definition, asked: Wish) -> Wish:
         """For a workflow that is built at run time: what all its nodes would have got if it were built here."""
-        scope, letter = self.scope, self._within(asked)
+        scope, on_failure = self.scope, self._within(asked)
         queue = asked.options.get("queue", scope.queue)
         known = scope.context.definitions.get(definition.name)
         if known is None:
@@ -144,16 +144,16 @@ class Flow:
         if definition.headers:
             own = check_headers("headers", asked.options.get("headers") or {})
             asked = replace(asked, options={**asked.options, "headers": dict(merged(definition.headers, own))})
-        if not queue and not scope.globals and letter == "s" and definition is known.definition:
+        if not queue and not scope.globals and on_failure == "stop" and definition is known.definition:
             return asked
-        given = [definition.queue or queue, {**scope.globals, **definition.globals}, letter]
+        given = [definition.queue or queue, {**scope.globals, **definition.globals}, LETTERS[on_failure]]
         return replace(asked, params={**asked.params, OUTER: given})
 
-    def _within(self, asked: Wish) -> str:
+    def _within(self, asked: Wish) -> Policy:
         """What a failure within a nested workflow means for the node that stands for it."""
-        if asked.letter == "s" and self.scope.letter != "s":
-            return "k"
-        return asked.letter
+        if asked.on_failure == "stop" and self.scope.on_failure != "stop":
+            return "skip"
+        return asked.on_failure
 
     def _nest(self, definition: Definition, args: tuple[Any, ...], asked: Wish) -> Node[Any]:
         """Another definition's nodes, built in place if all that it needs is known by now."""
@@ -162,8 +162,8 @@ class Flow:
             raise OptionsError(f"workflow {definition.name} takes no undo=: give it to the nodes that can be undone")
         name = scope.full_name(definition.name, asked)
         kwargs = scope.shared(definition.signature, len(args)) | asked.params
-        _, edges = scope.pack(definition.signature, args, kwargs)
-        if edges or asked.when is not None or asked.options.keys() - {"queue"}:
+        _, known = scope.pack(definition.signature, args, kwargs)
+        if known or asked.when is not None or asked.options.keys() - {"queue"}:
             place = scope.add(definition.task, args, self._inherited(definition, asked), name)
             return scope.listed(place, asked, definition.name)
         if len(scope.chain) >= NESTING:
@@ -180,8 +180,8 @@ class Flow:
         heads, ends = weave.heads(scope.sheet, inner.places), weave.leaves(scope.sheet, inner.places)
         if not ends or not heads:
             scope.sheet.check_acyclic()
-        edges = {end: weave.onward(scope.sheet.rows[end], inner.letter) for end in ends}
-        row = Row(name, definition.name, edges=edges, letter=asked.letter, heads=tuple(heads), first=first)
+        edges: dict[int, Policy | None] = {end: weave.onward(scope.sheet.rows[end], inner.on_failure) for end in ends}
+        row = Row(name, definition.name, edges=edges, on_failure=asked.on_failure, heads=tuple(heads), first=first)
         row.role = "pass" if len(ends) == 1 else "join"
         return scope.listed(scope.stand_in(row), asked)
 
@@ -190,11 +190,15 @@ class Flow:
 
 
 # Queue, globals, and what a failure within means, for a definition that is nested.
-Outer = tuple[str, dict[str, Any], str]
+Outer = tuple[str, dict[str, Any], Policy]
 
 
 def define(
-    scope: Scope, definition: Definition, args: Iterable[Any], kwargs: Mapping[str, Any], outer: Outer = ("", {}, "s")
+    scope: Scope,
+    definition: Definition,
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any],
+    outer: Outer = ("", {}, "stop"),
 ) -> None:
     """Run a definition's function to its end.
 
@@ -207,11 +211,11 @@ def define(
     """
     scope.queue = definition.queue or outer[0]
     scope.globals = {**outer[1], **definition.globals}
-    scope.letter = outer[2]
+    scope.on_failure = outer[2]
     scope.headers = added(definition.headers, scope.headers) if definition.headers else scope.headers
     definition.function(Flow(scope), *args, **kwargs)
     scope.close()
-    if scope.letter != "s":
+    if scope.on_failure != "stop":
         weave.soften(scope.sheet, scope.places)
     if not scope.places:
         raise EmptyWorkflow(f"workflow {definition.name} ran no node: call flow.run(task, ...) at least once")
@@ -225,7 +229,7 @@ def collected(scope: Scope) -> Graft | None:
     """
     if not scope.closed:
         scope.close()
-    return weave.graft(scope.sheet, scope.prefix, scope.letter, gather=scope.gather) if scope.places else None
+    return weave.graft(scope.sheet, scope.prefix, scope.on_failure, gather=scope.gather) if scope.places else None
 
 
 def _list(items: Any) -> list[Any]:

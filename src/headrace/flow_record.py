@@ -10,20 +10,20 @@ import msgspec
 
 from headrace.job import number
 from headrace.keys import milliseconds_of
-from headrace.workflow import FOR_EVER, FlowState, parse_facts
+from headrace.workflow import FOR_EVER, WorkflowState, parse_facts
 
 _ENDS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
-_STATES = {state.value.encode(): state for state in FlowState}
+_STATES = {state.value.encode(): state for state in WorkflowState}
 
 
-class FlowRecord(msgspec.Struct, frozen=True):
+class WorkflowRecord(msgspec.Struct, frozen=True):
     """A workflow as stored. Times in microseconds of server time, 0 when not reached.
 
     Attributes:
         id: the workflow's.
         lapses: when it will be removed; 0: it was started and has not ended, or is kept for ever. One that is not
             started has an end, too.
-        first_failed: what is stored of the node that failed first; :attr:`broken` names it.
+        first_failed: what is stored of the node that failed first; :attr:`failed_node` names it.
         fields: every stored field, undecoded; a page leaves arguments and globals out.
     """
 
@@ -38,9 +38,9 @@ class FlowRecord(msgspec.Struct, frozen=True):
         return self.fields.get("definition", b"").decode("utf-8", "replace")
 
     @property
-    def state(self) -> FlowState:
+    def state(self) -> WorkflowState:
         """Where it is; an alien word counts as stopped, since nothing of it can be trusted to run."""
-        return _STATES.get(self.fields.get("state", b""), FlowState.STOPPED)
+        return _STATES.get(self.fields.get("state", b""), WorkflowState.STOPPED)
 
     @property
     def created(self) -> int:
@@ -94,7 +94,7 @@ class FlowRecord(msgspec.Struct, frozen=True):
         return int(ttl) if ttl.isdigit() else FOR_EVER
 
     @property
-    def broken(self) -> str:
+    def failed_node(self) -> str:
         """Name of the node that failed first; empty: none."""
         return parse_facts(self.first_failed).name if self.first_failed else ""
 

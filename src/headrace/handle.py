@@ -41,17 +41,17 @@ class Job(Generic[R]):
         task: name of its task.
     """
 
-    __slots__ = ("_client", "_decode", "_keep_failed", "id", "task")
+    __slots__ = ("_client", "_decode", "_failure_ttl", "id", "task")
 
     def __init__(
-        self, client: Client, id: str, task: str, decode: Callable[[bytes], R], keep_failed: float | None
+        self, client: Client, id: str, task: str, decode: Callable[[bytes], R], failure_ttl: float | None
     ) -> None:
         """Use ``task.enqueue(...)`` or ``app.jobs.get(id)``."""
         self.id = id
         self.task = task
         self._client = client
         self._decode = decode
-        self._keep_failed = keep_failed
+        self._failure_ttl = failure_ttl
 
     @property
     def state(self) -> State:
@@ -96,7 +96,7 @@ class Job(Generic[R]):
             JobCancelled: it was cancelled, or expired.
             JobQuarantined: it crashed too often, or cannot be read.
             JobSkipped: it is a node of a workflow that was passed over.
-            JobNotFound: it is not stored: with ``keep=0``, ask before it ends.
+            JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
             ResultUndecodable: the result does not fit the task's return annotation.
 
         Cost: one round trip when it has ended; three, and one more each five seconds, when it has not; another one
@@ -192,8 +192,8 @@ class Job(Generic[R]):
         return produce.rerun(self._client.keys, self.id, os.urandom(8).hex())
 
     def _cancel(self) -> Call[str]:
-        keep = self._client.settings.keep_failed if self._keep_failed is None else self._keep_failed
-        return produce.cancel(self._client.keys, self.id, microseconds(keep))
+        ttl = self._client.settings.failure_ttl if self._failure_ttl is None else self._failure_ttl
+        return produce.cancel(self._client.keys, self.id, microseconds(ttl))
 
     def _state(self, seen: Watched) -> State:
         if seen.state is None:
@@ -264,7 +264,7 @@ def check_id(id: str) -> str:
 def not_found(id: str) -> JobNotFound:
     """What to raise where nothing is stored."""
     return JobNotFound(
-        f"no job {id} is stored: it never existed, or it ended and its retention (keep, keep_failed) is over"
+        f"no job {id} is stored: it never existed, or it ended and its retention (result_ttl, failure_ttl) is over"
     )
 
 

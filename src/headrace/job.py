@@ -39,10 +39,16 @@ class State(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED, State.SKIPPED})
 
 
-class Overrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Overrides(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    rename={"result_ttl": "keep", "failure_ttl": "keep_failed"},
+):
     """What one job asks for instead of its task's options; travels in the record's ``options`` field.
 
-    Seconds. None means: as the task says.
+    Seconds. None means: as the task says. ``rename`` has the names that records store.
     """
 
     retries: int | None = None
@@ -52,8 +58,8 @@ class Overrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     retry_jitter: float | None = None
     timeout: float | None = None
     hard_timeout: float | None = None
-    keep: float | None = None
-    keep_failed: float | None = None
+    result_ttl: float | None = None
+    failure_ttl: float | None = None
     strategy: str | None = None
 
 
@@ -105,7 +111,7 @@ class Form(msgspec.Struct, frozen=True, gc=False):
         delay: microseconds until it becomes ready, counted by the server from the call.
         at: or the absolute due time in microseconds; 0 means not given.
         expires: microseconds after which it must not start any more, counted like ``delay``; 0 means never.
-        crashes: crash budget; 0: as the task says where it runs, else the settings of its worker.
+        max_crashes: crash budget; 0: as the task says where it runs, else the settings of its worker.
         once: at most one start: a lost start fails the job instead of repeating it.
         key: the user's key for ordering and affinity, empty when there is none.
         ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.
@@ -119,7 +125,7 @@ class Form(msgspec.Struct, frozen=True, gc=False):
     delay: int = 0
     at: int = 0
     expires: int = 0
-    crashes: int = 0
+    max_crashes: int = 0
     once: bool = False
     key: str = ""
     ordered: bool = False

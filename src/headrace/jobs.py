@@ -108,10 +108,10 @@ class Jobs:
         task = self._tasks.get(record.task)
         if task is None:
             return Job(self._client, record.id, record.task, Unchecked(record.task).unpack_result, None)
-        keep_failed = None
+        failure_ttl = None
         with suppress(CorruptOptions):
-            keep_failed = task.plan(record.options).keep_failed / 1_000_000
-        return Job(self._client, record.id, record.task, task.signature.unpack_result, keep_failed)
+            failure_ttl = task.plan(record.options).failure_ttl / 1_000_000
+        return Job(self._client, record.id, record.task, task.signature.unpack_result, failure_ttl)
 
     def decoder(self, task: str) -> Callable[[bytes], Any]:
         """What makes a value of a stored result of this task; plain values where the task is not defined here."""

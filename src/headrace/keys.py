@@ -40,7 +40,7 @@ key                    type    meaning, owner and end
 ``live:<live>``        string  The live workflow of a ``definition:key``. Ends when that workflow has ended.
 ``chores``             zset    What scripts left to do (see tend.lua), by the time from which it may be done.
 ``sender:<sender>``    string  Number of a producer's last applied request (makes repeats safe). Expires by itself.
-``request:<request>``  string  The job that a request id made. Expires after the dedupe window.
+``request:<request>``  string  The job that a request id made. Expires after the request_id_ttl window.
 ``cache:<name>``       string  A cached value: its tags, a line feed, MessagePack. Ends at its ttl.
 ``cached``             zset    Names of cached values, scored by their end. Ends with the last.
 ``tagged:<tag>``       zset    Names of cached values with this tag, scored by their end. Ends with the last.

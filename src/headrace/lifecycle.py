@@ -1,6 +1,6 @@
 """What may be done to a workflow and what the store's answers mean, each decided once for both kinds of callers.
 
-Sends nothing by itself: verbs are calls, or steps that yield them. :class:`headrace.run.Run` pairs them.
+Sends nothing by itself: verbs are calls, or steps that yield them. :class:`headrace.run.WorkflowRun` pairs them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NoReturn
 from headrace import nodes
 from headrace.client import Client, Steps
 from headrace.errors import ResultTimeout, WorkflowNotFound, WorkflowStateError
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.keys import is_flow
 from headrace.protocol import graph
 from headrace.script import Call
 from headrace.settings import Duration, microseconds, seconds
-from headrace.workflow import FOR_EVER, FlowState
+from headrace.workflow import FOR_EVER, WorkflowState
 
 # Nodes that one call may name.
 NAMED = 500
@@ -35,10 +35,10 @@ class Verbs:
     id: str
     definition: str
 
-    def watch(self) -> Call[FlowState | None]:
+    def watch(self) -> Call[WorkflowState | None]:
         return graph.watch_flow(self.client.keys, self.id, 0)
 
-    def read(self) -> Call[list[FlowRecord | None]]:
+    def read(self) -> Call[list[WorkflowRecord | None]]:
         return graph.read_flows(self.client.keys, [self.id])
 
     def stop(self) -> Call[str]:
@@ -48,7 +48,7 @@ class Verbs:
         ttl = FOR_EVER if after is None else microseconds(seconds(after, "after"))
         return graph.expire(self.client.keys, self.id, ttl)
 
-    def start(self, names: Sequence[str], on_piece: OnPiece | None) -> Steps[FlowState]:
+    def start(self, names: Sequence[str], on_piece: OnPiece | None) -> Steps[WorkflowState]:
         chosen: list[int] = []
         if names:
             stored = yield from nodes.every(self.client, self.id)
@@ -56,23 +56,23 @@ class Verbs:
         word = ""
         for first in range(0, len(chosen) or 1, NAMED):
             word = yield graph.start(self.client.keys, self.id, chosen[first : first + NAMED])
-        if word != FlowState.RUNNING:
+        if word != WorkflowState.RUNNING:
             self._refuse(word, "started")
         yield from tend(self.client, on_piece)
-        return FlowState.RUNNING
+        return WorkflowState.RUNNING
 
-    def cancel(self, on_piece: OnPiece | None) -> Steps[FlowState]:
+    def cancel(self, on_piece: OnPiece | None) -> Steps[WorkflowState]:
         word: str = yield graph.cancel(self.client.keys, self.id)
         self.told(word)
         yield from tend(self.client, on_piece)
         return self.known((yield self.watch()))
 
-    def retry(self, on_piece: OnPiece | None) -> Steps[FlowState]:
+    def retry(self, on_piece: OnPiece | None) -> Steps[WorkflowState]:
         word: str = yield graph.retry_failed(self.client.keys, self.id)
-        if word not in (FlowState.RUNNING, FlowState.STOPPED):
+        if word not in (WorkflowState.RUNNING, WorkflowState.STOPPED):
             self._refuse(word, "retried")
         yield from tend(self.client, on_piece)
-        return FlowState(word)
+        return WorkflowState(word)
 
     def delete(self, on_piece: OnPiece | None) -> Steps[None]:
         # Asked first: a delete that is repeated, since its reply was lost, finds nothing any more.
@@ -80,7 +80,7 @@ class Verbs:
         yield graph.delete(self.client.keys, self.id)
         yield from tend(self.client, on_piece)
 
-    def known(self, state: FlowState | None) -> FlowState:
+    def known(self, state: WorkflowState | None) -> WorkflowState:
         if state is None:
             raise not_found(self.id)
         return state
@@ -89,12 +89,12 @@ class Verbs:
         if word == "missing":
             raise not_found(self.id)
 
-    def stopped(self, word: str) -> FlowState:
-        if word != FlowState.STOPPED:
+    def stopped(self, word: str) -> WorkflowState:
+        if word != WorkflowState.STOPPED:
             self._refuse(word, "stopped")
-        return FlowState.STOPPED
+        return WorkflowState.STOPPED
 
-    def ended(self, state: FlowState | None, timeout: Duration | None) -> FlowState:
+    def ended(self, state: WorkflowState | None, timeout: Duration | None) -> WorkflowState:
         if self.known(state).final:
             return self.known(state)
         shown = f"headrace workflows show {self.id} tells what it waits for; wait again, or stop or cancel it"
@@ -111,8 +111,8 @@ class Verbs:
 
 # Why a workflow that was waited for has not ended, where that is not since it runs.
 _WAITING = {
-    FlowState.PENDING: "nothing of it runs before start()",
-    FlowState.STOPPED: "nothing of it starts before start(), which lets it go on",
+    WorkflowState.PENDING: "nothing of it runs before start()",
+    WorkflowState.STOPPED: "nothing of it starts before start(), which lets it go on",
 }
 
 # Why a verb is refused, and what would be allowed; without the wish: whatever the wish was.
@@ -161,7 +161,7 @@ def not_found(id: str) -> WorkflowNotFound:
     )
 
 
-def found(id: str, records: list[FlowRecord | None]) -> FlowRecord:
+def found(id: str, records: list[WorkflowRecord | None]) -> WorkflowRecord:
     """The only record of a reply.
 
     Raises:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, 
 from headrace.errors import OptionsError, WorkflowError
 from headrace.options import JobOptions
 from headrace.settings import Duration
-from headrace.task import Bound, Task
+from headrace.task import BoundTask, Task
 from headrace.weave import Sheet
-from headrace.workflow import Policy, letter
+from headrace.workflow import Policy, check_policy
 
 if TYPE_CHECKING:
     from headrace.scope import Definition
@@ -24,8 +24,8 @@ _BY_CALL = ("queue", "delay", "priority", "key")
 REFUSED = {
     "at": "nobody knows when a node's turn comes; delay= counts from the moment its parents are done",
     "expires": "nobody knows when a node's turn comes; a timeout limits how long it runs",
-    "keep": "a node stays as long as its workflow: give ttl= to that",
-    "keep_failed": "a node stays as long as its workflow: give ttl= to that",
+    "result_ttl": "a node stays as long as its workflow: give ttl= to that",
+    "failure_ttl": "a node stays as long as its workflow: give ttl= to that",
     "ordered": "its edges say what a node waits for; jobs outside of workflows can be ordered by key",
     "request_id": "key= of the workflow keeps it from running twice",
 }
@@ -60,7 +60,7 @@ class Node(Generic[R_co]):
         Raises:
             WorkflowError: there is no such policy.
         """
-        return Edge(self, letter(policy))
+        return Edge(self, check_policy(policy))
 
     def __repr__(self) -> str:
         return f"<Node {self.name}>"
@@ -69,11 +69,11 @@ class Node(Generic[R_co]):
 class Edge(Generic[R_co]):
     """A node together with what its failure means for one other: see :meth:`Node.on_failure`."""
 
-    __slots__ = ("letter", "node")
+    __slots__ = ("node", "policy")
 
-    def __init__(self, node: Node[R_co], letter: str) -> None:
+    def __init__(self, node: Node[R_co], policy: Policy) -> None:
         self.node = node
-        self.letter = letter
+        self.policy: Policy = policy
 
     def __repr__(self) -> str:
         return f"<Edge from {self.node.name}>"
@@ -86,8 +86,8 @@ class Nested(Protocol):
     def definition(self) -> Definition: ...
 
 
-Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | Bound[..., Any] | Nested | str
-Runnable: TypeAlias = Task[..., R, Any] | Bound[..., R]
+Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | BoundTask[..., Any] | Nested | str
+Runnable: TypeAlias = Task[..., R, Any] | BoundTask[..., R]
 
 
 class MapOptions(TypedDict, total=False):
@@ -124,7 +124,7 @@ class NodeOptions(MapOptions, total=False):
         undo: the task that undoes it when the workflow fails or is cancelled later; called with what it returned.
     """
 
-    undo: Task[..., Any, Any] | Bound[..., Any] | str | None
+    undo: Task[..., Any, Any] | BoundTask[..., Any] | str | None
 
 
 _OPTIONS = tuple(NodeOptions.__annotations__)
@@ -135,7 +135,7 @@ class Wish:
     """What was asked for one node, as far as it can be checked without its task.
 
     Attributes:
-        letter: of ``on_failure``.
+        on_failure: the policy of the edges that lead on from it.
         options: the job's own.
     """
 
@@ -143,7 +143,7 @@ class Wish:
     before: list[Any]
     params: dict[str, Any]
     name: str | None
-    letter: str
+    on_failure: Policy
     when: Node[Any] | Edge[Any] | None
     undo: Any
     options: dict[str, Any]
@@ -167,10 +167,10 @@ def wish(given: Mapping[str, Any]) -> Wish:
     when = given.get("when")
     if when is not None and not isinstance(when, (Node, Edge)):
         raise WorkflowError(f"when= takes a node, not {when!r:.80}: what is known by now needs only an `if`")
-    params = arguments(given.get("params"), "params")
+    params, on_failure = arguments(given.get("params"), "params"), check_policy(given.get("on_failure", "stop"))
     return Wish(
         _several(given.get("after")), _several(given.get("before")), params,
-        _name(given.get("name")), letter(given.get("on_failure", "stop")), cast(Any, when), given.get("undo"), options,
+        _name(given.get("name")), on_failure, cast(Any, when), given.get("undo"), options,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The nodes of one workflow: read in bounded pieces, in pages by state, and what the last ones of them returned.
 
-Each verb is written once, as steps; :class:`headrace.run.Run` pairs them.
+Each verb is written once, as steps; :class:`headrace.run.WorkflowRun` pairs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.client import Client, Steps
 from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.job import State, number
 from headrace.keys import number_of_code
 from headrace.pages import check_limit
@@ -73,7 +73,7 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
 
 
 def page(client: Client, id: str, query: Query) -> Steps[NodePage]:
-    """Nodes from one number on. Cost: see :meth:`headrace.run.Run.nodes`."""
+    """Nodes from one number on. Cost: see :meth:`headrace.run.WorkflowRun.nodes`."""
     last = yield from _last(client, id)
     kept: list[NodeRecord] = []
     at, end = query.after, min(last, query.after + LOOK)
@@ -107,7 +107,7 @@ def every(client: Client, id: str) -> Steps[list[NodeRecord]]:
 
 
 def _last(client: Client, id: str) -> Steps[int]:
-    records: list[FlowRecord | None] = yield graph.read_flows(client.keys, [id])
+    records: list[WorkflowRecord | None] = yield graph.read_flows(client.keys, [id])
     if records[0] is None:
         raise WorkflowNotFound(f"no workflow {id} is stored: it was deleted, or ended and its retention is over")
     return number(records[0].fields.get("size"))

@@ -44,10 +44,10 @@ class JobOptions(TypedDict, total=False):
         retries: further starts after an error: a number, or a :class:`Retry`.
         timeout: soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.
         hard_timeout: the runner is killed. ``math.inf``: as if not given, ``timeout`` plus the settings'
-            ``hard_grace``, if there is a ``timeout``.
-        crashes: how often it may take its runner down before it is quarantined, 1 to 1000.
-        keep: how long a success and its result stay; 0 removes it at once.
-        keep_failed: how long it stays when it failed, was cancelled or quarantined.
+            ``kill_timeout``, if there is a ``timeout``.
+        max_crashes: how often it may take its runner down before it is quarantined, 1 to 1000.
+        result_ttl: how long a success and its result stay; 0 removes it at once.
+        failure_ttl: how long it stays when it failed, was cancelled or quarantined.
         at_most_once: never start it twice: a start that is lost fails it.
         key: the customer, the account, ...: a worker starts jobs of one key in order (``hash``, where no strategy is
             given), and ``current_job().key`` has it.
@@ -68,9 +68,9 @@ class JobOptions(TypedDict, total=False):
     retries: int | Retry | None
     timeout: Duration | None
     hard_timeout: Duration | None
-    crashes: int | None
-    keep: Duration | None
-    keep_failed: Duration | None
+    max_crashes: int | None
+    result_ttl: Duration | None
+    failure_ttl: Duration | None
     at_most_once: bool | None
     key: str | None
     ordered: bool | None
@@ -82,7 +82,7 @@ class CallOptions(JobOptions, total=False):
     """What ``task.options(...)`` takes.
 
     Attributes:
-        request_id: within the settings' ``dedupe`` time, enqueues with the same id make one job.
+        request_id: within the settings' ``request_id_ttl`` time, enqueues with the same id make one job.
     """
 
     request_id: str | None
@@ -108,8 +108,8 @@ class Options:
 
     Attributes:
         timeout, hard_timeout: None: not given; 0: no limit.
-        keep, keep_failed: None: as the settings say.
-        crashes: 0: as the task says where it runs, else the settings there.
+        result_ttl, failure_ttl: None: as the settings say.
+        max_crashes: 0: as the task says where it runs, else the settings there.
         strategy: empty: as the worker says.
         overrides: what was asked for a job rather than by its task: only that travels with the job.
     """
@@ -122,9 +122,9 @@ class Options:
     retries: Retry = Retry(max=0)  # noqa: RUF009 - frozen
     timeout: float | None = None
     hard_timeout: float | None = None
-    crashes: int = 0
-    keep: float | None = None
-    keep_failed: float | None = None
+    max_crashes: int = 0
+    result_ttl: float | None = None
+    failure_ttl: float | None = None
     at_most_once: bool = False
     key: str = ""
     ordered: bool = False
@@ -208,9 +208,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "retries": _retries,
     "timeout": _limit,
     "hard_timeout": _limit,
-    "crashes": lambda name, value: _whole(name, value, 1, 1000),
-    "keep": lambda name, value: seconds(value, name),
-    "keep_failed": lambda name, value: seconds(value, name),
+    "max_crashes": lambda name, value: _whole(name, value, 1, 1000),
+    "result_ttl": lambda name, value: seconds(value, name),
+    "failure_ttl": lambda name, value: seconds(value, name),
     "at_most_once": flag,
     "key": _text,
     "ordered": flag,
@@ -257,7 +257,7 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
         checked["retries"] = replace(task.retries, max=checked["retries"].max)
     travels: dict[str, Any] = {
         name: checked[name]
-        for name in ("timeout", "hard_timeout", "keep", "keep_failed", "strategy")
+        for name in ("timeout", "hard_timeout", "result_ttl", "failure_ttl", "strategy")
         if name in checked
     }
     if retries is not None:

@@ -12,7 +12,7 @@ from typing import Any
 from headrace import nodes
 from headrace.client import Client, Steps
 from headrace.context import check_wait
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.handle import Job
 from headrace.job import State
 from headrace.jobs import Jobs
@@ -21,38 +21,38 @@ from headrace.nodes import NodePage
 from headrace.protocol import graph
 from headrace.settings import Duration, seconds
 from headrace.task import Task
-from headrace.workflow import FlowState
+from headrace.workflow import WorkflowState
 
 Tasks = Mapping[str, Task[..., Any, Any]]
 
 
-class Run:
+class WorkflowRun:
     """One workflow in the store, made by ``workflow.create(...)`` or found by ``app.workflows.get(id)``.
 
     Attributes:
         id: 22 characters that sort by the time of the creation.
         definition: name of its definition.
-        fresh: False when ``create`` found a live workflow of the same key, and this is that one.
+        created: False when ``create`` found a live workflow of the same key, and this is that one.
         on_piece: called after each piece of a long operation with the number of pieces that are left, those of other
             workflows included; for progress bars.
     """
 
-    __slots__ = ("_client", "_tasks", "_verbs", "definition", "fresh", "id", "on_piece")
+    __slots__ = ("_client", "_tasks", "_verbs", "created", "definition", "id", "on_piece")
 
     def __init__(
-        self, client: Client, id: str, definition: str, *, fresh: bool = True, tasks: Tasks | None = None
+        self, client: Client, id: str, definition: str, *, created: bool = True, tasks: Tasks | None = None
     ) -> None:
         """Use ``workflow.create(...)`` or ``app.workflows.get(id)``."""
         self.id = id
         self.definition = definition
-        self.fresh = fresh
+        self.created = created
         self.on_piece: OnPiece | None = None
         self._client = client
         self._verbs = Verbs(client, id, definition)
         self._tasks: Tasks = tasks or {}
 
     @property
-    def state(self) -> FlowState:
+    def state(self) -> WorkflowState:
         """Where the workflow is now.
 
         Raises:
@@ -62,11 +62,11 @@ class Run:
         """
         return self._verbs.known(self._client.run(self._verbs.watch()))
 
-    async def astate(self) -> FlowState:
+    async def astate(self) -> WorkflowState:
         """See :attr:`state`."""
         return self._verbs.known(await self._client.arun(self._verbs.watch()))
 
-    def refresh(self) -> FlowRecord:
+    def refresh(self) -> WorkflowRecord:
         """Everything that is stored of the workflow itself: state, times, counts, arguments, first failed node.
 
         Raises:
@@ -76,7 +76,7 @@ class Run:
         """
         return found(self.id, self._client.run(self._verbs.read()))
 
-    async def arefresh(self) -> FlowRecord:
+    async def arefresh(self) -> WorkflowRecord:
         """See :meth:`refresh`."""
         return found(self.id, await self._client.arun(self._verbs.read()))
 
@@ -98,7 +98,7 @@ class Run:
         """See :attr:`counts`."""
         return (await self.arefresh()).counts
 
-    def start(self, *names: str) -> FlowState:
+    def start(self, *names: str) -> WorkflowState:
         """Let the workflow run: all nodes without parents line up; one that was stopped goes on.
 
         Starting one that runs already changes nothing.
@@ -116,11 +116,11 @@ class Run:
         """
         return self._client.drive(self._verbs.start(names, self.on_piece))
 
-    async def astart(self, *names: str) -> FlowState:
+    async def astart(self, *names: str) -> WorkflowState:
         """See :meth:`start`."""
         return await self._client.adrive(self._verbs.start(names, self.on_piece))
 
-    def stop(self) -> FlowState:
+    def stop(self) -> WorkflowState:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``.
 
         What runs goes on, and its outcome counts.
@@ -133,12 +133,12 @@ class Run:
         """
         return self._verbs.stopped(self._client.run(self._verbs.stop()))
 
-    async def astop(self) -> FlowState:
+    async def astop(self) -> WorkflowState:
         """See :meth:`stop`."""
         return self._verbs.stopped(await self._client.arun(self._verbs.stop()))
 
-    def cancel(self) -> FlowState:
-        """End the workflow: nothing starts any more, and what runs is asked to stop, then killed after ``hard_grace``.
+    def cancel(self) -> WorkflowState:
+        """End the workflow: nothing starts any more; what runs is asked to stop, then killed after ``kill_timeout``.
 
         Returns:
             ``cancelled``; ``running`` while nodes that were asked to stop, or undo what was done, still run; or the
@@ -151,11 +151,11 @@ class Run:
         """
         return self._client.drive(self._verbs.cancel(self.on_piece))
 
-    async def acancel(self) -> FlowState:
+    async def acancel(self) -> WorkflowState:
         """See :meth:`cancel`."""
         return await self._client.adrive(self._verbs.cancel(self.on_piece))
 
-    def retry_failed(self) -> FlowState:
+    def retry_failed(self) -> WorkflowState:
         """Run the failed, cancelled and quarantined nodes again, with fresh budgets, and go on from there.
 
         Nodes that succeeded do not run again. It may be asked while others still run.
@@ -168,11 +168,11 @@ class Run:
         """
         return self._client.drive(self._verbs.retry(self.on_piece))
 
-    async def aretry_failed(self) -> FlowState:
+    async def aretry_failed(self) -> WorkflowState:
         """See :meth:`retry_failed`."""
         return await self._client.adrive(self._verbs.retry(self.on_piece))
 
-    def wait(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> FlowState:
+    def wait(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> WorkflowState:
         """Wait until the workflow has ended, and return how. Does not poll. From coroutines: ``await run``.
 
         Args:
@@ -191,16 +191,19 @@ class Run:
         end = None if timeout is None else seconds(timeout, "timeout")
         return self._verbs.ended(self._client.store.wait_end(graph.watch_flow, self.id, end), timeout)
 
-    async def await_(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> FlowState:
-        """See :meth:`wait`; its pair's name would be the keyword."""
-        if timeout != 0 and not allow_wait:
-            check_wait("a wait for a workflow")
-        end = None if timeout is None else seconds(timeout, "timeout")
-        store = await self._client.ready()
-        return self._verbs.ended(await store.wait_end(graph.watch_flow, self.id, end), timeout)
+    def __await__(self) -> Generator[Any, None, WorkflowState]:
+        """Wait until the workflow has ended, and return how; ``async with asyncio.timeout(...)`` limits the wait.
 
-    def __await__(self) -> Generator[Any, None, FlowState]:
-        return self.await_().__await__()
+        Raises:
+            WaitRefused: inside of a job.
+            WorkflowNotFound: it is not stored, or was deleted meanwhile.
+        """
+        return self._ended().__await__()
+
+    async def _ended(self) -> WorkflowState:
+        check_wait("await run", accept="asyncio.to_thread(run.wait, allow_wait=True)")
+        store = await self._client.ready()
+        return self._verbs.ended(await store.wait_end(graph.watch_flow, self.id, None), None)
 
     def outputs(self, *names: str) -> dict[str, Any]:
         """What nodes returned, by their names; those that have not succeeded are left out.
@@ -308,10 +311,10 @@ class Run:
         return Jobs(self._client, self._tasks).handle(nodes.named(self.id, [name], stored)[0].job)
 
     def __repr__(self) -> str:
-        return f"<Run {self.id} of {self.definition}>"
+        return f"<WorkflowRun {self.id} of {self.definition}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Run) and other.id == self.id
+        return isinstance(other, WorkflowRun) and other.id == self.id
 
     def __hash__(self) -> int:
         return hash(self.id)

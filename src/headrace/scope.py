@@ -22,8 +22,9 @@ from headrace.job import Form
 from headrace.node import REFUSED, Edge, Node, Wish, is_node
 from headrace.options import of_call, of_task
 from headrace.signature import Signature, Unchecked
-from headrace.task import Bound, Task
+from headrace.task import BoundTask, Task
 from headrace.weave import Row, Sheet
+from headrace.workflow import Policy
 
 # Names that an error tells.
 TOLD = 12
@@ -62,7 +63,7 @@ class Scope:
         chain: definitions that it is nested in, itself the last.
         queue, globals: as of :class:`Definition`, those of what it is nested in included.
         headers: those that its nodes inherit.
-        letter: what a failure in here means for those that wait for all of it.
+        on_failure: what a failure in here means for those that wait for all of it.
         gather: whether the running node that adds these rows gives their output for its own.
         closed: whether the definition has ended.
         places: its rows in the sheet, those of what is nested in it included.
@@ -79,7 +80,7 @@ class Scope:
         self.queue = ""
         self.globals: dict[str, Any] = {}
         self.headers: Mapping[str, str] = inherited()
-        self.letter = "s"
+        self.on_failure: Policy = "stop"
         self.gather = False
         self.closed = False
         self.places: list[int] = []
@@ -107,10 +108,10 @@ class Scope:
         known = self.context.tasks.get(name)
         task = given
         if isinstance(given, str):
-            task = cast(Any, known or Bound(self.context, Unchecked(naming.check(name)), of_call(of_task({}), {})))
+            task = cast(Any, known or BoundTask(self.context, Unchecked(naming.check(name)), of_call(of_task({}), {})))
         signature = known.signature if known else task.signature if isinstance(given, Task) else Unchecked(name)
         # Most nodes of a graph are of few forms. A task with options of its own is not known by its name.
-        kind = None if isinstance(given, Bound) else (name, *options.items())
+        kind = None if isinstance(given, BoundTask) else (name, *options.items())
         try:
             form = self._forms.get(kind)
         except TypeError:
@@ -121,7 +122,7 @@ class Scope:
                 self._forms[kind] = form
         return signature, form
 
-    def _form(self, bound: Bound[..., Any], known: Task[..., Any, Any] | None, queued: bool) -> Form:
+    def _form(self, bound: BoundTask[..., Any], known: Task[..., Any, Any] | None, queued: bool) -> Form:
         bound.context.require()
         form = bound.form(self.headers)
         if form.at or (form.expires and form.expires != (known.defaults.expires if known else 0)):
@@ -133,9 +134,9 @@ class Scope:
 
     def pack(
         self, checks: Signature | Unchecked, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, dict[int, str]]:
+    ) -> tuple[bytes, dict[int, Policy | None]]:
         """Arguments with slots, and the edges that the nodes among them make."""
-        edges: dict[int, str] = {}
+        edges: dict[int, Policy | None] = {}
         positions: dict[int, int] = {}
 
         def position(value: object) -> int | None:
@@ -148,21 +149,21 @@ class Scope:
         limit = self.context.client.settings.max_payload
         return checks.pack_open(args, kwargs, limit, codec.Slotted(position)), edges
 
-    def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, str]:
-        node, policy = (value, "") if isinstance(value, Node) else (value.node, value.letter)
+    def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
+        node: Node[Any] = value if isinstance(value, Node) else value.node
         if node.sheet is not self.sheet:
             raise ForeignNode(
                 f"node {node.name!r} belongs to another workflow ({node.sheet.definition}) than this one "
                 f"({self.sheet.definition}): run its task here too, or nest that workflow with flow.run(...)"
             )
-        return node.place, policy
+        return node.place, None if isinstance(value, Node) else value.policy
 
     def add(self, task: Any, args: tuple[Any, ...], asked: Wish, name: str, *, check: bool = True) -> int:
         """A row for a task, without its references."""
         signature, form = self.target(task, asked.options)
         checks = signature if check else Unchecked(form.task)
         data, edges = self.pack(checks, args, self._with_globals(checks, signature, args, asked.params))
-        row = Row(name, form.task, form, data, edges, asked.letter)
+        row = Row(name, form.task, form, data, edges, asked.on_failure)
         if asked.when is not None:
             place, policy = self.mine(asked.when)
             self.sheet.agree(edges, place, policy)
@@ -231,7 +232,7 @@ class Scope:
             self._pending.append((place, asked))
         return Node(self.sheet, place)
 
-    def find(self, ref: Any, place: int, word: str) -> tuple[int, str]:
+    def find(self, ref: Any, place: int, word: str) -> tuple[int, Policy | None]:
         """The row that a reference means, and the policy that it was given."""
         if is_node(ref):
             return self.mine(ref)
@@ -241,10 +242,10 @@ class Scope:
         found = self._meant.get(name, [])
         # A name that is only the task's means the task, of which there may be several here.
         if whole is not None and (len(found) < 2 or self.prefix + name not in self.sheet.bare):
-            return whole, ""
+            return whole, None
         if len(found) != 1:
             self._refuse(name, found, place, word)
-        return found[0], ""
+        return found[0], None
 
     def _refuse(self, name: str, found: list[int], place: int, word: str) -> NoReturn:
         rows = self.sheet.rows
@@ -277,7 +278,7 @@ class Scope:
                         f"what it would be about, so give that node on_failure="
                     )
                 for head in rows[child].heads or (child,):
-                    self.sheet.link(place, head, "")
+                    self.sheet.link(place, head, None)
 
 
 def name_of(task: Any, what: str = "flow.run") -> str:
@@ -286,8 +287,8 @@ def name_of(task: Any, what: str = "flow.run") -> str:
         return task
     if isinstance(task, Task):
         return cast("Task[..., Any, Any]", task).name
-    if isinstance(task, Bound):
-        return cast("Bound[..., Any]", task).task
+    if isinstance(task, BoundTask):
+        return cast("BoundTask[..., Any]", task).task
     definition = getattr(task, "definition", None)
     if isinstance(definition, Definition):
         return definition.name

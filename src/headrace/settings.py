@@ -1,6 +1,6 @@
-"""All settings: one object gives the default, the environment name, the flag, the check and the help text.
+"""All settings: one object gives the default, the environment name, the check and the help text.
 
-Pure: reads a mapping that it is given, never the process environment by itself.
+Pure: :func:`load` reads the mapping that its caller gives, never the process environment by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def microseconds(value: float) -> int:
     return round(value * 1_000_000)
 
 
-#: The word in the setting ``preload`` that stands for what the worker's audit finds.
+#: The word in the setting ``preload`` that stands for what the startup profile finds.
 AUTO = "auto"
 
 
@@ -76,96 +76,147 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     url: Annotated[
-        str | None, Meta(description="server URL; without one, a private Valkey of this directory is started")
+        str | None, Meta(description="Server URL. Without one, Headrace starts a private Valkey for this directory.")
     ] = None
-    dir: Annotated[str | None, Meta(description="directory of the private Valkey; default .headrace here")] = None
-    namespace: Annotated[str, Meta(description="first part of every key", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")] = "hr"
-    lease: Annotated[float, Meta(description="how long a silent worker keeps its jobs", ge=0.2, le=3600)] = 15.0
-    grace: Annotated[float, Meta(description="how long a stopping worker lets jobs finish", ge=0)] = 25.0
-    warm_limit: Annotated[
-        float, Meta(description="how long new code may take until it claims, else the old stays", gt=0)
+    dir: Annotated[
+        str | None, Meta(description="Directory of the private Valkey. Default: .headrace in the current directory.")
+    ] = None
+    namespace: Annotated[
+        str, Meta(description="First part of every key in the server.", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")
+    ] = "hr"
+    lease: Annotated[
+        float,
+        Meta(
+            description="Time without a heartbeat after which other workers take over a worker's jobs.", ge=0.2, le=3600
+        ),
+    ] = 15.0
+    shutdown_timeout: Annotated[
+        float, Meta(description="Time that running jobs get to finish when a worker stops.", ge=0)
+    ] = 25.0
+    reload_timeout: Annotated[
+        float,
+        Meta(description="Maximum time for reloaded code to become ready; otherwise the old code keeps running.", gt=0),
     ] = 300.0
-    hard_grace: Annotated[float, Meta(description="from the soft limit or a cancellation to the kill", ge=0)] = 10.0
-    crashes: Annotated[int, Meta(description="crashes before a job is quarantined", ge=1, le=1000)] = 3
-    keep: Annotated[float, Meta(description="how long a succeeded job and its result stay", ge=0)] = 3600.0
-    keep_failed: Annotated[float, Meta(description="how long a failed, cancelled or quarantined job stays", ge=0)] = (
-        7 * 86400.0
-    )
-    keep_workflows: Annotated[float, Meta(description="how long a workflow stays after its end", ge=0)] = 7 * 86400.0
+    kill_timeout: Annotated[
+        float, Meta(description="Time from the soft limit or a cancellation until the runner is killed.", ge=0)
+    ] = 10.0
+    max_crashes: Annotated[
+        int, Meta(description="Number of crashes after which a job is quarantined.", ge=1, le=1000)
+    ] = 3
+    result_ttl: Annotated[
+        float, Meta(description="Time that a succeeded job and its result stay on the server.", ge=0)
+    ] = 3600.0
+    failure_ttl: Annotated[
+        float, Meta(description="Time that a failed, cancelled or quarantined job stays on the server.", ge=0)
+    ] = 7 * 86400.0
+    workflow_ttl: Annotated[
+        float, Meta(description="Time that a workflow stays on the server after its end.", ge=0)
+    ] = 7 * 86400.0
     unstarted_workflow_ttl: Annotated[
-        float, Meta(description="how long a workflow waits for its start before it is removed", gt=0)
+        float, Meta(description="Time after which a workflow that was never started is removed.", gt=0)
     ] = 30 * 86400.0
-    max_kept: Annotated[int, Meta(description="finished jobs kept at most; the soonest to expire go first", ge=0)] = (
-        100_000
+    max_finished: Annotated[
+        int,
+        Meta(description="Maximum number of finished jobs; above it, those that expire soonest are removed.", ge=0),
+    ] = 100_000
+    max_finished_bytes: Annotated[
+        int,
+        Meta(
+            description="Maximum size of all results and errors; above it, the jobs that expire soonest are removed.",
+            ge=0,
+        ),
+    ] = 256 << 20
+    max_payload: Annotated[int, Meta(description="Maximum size of one job's arguments.", ge=1)] = 1 << 20
+    max_result: Annotated[int, Meta(description="Maximum size of one job's result.", ge=1)] = 4 << 20
+    timeout: Annotated[float, Meta(description="Time that a call keeps trying to reach the server.", gt=0)] = 10.0
+    request_id_ttl: Annotated[float, Meta(description="Time during which a request id makes only one job.", gt=0)] = (
+        86400.0
     )
-    max_kept_bytes: Annotated[int, Meta(description="bytes of kept results and errors at most", ge=0)] = 256 << 20
-    max_payload: Annotated[int, Meta(description="bytes of one job's arguments at most", ge=1)] = 1 << 20
-    max_result: Annotated[int, Meta(description="bytes of one job's result at most", ge=1)] = 4 << 20
-    timeout: Annotated[float, Meta(description="how long a call may wait for an unreachable server", gt=0)] = 10.0
-    dedupe: Annotated[float, Meta(description="how long a request id is remembered", gt=0)] = 86400.0
-    allow_eviction: Annotated[bool, Meta(description="accept a server that may drop keys under memory pressure")] = (
+    allow_eviction: Annotated[bool, Meta(description="Accept a server that may drop keys under memory pressure.")] = (
         False
     )
-    ahead: Annotated[
-        float, Meta(description="work sent ahead to a runner, in seconds; 0 sends one job at a time", ge=0, le=1)
+    prefetch_seconds: Annotated[
+        float,
+        Meta(
+            description="Seconds of work that a worker sends to a busy runner in advance; 0 sends one job at a time.",
+            ge=0,
+            le=1,
+        ),
     ] = 0.005
-    cache_entries: Annotated[int, Meta(description="cached values kept in one process at most", ge=1)] = 4096
-    cache_bytes: Annotated[int, Meta(description="memory of cached values in one process at most", ge=4096)] = 32 << 20
+    cache_entries: Annotated[int, Meta(description="Maximum number of cached values in one process.", ge=1)] = 4096
+    cache_bytes: Annotated[int, Meta(description="Maximum memory of cached values in one process.", ge=4096)] = 32 << 20
     cache_eviction: Annotated[
-        str, Meta(description="which cached value makes room in a process: fifo or sieve", pattern="^(fifo|sieve)$")
+        str, Meta(description="How a full cache chooses the value to remove: fifo or sieve.", pattern="^(fifo|sieve)$")
     ] = "fifo"
-    cache_absent: Annotated[bool, Meta(description="remember in the process that there is no value")] = True
-    cache_age: Annotated[float, Meta(description="how long a process keeps a value without reading it again", gt=0)] = (
-        600.0
-    )
-    cache_ttl: Annotated[float, Meta(description="how long a cached value stays if not told", gt=0)] = 7 * 86400.0
-    cache_silence: Annotated[
-        float, Meta(description="silence of a server across a network after which cached values go", gt=0)
+    cache_absent: Annotated[bool, Meta(description="Cache in the process that a name has no value.")] = True
+    cache_max_age: Annotated[
+        float, Meta(description="Time after which a process reads a cached value again from the server.", gt=0)
+    ] = 600.0
+    cache_ttl: Annotated[
+        float, Meta(description="Time that a cached value stays on the server, unless set gives one.", gt=0)
+    ] = 7 * 86400.0
+    cache_heartbeat_timeout: Annotated[
+        float,
+        Meta(
+            description="Time without an answer from a remote server after which a process drops its cached values.",
+            gt=0,
+        ),
     ] = 5.0
-    log: Annotated[str, Meta(description="log format: text or json", pattern="^(text|json)$")] = "text"
+    log: Annotated[str, Meta(description="Log format: text or json.", pattern="^(text|json)$")] = "text"
     log_jobs: Annotated[
         str,
-        Meta(
-            description="which starts a worker logs a line of: none, failures or all", pattern="^(none|failures|all)$"
-        ),
+        Meta(description="Which starts a worker logs: none, failures or all.", pattern="^(none|failures|all)$"),
     ] = "failures"
     metrics: Annotated[
         str | None,
-        Meta(description="address where a worker answers Prometheus, such as 127.0.0.1:9464; default nowhere"),
+        Meta(description="Address where a worker serves Prometheus metrics, such as 127.0.0.1:9464. Default: nowhere."),
     ] = None
     stats: Annotated[
         str,
         Meta(
-            description="where counts go: direct, or stream or amqp (for stats consume)",
+            description="Where counts are sent: direct to the server, or to stream or amqp for headrace stats consume.",
             pattern="^(direct|stream|amqp)$",
         ),
     ] = "direct"
     stats_broker: Annotated[
-        str | None, Meta(description="URL of the RabbitMQ that counts go over, such as amqp://host; for stats=amqp")
+        str | None, Meta(description="URL of the RabbitMQ broker for stats=amqp, such as amqp://host.")
     ] = None
-    stats_jobs: Annotated[bool, Meta(description="workers count what becomes of their jobs")] = True
-    stats_url: Annotated[str | None, Meta(description="server of the statistics; default the same one")] = None
-    stats_keep: Annotated[str, Meta(description="how long each resolution of the statistics is kept")] = (
+    stats_jobs: Annotated[bool, Meta(description="Workers count the outcomes of their jobs.")] = True
+    stats_url: Annotated[str | None, Meta(description="Server of the statistics. Default: the same server.")] = None
+    stats_keep: Annotated[str, Meta(description="Time that each resolution of the statistics is kept.")] = (
         "minute=2d hour=60d day=2y month=20y"
     )
-    stats_buffer: Annotated[int, Meta(description="counts merged before they are sent; 0 sends each at once", ge=0)] = (
+    stats_buffer: Annotated[
+        int,
+        Meta(
+            description="Number of counts that a process merges before it sends them; 0 sends each count at once.", ge=0
+        ),
+    ] = 10_000
+    stats_flush_interval: Annotated[
+        float, Meta(description="Maximum time that a count waits in the process before it is sent.", gt=0, le=3600)
+    ] = 1.0
+    stats_stream_max: Annotated[int, Meta(description="Maximum number of batches that wait for a consumer.", ge=1)] = (
         10_000
     )
-    stats_age: Annotated[float, Meta(description="how long a count waits to be sent at most", gt=0, le=3600)] = 1.0
-    stats_line: Annotated[int, Meta(description="batches that wait for their consumer at most", ge=1)] = 10_000
     stats_overflow: Annotated[
         str,
         Meta(
-            description="when too much waits: block, which merges on in programs and lets them wait, or drop_oldest",
+            description="What a process does when the stream is full: block (merge on, then wait) or drop_oldest.",
             pattern="^(block|drop_oldest)$",
         ),
     ] = "block"
-    stats_events: Annotated[float, Meta(description="how long an event of the statistics stays", ge=1)] = 7 * 86400.0
+    stats_events: Annotated[float, Meta(description="Time that an event of the statistics is kept.", ge=1)] = (
+        7 * 86400.0
+    )
     preload: Annotated[
-        str, Meta(description="modules to import and module:functions to call before workers fork, or auto")
+        str, Meta(description="Modules to import and module:functions to call before workers fork, or auto.")
     ] = ""
-    audit: Annotated[bool, Meta(description="workers notice what is done again after each fork, and say so")] = True
-    linger: Annotated[float, Meta(description="how long the private Valkey outlives its last user", ge=0)] = 3.0
+    startup_profiling: Annotated[
+        bool, Meta(description="Workers measure which set-up every runner repeats after its fork, and report it.")
+    ] = True
+    embedded_idle_timeout: Annotated[
+        float, Meta(description="Time that the private Valkey keeps running after its last user has left.", ge=0)
+    ] = 3.0
 
     def __post_init__(self) -> None:
         preload_names(self.preload)

@@ -29,11 +29,11 @@ from headrace.settings import Settings, microseconds
 from headrace.url import Target, parse
 
 if TYPE_CHECKING:
-    from headrace.workflow import FlowState
+    from headrace.workflow import WorkflowState
 
 T = TypeVar("T")
 # What a waiter is told: of a job, or of a workflow (None: nothing is stored).
-Seen = TypeVar("Seen", Watched, "FlowState | None")
+Seen = TypeVar("Seen", Watched, "WorkflowState | None")
 Watch = Callable[[Keys, str, int], Call[Seen]]
 
 # A waiter asks again this often (seconds), in case an announcement was lost with its connection.
@@ -128,7 +128,7 @@ class _Common:
         return 0.0 if word == "load" else pause_before(attempt, random.random())
 
 
-def _unfinished(seen: Watched | FlowState | None) -> bool:
+def _unfinished(seen: Watched | WorkflowState | None) -> bool:
     state = seen.state if isinstance(seen, Watched) else seen
     return state is not None and not state.final
 

@@ -62,16 +62,16 @@ class Plan:
         retry: when it runs again after an error.
         timeout: soft limit, seconds; None: none.
         hard_timeout: from the start to the kill, seconds; None: none.
-        keep: microseconds that a success stays.
-        keep_failed: microseconds that any other end stays.
+        result_ttl: microseconds that a success stays.
+        failure_ttl: microseconds that any other end stays.
         strategy: which runner gets it; empty: as the worker says.
     """
 
     retry: Retry
     timeout: float | None
     hard_timeout: float | None
-    keep: int
-    keep_failed: int
+    result_ttl: int
+    failure_ttl: int
     strategy: str = ""
 
 
@@ -111,7 +111,7 @@ class Task(Generic[P, R, V]):
         self.defaults = options
         self.signature = Signature(name, function, loose=loose)
         self.context = context
-        self._bound: Bound[P, R] = Bound(context, self.signature, options)
+        self._bound: BoundTask[P, R] = BoundTask(context, self.signature, options)
         self._plans: dict[bytes, Plan] = {}
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
@@ -176,7 +176,7 @@ class Task(Generic[P, R, V]):
         """
         return self._bound.job(*args, **kwargs)
 
-    def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
+    def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """The same task with other options, for one or more jobs; see :class:`headrace.options.CallOptions`.
 
         Raises:
@@ -239,13 +239,13 @@ class Task(Generic[P, R, V]):
             ) from None
         task, settings = self.defaults, self.context.client.settings
         timeout = _first(own.timeout, task.timeout, 0.0)
-        hard = _first(own.hard_timeout, task.hard_timeout, 0.0) or (timeout + settings.hard_grace if timeout else 0.0)
+        hard = _first(own.hard_timeout, task.hard_timeout, 0.0) or (timeout + settings.kill_timeout if timeout else 0.0)
         return Plan(
             retry,
             timeout or None,
             hard or None,
-            microseconds(_first(own.keep, task.keep, settings.keep)),
-            microseconds(_first(own.keep_failed, task.keep_failed, settings.keep_failed)),
+            microseconds(_first(own.result_ttl, task.result_ttl, settings.result_ttl)),
+            microseconds(_first(own.failure_ttl, task.failure_ttl, settings.failure_ttl)),
             strategy or self.defaults.strategy,
         )
 
@@ -253,7 +253,7 @@ class Task(Generic[P, R, V]):
         return f"<Task {self.name}>"
 
 
-class Bound(Generic[P, R]):
+class BoundTask(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
     __slots__ = ("_form", "_heir", "_options", "_signature", "context", "task")
@@ -272,7 +272,7 @@ class Bound(Generic[P, R]):
             options.delay,
             options.at,
             options.expires,
-            options.crashes,
+            options.max_crashes,
             options.at_most_once,
             options.key,
             options.ordered,
@@ -323,9 +323,9 @@ class Bound(Generic[P, R]):
             )
         return Draft(self, self._signature.pack(args, kwargs, self.context.client.settings.max_payload), self.form())
 
-    def options(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
+    def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
-        return Bound(self.context, self._signature, of_call(self._options, options))
+        return BoundTask(self.context, self._signature, of_call(self._options, options))
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
@@ -364,7 +364,7 @@ class Bound(Generic[P, R]):
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
-        return Job(self.context.client, id, self.task, self._signature.unpack_result, self._options.keep_failed)
+        return Job(self.context.client, id, self.task, self._signature.unpack_result, self._options.failure_ttl)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
         return self.handle(accepted.duplicates.get(new.id, new.id))
@@ -384,7 +384,7 @@ class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
     """
 
     # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.
-    bound: Bound[..., R]
+    bound: BoundTask[..., R]
     args: bytes
     form: Form
     id: str = ""
@@ -433,8 +433,8 @@ def budgets(tasks: Mapping[str, Task[..., Any, Any]], default: int) -> list[str 
     """Fields by which a worker says of which crash budget its tasks are: counts for jobs that were enqueued by name."""
     found: list[str | int] = [] if default == DEFAULT_CRASHES else ["budget:", default]
     for name, task in tasks.items():
-        if task.defaults.crashes:
-            found += (f"budget:{name}", task.defaults.crashes)
+        if task.defaults.max_crashes:
+            found += (f"budget:{name}", task.defaults.max_crashes)
     return found
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.errors import DuplicateNode, WorkflowCycle, WorkflowError, WorkflowTooLarge
 from headrace.job import Form
-from headrace.workflow import MAX_EDGES, MAX_NODES, Graft, NewNode, NodeFacts, Role, cycle, pack_facts
+from headrace.workflow import LETTERS, MAX_EDGES, MAX_NODES, Graft, NewNode, NodeFacts, Policy, Role, cycle, pack_facts
 
 # An undo gets what its node returned, the output of its only parent.
 UNDO_ARGS = b"\x92\x91\xd4\x07\x00\x80"
@@ -27,8 +27,9 @@ class Row:
     """One node to be.
 
     Attributes:
-        edges: position of each parent, in edge order -> the letter that was asked for this edge; empty: the parent's.
-        letter: policy of the edges that lead on from here.
+        edges: position of each parent, in edge order -> the policy that was given for this edge; None: the parent's.
+        on_failure: policy of the edges that lead on from here.
+        of_items: of a map: policy of the edges from its items to their join.
         when: position in ``edges`` of the condition; -1: none.
         heads: rows that an edge to this one leads to instead, where it stands for several.
         undo: form of the job that undoes it.
@@ -40,11 +41,11 @@ class Row:
     task: str
     form: Form = NO_FORM
     args: bytes = b""
-    edges: dict[int, str] = field(default_factory=dict[int, str])
-    letter: str = "s"
+    edges: dict[int, Policy | None] = field(default_factory=dict[int, "Policy | None"])
+    on_failure: Policy = "stop"
     role: Role = ""
     map: bool = False
-    policy: str = "s"
+    of_items: Policy = "stop"
     when: int = -1
     heads: tuple[int, ...] = ()
     undo: Form | None = None
@@ -135,7 +136,7 @@ class Sheet:
         self._grew(len(row.edges), row)
         return place
 
-    def link(self, parent: int, child: int, letter: str) -> None:
+    def link(self, parent: int, child: int, policy: Policy | None) -> None:
         """Make the edge, or give the one that is there its policy.
 
         Raises:
@@ -150,21 +151,21 @@ class Sheet:
             )
         if parent not in row.edges:
             self._grew(1, row)
-        self.agree(row.edges, parent, letter)
+        self.agree(row.edges, parent, policy)
 
-    def agree(self, edges: dict[int, str], parent: int, letter: str) -> None:
-        """Put a parent among edges, with the letter that was asked for; empty: none was.
+    def agree(self, edges: dict[int, Policy | None], parent: int, policy: Policy | None) -> None:
+        """Put a parent among edges, with the policy that was given for this edge, if one was.
 
         Raises:
             WorkflowError: the edge was given another policy before.
         """
-        known = edges.get(parent, "")
-        if known and letter and known != letter:
+        known = edges.get(parent)
+        if known and policy and known != policy:
             raise WorkflowError(
                 f"one edge from {self.rows[parent].name!r} was given two policies: say on_failure(...) once for each "
                 f"node that follows"
             )
-        edges[parent] = letter or known
+        edges[parent] = policy or known
 
     def check_acyclic(self) -> None:
         """Refuse a graph that could never end.
@@ -214,16 +215,16 @@ def soften(sheet: Sheet, places: Iterable[int]) -> None:
     among = set(places)
     for place in among:
         row = sheet.rows[place]
-        for parent, letter in row.edges.items():
-            if parent in among and (letter or sheet.rows[parent].letter) == "s":
-                row.edges[parent] = "k"
-        if row.map and row.policy == "s":
-            row.policy = "k"
+        for parent, policy in row.edges.items():
+            if parent in among and (policy or sheet.rows[parent].on_failure) == "stop":
+                row.edges[parent] = "skip"
+        if row.map and row.of_items == "stop":
+            row.of_items = "skip"
 
 
-def onward(row: Row, letter: str) -> str:
-    """Letter of the edge from one of the last rows of a group, which has this one, to what stands for the group."""
-    return letter if row.letter == "s" else row.letter
+def onward(row: Row, policy: Policy) -> Policy:
+    """Policy of the edge from one of the last rows of a group to the row that stands for the group, which has this."""
+    return policy if row.on_failure == "stop" else row.on_failure
 
 
 def nodes(sheet: Sheet) -> list[NewNode]:
@@ -234,12 +235,12 @@ def nodes(sheet: Sheet) -> list[NewNode]:
     """
     sheet.check_acyclic()
     rows = sheet.rows
-    children: list[list[tuple[int, str]]] = [[] for _ in rows]
+    children: list[list[tuple[int, Policy]]] = [[] for _ in rows]
     values = {place for place, row in enumerate(rows) if row.role == "given"}
     for place, row in enumerate(rows):
-        for parent, letter in row.edges.items():
+        for parent, policy in row.edges.items():
             if parent not in values:
-                children[parent].append((place + 1, letter or rows[parent].letter))
+                children[parent].append((place + 1, policy or rows[parent].on_failure))
     made: list[NewNode] = []
     undos: list[NewNode] = []
     for place, row in enumerate(rows):
@@ -252,18 +253,18 @@ def nodes(sheet: Sheet) -> list[NewNode]:
             undos.append(NewNode(row.undo, UNDO_ARGS, (place + 1,), (), facts, "undo"))
             number = len(rows) + len(undos)
         above = tuple([parent + 1 for parent in row.edges])
-        facts, soft = _facts(sheet, row), row.letter != "s"
+        facts, soft = _facts(sheet, row), row.on_failure != "stop"
         given = len(values & row.edges.keys()) if values else 0
         made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft, given))
     return made + undos
 
 
-def graft(sheet: Sheet, prefix: str, letter: str, *, gather: bool) -> Graft:
+def graft(sheet: Sheet, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
     """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves.
 
     Args:
         prefix: of the nodes' names.
-        letter: what a failure among the last of them means for the join.
+        on_failure: what a failure among the last of them means for the join.
 
     Raises:
         WorkflowCycle: some wait for each other.
@@ -273,7 +274,7 @@ def graft(sheet: Sheet, prefix: str, letter: str, *, gather: bool) -> Graft:
     made = nodes(sheet)
     join = len(made) + 1
     for place in ends:
-        made[place] = msgspec.structs.replace(made[place], children=((join, onward(sheet.rows[place], letter)),))
+        made[place] = msgspec.structs.replace(made[place], children=((join, onward(sheet.rows[place], on_failure)),))
     facts = pack_facts(NodeFacts(sheet.fresh(f"{prefix}join"), sheet.definition))
     made.append(NewNode(NO_FORM, b"", tuple([place + 1 for place in ends]), (), facts, role))
     return Graft(tuple(made), join, gather)
@@ -283,4 +284,6 @@ def _facts(sheet: Sheet, row: Row) -> bytes:
     if not row.map:
         return pack_facts(NodeFacts(row.name, sheet.definition, when=row.when))
     form = row.form
-    return pack_facts(NodeFacts(row.name, sheet.definition, True, row.when, row.policy, form.priority, form.crashes))
+    return pack_facts(
+        NodeFacts(row.name, sheet.definition, True, row.when, LETTERS[row.of_items], form.priority, form.max_crashes)
+    )

@@ -16,7 +16,7 @@ from headrace.errors import WorkflowError
 from headrace.job import Form, Record
 
 Policy = Literal["stop", "continue", "skip"]
-# One letter per edge in the store: a graph of a million edges must not say a million words.
+# What records store of a policy: a graph of a million edges must not say a million words.
 LETTERS: dict[Policy, str] = {"stop": "s", "continue": "c", "skip": "k"}
 POLICIES: dict[str, Policy] = {letter: policy for policy, letter in LETTERS.items()}
 
@@ -29,7 +29,7 @@ MAX_EDGES = 1_000_000
 FOR_EVER = -1
 
 
-class FlowState(StrEnum):
+class WorkflowState(StrEnum):
     """Where a workflow is."""
 
     PENDING = "pending"
@@ -44,7 +44,7 @@ class FlowState(StrEnum):
         return self in FINAL
 
 
-FINAL = frozenset({FlowState.SUCCEEDED, FlowState.FAILED, FlowState.CANCELLED})
+FINAL = frozenset({WorkflowState.SUCCEEDED, WorkflowState.FAILED, WorkflowState.CANCELLED})
 
 
 class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -55,17 +55,22 @@ class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
         definition: the workflow's name.
         map: the node fans out over a list, its first argument, instead of running its task.
         when: position in its parents of the node whose output decides whether it runs; -1: it runs.
-        policy: of a map: the letter of the edges from its items to their join.
-        priority, crashes: of a map: as in its items' form, since a claim does not tell them.
+        letter: of a map: :attr:`policy` as records store it.
+        priority, max_crashes: of a map: as in its items' form, since a claim does not tell them.
     """
 
     name: str
     definition: str = ""
     map: bool = False
     when: int = -1
-    policy: str = "s"
+    letter: str = "s"
     priority: int = 0
-    crashes: int = 0
+    max_crashes: int = 0
+
+    @property
+    def policy(self) -> Policy:
+        """Of a map: the policy of the edges from its items to their join."""
+        return POLICIES.get(self.letter, "stop")
 
 
 class NewNode(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +80,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
         form: as of any job; ``delay`` counts from the moment its parents are done.
         args: MessagePack of ``[args, kwargs]``, with a slot where a parent's output goes (:func:`headrace.codec.fill`).
         parents: numbers, in edge order: slots and ``when`` are positions in it.
-        children: number and policy letter of each.
+        children: number of each, and the policy of the edge to it.
         facts: packed :class:`NodeFacts`.
         role: empty: a job. ``join``: no job, its output is the list of its parents' outputs. ``pass``: no job, its
             output is its only parent's. ``undo``, ``callback``: jobs that are not part of the run, and not counted.
@@ -88,7 +93,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
     form: Form
     args: bytes
     parents: tuple[int, ...] = ()
-    children: tuple[tuple[int, str], ...] = ()
+    children: tuple[tuple[int, Policy], ...] = ()
     facts: bytes = b""
     role: Role = ""
     undo: int = 0
@@ -155,7 +160,7 @@ class NodeRecord:
     role: str
     pending: int
     parents: tuple[int, ...]
-    children: tuple[tuple[int, str], ...]
+    children: tuple[tuple[int, Policy], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +231,12 @@ def cycle(parents: Sequence[Sequence[int]]) -> list[int]:
     return [node, *reversed(walk[seen[node] :])]
 
 
-def letter(policy: object) -> str:
-    """A policy's letter.
+def check_policy(policy: object) -> Policy:
+    """One of the three policies.
 
     Raises:
         WorkflowError: there is no such policy.
     """
-    found = LETTERS.get(policy) if isinstance(policy, str) else None  # type: ignore[call-overload]
-    if found is None:
-        raise WorkflowError(f"on_failure must be one of {', '.join(LETTERS)}, not {policy!r}")
-    return str(found)
+    if isinstance(policy, str) and policy in LETTERS:
+        return policy
+    raise WorkflowError(f"on_failure must be one of {', '.join(LETTERS)}, not {policy!r}")

@@ -13,14 +13,14 @@ from typing import TypedDict, Unpack
 
 from headrace.client import Client, Steps
 from headrace.errors import OptionsError
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.keys import check_name
 from headrace.lifecycle import check_id, found, tend
 from headrace.pages import Order, check_limit, cursor_of, descending, position, window
 from headrace.protocol import admin, graph
-from headrace.run import Run, Tasks
+from headrace.run import Tasks, WorkflowRun
 from headrace.script import Call
-from headrace.workflow import FlowState
+from headrace.workflow import WorkflowState
 
 # Workflows that one round trip reads, and that one removes.
 READ = 500
@@ -40,11 +40,11 @@ class WorkflowPage:
         next: what to give as ``cursor`` for the next page; None when there is no more.
     """
 
-    workflows: list[FlowRecord]
+    workflows: list[WorkflowRecord]
     count: int
     next: str | None
 
-    def __iter__(self) -> Iterator[FlowRecord]:
+    def __iter__(self) -> Iterator[WorkflowRecord]:
         return iter(self.workflows)
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class WorkflowPage:
 class OwnFilter(TypedDict, total=False):
     """Which workflows of one definition are listed, and in what order; see :meth:`Workflows.page`."""
 
-    state: FlowState | str | None
+    state: WorkflowState | str | None
     limit: int
     offset: int
     order: Order
@@ -94,7 +94,7 @@ class Workflows:
         self._definition = definition
         self._tasks: Tasks = {} if tasks is None else tasks
 
-    def get(self, id: str) -> Run:
+    def get(self, id: str) -> WorkflowRun:
         """A handle on the stored workflow of this id. No code of yours runs: the graph is as it was stored.
 
         Raises:
@@ -104,13 +104,13 @@ class Workflows:
         """
         return self.handle(found(id, self._client.run(graph.read_flows(self._client.keys, [check_id(id)]))))
 
-    async def aget(self, id: str) -> Run:
+    async def aget(self, id: str) -> WorkflowRun:
         """See :meth:`get`."""
         return self.handle(found(id, await self._client.arun(graph.read_flows(self._client.keys, [check_id(id)]))))
 
-    def handle(self, record: FlowRecord) -> Run:
+    def handle(self, record: WorkflowRecord) -> WorkflowRun:
         """A handle on the workflow of a record that was read. Cost: none."""
-        return Run(self._client, record.id, record.definition, tasks=self._tasks)
+        return WorkflowRun(self._client, record.id, record.definition, tasks=self._tasks)
 
     def page(self, *, cursor: str | None = None, **which: Unpack[Filter]) -> WorkflowPage:
         """Workflows by their creation, a page at a time.
@@ -149,11 +149,11 @@ class Workflows:
         query = self._query(cursor=None, **which)
         return self._listed(query, await self._client.arun(self._ids(query)))
 
-    def count(self, *, state: FlowState | str | None = None, definition: str | None = None) -> int:
+    def count(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> int:
         """How many workflows there are now. Cost: one round trip, whatever their number."""
         return self._client.run(self._count(state, definition))
 
-    async def acount(self, *, state: FlowState | str | None = None, definition: str | None = None) -> int:
+    async def acount(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> int:
         """See :meth:`count`."""
         return await self._client.arun(self._count(state, definition))
 
@@ -181,7 +181,7 @@ class Workflows:
         self,
         *,
         cursor: str | None,
-        state: FlowState | str | None = None,
+        state: WorkflowState | str | None = None,
         definition: str | None = None,
         limit: int = 100,
         offset: int = 0,
@@ -203,7 +203,7 @@ class Workflows:
         view = self._view(state, definition)
         return _Query(*view, check_limit(limit), after, offset, descending(order), low, high)
 
-    def _view(self, state: FlowState | str | None, definition: str | None) -> tuple[str, str]:
+    def _view(self, state: WorkflowState | str | None, definition: str | None) -> tuple[str, str]:
         if self._definition and definition not in (None, self._definition):
             raise OptionsError(f"these are the workflows of {self._definition}: app.workflows has those of others")
         name = self._definition or definition or ""
@@ -212,13 +212,13 @@ class Workflows:
         if name:
             check_name("workflow", name)
         try:
-            return name, FlowState(state) if state is not None else ""
+            return name, WorkflowState(state) if state is not None else ""
         except ValueError:
-            raise OptionsError(f"there is no state {state!r}: the states are {', '.join(FlowState)}") from None
+            raise OptionsError(f"there is no state {state!r}: the states are {', '.join(WorkflowState)}") from None
 
     def _page(self, query: _Query) -> Steps[WorkflowPage]:
         forward = _forward(query)
-        kept: list[FlowRecord] = []
+        kept: list[WorkflowRecord] = []
         last, offset, left = query.after, forward.offset, forward.limit
         while True:
             want = min(READ, left)
@@ -240,7 +240,7 @@ class Workflows:
             last = piece.seen[-1][1], piece.seen[-1][0]
         return self._paged(query, kept, piece.count, full=not left)
 
-    def _paged(self, query: _Query, kept: list[FlowRecord], count: int, *, full: bool) -> WorkflowPage:
+    def _paged(self, query: _Query, kept: list[WorkflowRecord], count: int, *, full: bool) -> WorkflowPage:
         if query.offset < 0:
             kept.reverse()
             full = query.offset + query.limit < 0
@@ -264,7 +264,7 @@ class Workflows:
         ids = [id for id, _ in piece.rows]
         return ids[::-1] if query.offset < 0 else ids
 
-    def _count(self, state: FlowState | str | None, definition: str | None) -> Call[int]:
+    def _count(self, state: WorkflowState | str | None, definition: str | None) -> Call[int]:
         return graph.flow_count(self._client.keys, *self._view(state, definition))
 
     def _expire_due(self, limit: int) -> Steps[int]:

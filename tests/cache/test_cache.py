@@ -245,7 +245,7 @@ def test_a_value_ends_when_it_was_told_to(cache: Cache, other: Cache, eventually
 def test_nothing_is_kept_for_longer_than_the_age_allows(
     new_app: Callable[..., Headrace], url: str, other: Cache, eventually: Callable[..., Any]
 ) -> None:
-    cache = new_app(url, cache_age=0.1).cache
+    cache = new_app(url, cache_max_age=0.1).cache
     other.set("a", 1)
     assert cache.get("a") == 1
     eventually(lambda: cache.statistics().used == 0)

@@ -225,7 +225,7 @@ def test_a_network_that_fell_silent_is_noticed(
     server = new_server(tcp=True)
     other = new_app(server.url).cache
     with Proxy(server) as proxy:
-        app = new_app(proxy.url, protocol, timeout=0.5, cache_silence=0.4)
+        app = new_app(proxy.url, protocol, timeout=0.5, cache_heartbeat_timeout=0.4)
         cache = app.cache
         other.set("a", "old")
         eventually(lambda: kept(cache, "a", "old"))
@@ -246,7 +246,7 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
 ) -> None:
     server = new_server(tcp=True)
     # Half of this is what an answer may take, and a busy machine lets the server wait, too.
-    cache = new_app(server.tcp_url, protocol, cache_silence=2).cache
+    cache = new_app(server.tcp_url, protocol, cache_heartbeat_timeout=2).cache
     client = server.client()
 
     def pings() -> int:
@@ -274,7 +274,7 @@ def test_a_reply_that_never_comes_gives_the_link_up(
 ) -> None:
     server = new_server(tcp=True)
     with Proxy(server) as proxy:
-        app = new_app(proxy.url, protocol, timeout=0.3, cache_silence=60)
+        app = new_app(proxy.url, protocol, timeout=0.3, cache_heartbeat_timeout=60)
         assert app.cache.get("a") is None
         proxy.mode = "swallow"
         assert app.cache.get("b", "default") == "default"

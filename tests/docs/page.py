@@ -72,7 +72,7 @@ class Reader:
         self._python: subprocess.Popen[str] | None = None
         programs = str(Path(sys.executable).parent)
         self._environ = {
-            **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HEADRACE_LINGER": "0",
+            **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HEADRACE_EMBEDDED_IDLE_TIMEOUT": "0",
             "COLUMNS": "100", "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What the design pages name is in the code, with the value that they give it.
 
 A number that the code has as a constant is followed by that constant: ``10 ms (`handout.STALL`)``. The part before the
-dot is a module of Headrace or one of its scripts. A setting is named by its variable, or as in ``grace`` (25 s).
+dot is a module of Headrace or one of its scripts. A setting is named by its variable, or as in ``shutdown_timeout`` (25 s).
 """
 
 from __future__ import annotations

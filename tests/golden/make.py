@@ -41,7 +41,7 @@ def add(x: int, y: int = 1) -> int:
 def fail(text: str) -> None:
     raise ValueError(text)
 
-@app.task(crashes=1)
+@app.task(max_crashes=1)
 def crash() -> None:
     print("last words", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -61,7 +61,7 @@ def main() -> None:
     server = Server()
     try:
         with tempfile.TemporaryDirectory(prefix="golden-") as place:
-            os.environ |= {"HEADRACE_URL": server.url, "HEADRACE_KEEP": YEARS, "HEADRACE_KEEP_FAILED": YEARS}
+            os.environ |= {"HEADRACE_URL": server.url, "HEADRACE_RESULT_TTL": YEARS, "HEADRACE_FAILURE_TTL": YEARS}
             Path(place, "tasks.py").write_text(TASKS)
             sys.path.insert(0, place)
             client = server.client()

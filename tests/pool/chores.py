@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.pool import Later
+from headrace.pool import DeferredResult
 
 state: dict[str, Any] = {}
 
@@ -102,8 +102,8 @@ def raise_awkward() -> None:
     raise Awkward("one", "two")
 
 
-def answer_later(value: str, started: Path, release: Path) -> Later[str]:
-    later: Later[str] = Later()
+def answer_later(value: str, started: Path, release: Path) -> DeferredResult[str]:
+    later: DeferredResult[str] = DeferredResult()
 
     def wait() -> None:
         block(started, release)

@@ -27,9 +27,9 @@ from tests.pool import chores
 path, how = Path(sys.argv[1]), sys.argv[2]
 options = {"kind": "process"}
 if how == "deaf":
-    options |= {"initializer": chores.deaf_to_interrupts, "grace": 0.2}
+    options |= {"initializer": chores.deaf_to_interrupts, "shutdown_timeout": 0.2}
 elif how == "thread":
-    options |= {"kind": "thread", "grace": 0.2}
+    options |= {"kind": "thread", "shutdown_timeout": 0.2}
 
 if __name__ == "__main__":
     if how == "forgotten":

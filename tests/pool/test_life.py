@@ -450,7 +450,7 @@ def test_a_stop_gives_grace_and_then_kills(make: Make, kind: str, blocks: Blocks
     waiting = pool.submit(chores.double, 1)
     threading.Timer(0.1, release.touch).start()
     began = time.monotonic()
-    pool.stop(grace=3)
+    pool.stop(shutdown_timeout=3)
     assert time.monotonic() - began < 30
     assert quick.result(0) == "released"
     assert waiting.cancelled()
@@ -469,7 +469,7 @@ def test_a_member_that_leaves_runs_its_exit_handlers(make: Make, up: Up, how: st
     if how == "resize":
         pool.resize(1)
         eventually(path.exists, 20)
-    pool.shutdown() if how != "stop" else pool.stop(grace=20)
+    pool.shutdown() if how != "stop" else pool.stop(shutdown_timeout=20)
     eventually(lambda: path.exists() and set(path.read_text().split()) == pids, 20)
 
 
@@ -618,7 +618,7 @@ def test_a_fork_makes_pools_of_its_own_whatever_threads_held(make: Make) -> None
 def test_bad_options_are_refused_at_once() -> None:
     for options in (
         {"kind": "fibre"}, {"queue": "random"}, {"strategy": "best"}, {"backlog": -1}, {"restarts": -1},
-        {"period": 0}, {"overrun": 0}, {"grace": -1}, {"initializer": 3},
+        {"period": 0}, {"overrun": 0}, {"shutdown_timeout": -1}, {"initializer": 3},
     ):  # fmt: skip
         with pytest.raises(OptionsError):
             Pool(1, **options)  # type: ignore[arg-type]

@@ -47,12 +47,12 @@ class Node:
 
 def node_of(new: NewNode, number: int, base: int = 0, extra: int = 0) -> Node:
     children = [(child + base, policy) for child, policy in new.children]
-    soft = bool(children) and all(policy != "s" for _, policy in children)
+    soft = bool(children) and all(policy != "stop" for _, policy in children)
     return Node(
         number,
         new.role,
         new.form.delay,
-        new.form.crashes or 3,
+        new.form.max_crashes or 3,
         new.undo + base if new.undo else 0,
         children,
         len(new.parents) + extra,
@@ -129,11 +129,11 @@ class Model:
     def count(self, node: Node) -> None:
         failed = node.state in FAILED
         for at, (number, policy) in enumerate(node.children):
-            if at in node.counted or (failed and policy == "s"):
+            if at in node.counted or (failed and policy == "stop"):
                 continue
             node.counted.add(at)
             child = self.nodes[number]
-            if (failed and policy == "k") or (node.state == "skipped" and policy != "c"):
+            if (failed and policy == "skip") or (node.state == "skipped" and policy != "continue"):
                 child.skip = True
             elif node.state == "skipped":
                 child.skips += 1
@@ -310,7 +310,7 @@ class Model:
         join = self.nodes[base + added.join]
         join.children, join.counted = node.children, node.counted
         node.children, node.counted = (
-            [(base + n, "s") for n, new in enumerate(added.nodes, 1) if not new.parents],
+            [(base + n, "stop") for n, new in enumerate(added.nodes, 1) if not new.parents],
             set(),
         )
         for number in range(base + 1, base + len(added.nodes) + 1):

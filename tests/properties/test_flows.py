@@ -61,7 +61,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         elif kind == "delay":
             facts["delay"] = SECOND
         elif kind == "frail":
-            facts["crashes"] = 1
+            facts["max_crashes"] = 1
     calls = {call: call for call in ("on_success", "on_failure") if draw(st.booleans())}
     key, ttl = draw(st.sampled_from(["", "", "k"])), draw(st.sampled_from([FOR_EVER, 0, SECOND]))
     unstarted = draw(st.sampled_from([FOR_EVER, SECOND]))

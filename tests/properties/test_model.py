@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
                 priority=priority,
                 delay=delay,
                 once=once,
-                crashes=budget,
+                max_crashes=budget,
                 expires=expires,
                 key=key,
                 ordered=bool(key),

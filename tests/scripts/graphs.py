@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.job import Claim, Form
 from headrace.keys import flow_id, node_id, number_of
 from headrace.protocol import graph as protocol
-from headrace.workflow import Graft, Graph, NewNode, NodeFacts, Role, pack_facts
+from headrace.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts
 from tests.scripts.stage import ARGS, KEEP, Stage
 
 ENDS = {"corrupt": "quarantined"}
@@ -26,13 +26,13 @@ def _nodes(text: str, given: Mapping[str, Mapping[str, Any]]) -> tuple[NewNode, 
     names = names_of(text)
     numbers = {name: number for number, name in enumerate(names, 1)}
     parents: dict[str, list[int]] = {name: [] for name in names}
-    children: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
+    children: dict[str, list[tuple[int, Policy]]] = {name: [] for name in names}
     for word in text.split():
-        edge, _, policy = word.partition(":")
+        edge, _, letter = word.partition(":")
         above, arrow, below = edge.partition(">")
         if arrow:
             parents[below].append(numbers[above])
-            children[above].append((numbers[below], policy or "s"))
+            children[above].append((numbers[below], POLICIES[letter or "s"]))
     found: list[NewNode] = []
     for name in names:
         facts = dict(given.get(name, {}))
@@ -206,7 +206,7 @@ class Flow:
     # Looks.
 
     @property
-    def record(self) -> FlowRecord | None:
+    def record(self) -> WorkflowRecord | None:
         (found,) = self.stage.run(protocol.read_flows(self.stage.keys, [self.id]))
         return found
 
@@ -216,7 +216,7 @@ class Flow:
         return found.state.value if found else None
 
     @property
-    def now(self) -> FlowRecord:
+    def now(self) -> WorkflowRecord:
         """The record of a workflow that is there."""
         found = self.record
         assert found is not None

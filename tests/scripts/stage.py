@@ -149,10 +149,10 @@ class Stage:
         answer = self.settle(Outcome(claim.id, claim.token, kind, data, amount), owner=owner)
         assert not answer.stale
 
-    def finished(self, kind: str = "succeeded", data: bytes = b"r", keep: int = KEEP, **facts: Any) -> str:
+    def finished(self, kind: str = "succeeded", data: bytes = b"r", ttl: int = KEEP, **facts: Any) -> str:
         """One job that ended and is kept; its id."""
         claim = self.running(**facts)
-        self.end(claim, kind, data, keep)
+        self.end(claim, kind, data, ttl)
         return claim.id
 
     # Looks, all past the scripts under test.

@@ -45,7 +45,7 @@ def test_the_third_crash_quarantines(stage: Stage) -> None:
 
 
 def test_the_budget_may_be_the_jobs_own(stage: Stage) -> None:
-    claim = stage.running(crashes=1)
+    claim = stage.running(max_crashes=1)
     crash(stage, claim)
     assert stage.state(claim.id) == "quarantined"
 
@@ -55,7 +55,7 @@ def test_where_the_job_names_no_budget_its_workers_task_does(stage: Stage) -> No
     claim = stage.running()
     crash(stage, claim)
     assert stage.state(claim.id) == "quarantined", "the task's budget on this worker"
-    own = stage.running(crashes=2)
+    own = stage.running(max_crashes=2)
     crash(stage, own)
     assert stage.state(own.id) == "ready", "the job's own comes first"
 
@@ -77,7 +77,7 @@ def test_a_start_that_may_not_be_repeated_fails(stage: Stage) -> None:
 
 
 def test_errors_do_not_count_as_crashes(stage: Stage) -> None:
-    claim = stage.running(crashes=2)
+    claim = stage.running(max_crashes=2)
     for _ in range(4):
         stage.end(claim, "retry", b"{}", 0)
         (claim,) = stage.take()

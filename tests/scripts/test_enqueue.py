@@ -14,7 +14,7 @@ def send(stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, reques
 
 
 def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage) -> None:
-    job = stage.job(queue="low", options=b"\x81", priority=2, crashes=5, once=True, key="customer-7")
+    job = stage.job(queue="low", options=b"\x81", priority=2, max_crashes=5, once=True, key="customer-7")
     assert send(stage, job) == produce.Accepted("ok")
     assert stage.record(job.id) == {
         "state": b"ready",
@@ -197,7 +197,7 @@ def test_in_a_batch_only_those_with_a_request_id_are_looked_for(stage: Stage) ->
 
 
 def test_the_shortest_window_is_a_millisecond(stage: Stage) -> None:
-    call = produce.enqueue(stage.keys, [stage.job()], "s", 1, ["r"], dedupe=1e-9, now=stage.now)
+    call = produce.enqueue(stage.keys, [stage.job()], "s", 1, ["r"], request_id_ttl=1e-9, now=stage.now)
     assert stage.run(call).word == "ok"
 
 

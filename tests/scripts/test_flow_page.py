@@ -43,7 +43,7 @@ def test_a_page_holds_what_a_list_shows(stage: Stage) -> None:
     assert (row.state, row.definition, row.key, row.ttl, row.lapses) == ("failed", "shop", "k", SECOND, record.lapses)
     assert (row.created, row.started, row.finished) == (record.created, record.started, record.finished)
     assert (row.total, row.active, row.counts, row.done) == (3, 0, record.counts, 2)
-    assert row.broken == "a"
+    assert row.failed_node == "a"
     # A page of large arguments would cost what a scan did.
     assert row.args == b""
 
@@ -51,7 +51,7 @@ def test_a_page_holds_what_a_list_shows(stage: Stage) -> None:
 def test_the_first_that_was_cancelled_is_named_too(stage: Stage) -> None:
     flow = Flow(stage, "a b").started()
     flow.play(b="cancelled")
-    assert page(stage).rows[0].broken == flow.now.broken == "b"
+    assert page(stage).rows[0].failed_node == flow.now.failed_node == "b"
 
 
 def test_views_are_by_definition_and_state(stage: Stage) -> None:

@@ -27,7 +27,7 @@ def test_a_record_says_everything(stage: Stage) -> None:
     assert record.finished == stage.now
     assert (record.total, record.active, record.done, record.progress) == (5, 0, 5, 1.0)
     assert flow.counts == {"failed": 1, "skipped": 2, "succeeded": 2}
-    assert (record.args, record.globals, record.broken) == (b"\x92\x91\x01\x80", b"\x81\xa1k\x01", "c")
+    assert (record.args, record.globals, record.failed_node) == (b"\x92\x91\x01\x80", b"\x81\xa1k\x01", "c")
     assert record.fields["state"] == b"failed"
 
 
@@ -41,7 +41,7 @@ def test_rows_come_in_the_order_of_the_ids_and_none_where_nothing_is(stage: Stag
 def test_the_first_that_failed_is_named(stage: Stage) -> None:
     flow = Flow(stage, "a b c").started()
     flow.play(b="failed", c="failed")
-    assert flow.now.broken == "b"
+    assert flow.now.failed_node == "b"
 
 
 @pytest.mark.mangles

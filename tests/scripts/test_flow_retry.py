@@ -11,11 +11,11 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 def test_it_goes_on_from_what_failed(stage: Stage, kind: str) -> None:
     flow = Flow(stage, "a>b b>c d", ttl=5 * SECOND).started()
     flow.play(b=kind)
-    assert (flow.state, flow.now.broken) == ("failed", "b")
+    assert (flow.state, flow.now.failed_node) == ("failed", "b")
     assert stage.members("lapses") == {flow.id: flow.now.finished + 5 * SECOND}
     assert flow.retry() == "running"
     record = flow.now
-    assert (record.finished, record.lapses, record.broken, record.active) == (0, 0, "", 1)
+    assert (record.finished, record.lapses, record.failed_node, record.active) == (0, 0, "", 1)
     assert flow.views() == {"|", "|running", "shop|", "shop|running"}
     assert stage.record(flow["b"]).keys().isdisjoint({"error", "finished", "failures"})
     assert flow.play() == ["b", "c"]
@@ -141,7 +141,7 @@ def test_a_fan_out_that_is_under_way_is_not_counted_twice_by_a_retry(stage: Stag
 
 
 def test_a_node_whose_worker_died_too_often_is_retried(stage: Stage) -> None:
-    flow = Flow(stage, "a>b", nodes={"a": {"crashes": 1}}).started()
+    flow = Flow(stage, "a>b", nodes={"a": {"max_crashes": 1}}).started()
     flow.claims()
     stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
     assert flow.retry() == "running"

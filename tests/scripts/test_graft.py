@@ -130,7 +130,7 @@ def test_the_failure_of_what_was_added_fails_the_workflow(stage: Stage) -> None:
     flow.grow(claim, "x y")
     stage.end(claim, "grown")
     flow.play(**{"+x": "failed"})
-    assert (flow.state, flow.states["b"], flow.now.broken) == ("failed", "blocked", "x")
+    assert (flow.state, flow.states["b"], flow.now.failed_node) == ("failed", "blocked", "x")
     flow.retry()
     assert flow.play() == ["+x", "b"]
     assert flow.state == "succeeded"

@@ -132,7 +132,7 @@ def test_a_retry_by_hand_adds_to_it(stage: Stage) -> None:
 def test_what_a_dead_worker_ran_is_told(stage: Stage) -> None:
     claim = stage.running(OWNER)
     stage.now += 60 * SECOND
-    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, keep=KEEP, now=stage.now))[1] == 1
+    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, ttl=KEEP, now=stage.now))[1] == 1
     (one,) = attempts(stage, claim.id)
     assert (one.ready, one.started, one.ended, one.outcome) == (0, claim.token, stage.now, "crashed")
     assert one.worker == f"host:{OWNER}"

@@ -69,7 +69,7 @@ def test_after_a_failure_each_policy_does_its_own(stage: Stage, kind: str) -> No
         "a": state, "stop": "blocked", "go": "succeeded", "leave": "skipped", "under": "skipped", "copes": "succeeded"
     }  # fmt: skip
     assert (flow.state, flow.counts) == ("failed", {state: 1, "skipped": 2, "succeeded": 2})
-    assert flow.now.broken == "a"
+    assert flow.now.failed_node == "a"
 
 
 def test_after_a_success_the_policy_does_not_matter(stage: Stage) -> None:
@@ -146,10 +146,10 @@ def test_outcomes_that_are_no_end_keep_the_workflow_running(stage: Stage) -> Non
 
 
 def test_a_crash_budget_that_is_used_up_fails_the_workflow(stage: Stage) -> None:
-    flow = Flow(stage, "a>b", nodes={"a": {"crashes": 1}}).started()
+    flow = Flow(stage, "a>b", nodes={"a": {"max_crashes": 1}}).started()
     flow.claims()
     stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now))
-    assert (flow.state, flow.states["a"], flow.now.broken) == ("failed", "quarantined", "a")
+    assert (flow.state, flow.states["a"], flow.now.failed_node) == ("failed", "quarantined", "a")
 
 
 def test_what_succeeded_and_may_be_undone_is_undone_last_first(stage: Stage) -> None:

@@ -19,7 +19,7 @@ def kept(stage: Stage) -> list[str]:
 
 def test_who_is_over_leaves(stage: Stage) -> None:
     short = [stage.finished(kind, b"12", SECOND) for kind in ("succeeded", "failed", "cancelled", "corrupt")]
-    long = stage.finished(keep=2 * SECOND, data=b"345")
+    long = stage.finished(ttl=2 * SECOND, data=b"345")
     assert clean(stage) == (0, START, START + SECOND)
     stage.now += SECOND
     assert clean(stage) == (4, stage.now, START + 2 * SECOND)
@@ -32,14 +32,14 @@ def test_who_is_over_leaves(stage: Stage) -> None:
 
 
 def test_too_many_leave_soonest_to_expire_first(stage: Stage) -> None:
-    ids = [stage.finished(keep=KEEP + n) for n in range(5)]
+    ids = [stage.finished(ttl=KEEP + n) for n in range(5)]
     assert clean(stage, most=3)[0] == 2
     assert kept(stage) == ids[2:]
     assert clean(stage, most=0)[0] == 3
 
 
 def test_too_large_leave_soonest_to_expire_first(stage: Stage) -> None:
-    ids = [stage.finished(keep=KEEP + n, data=b"x" * 10) for n in range(5)]
+    ids = [stage.finished(ttl=KEEP + n, data=b"x" * 10) for n in range(5)]
     assert clean(stage, room=35)[0] == 2
     assert kept(stage) == ids[2:]
     assert stage.bytes() == 30
@@ -67,7 +67,7 @@ def test_waits_that_are_over_are_forgotten(stage: Stage) -> None:
 
 
 def test_a_record_that_is_gone_leaves_every_index(stage: Stage) -> None:
-    gone, other = stage.finished(data=b""), stage.finished(keep=KEEP + 1)
+    gone, other = stage.finished(data=b""), stage.finished(ttl=KEEP + 1)
     stage.client.delete(stage.keys.job(gone))
     stage.now += KEEP
     assert clean(stage)[0] == 1
@@ -75,7 +75,7 @@ def test_a_record_that_is_gone_leaves_every_index(stage: Stage) -> None:
 
 
 def test_a_record_of_another_type_does_not_hold_up_the_others(stage: Stage) -> None:
-    bad, good = stage.finished(data=b""), stage.finished(keep=KEEP + 1)
+    bad, good = stage.finished(data=b""), stage.finished(ttl=KEEP + 1)
     stage.client.delete(stage.keys.job(bad))
     stage.client.set(stage.keys.job(bad), "alien")
     stage.now += KEEP + 1

@@ -98,7 +98,7 @@ def test_a_job_that_is_parked_keeps_its_turn(stage: Stage) -> None:
 
 
 def test_what_a_dead_worker_ran_comes_again_first_until_its_budget_is_used_up(stage: Stage) -> None:
-    first, second = put(stage, 2, crashes=2)
+    first, second = put(stage, 2, max_crashes=2)
     for owner in ("w1", "w2"):
         assert [claim.id for claim in stage.take(owner)] == [first]
         stage.run(consume.reclaim(stage.keys, owner, True, 500, KEEP, stage.now))

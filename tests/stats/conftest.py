@@ -25,7 +25,7 @@ class Clock:
 
 @pytest.fixture
 def app(url: str) -> Iterator[Headrace]:
-    with Headrace(url, settings=Settings(stats_age=3600)) as app:
+    with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
         yield app
 
 
@@ -35,7 +35,7 @@ def make_stats(url: str) -> Iterator[Callable[..., Stats]]:
     made: list[tuple[Stats, Client]] = []
 
     def make(*, clock: Callable[[], float] | None = None, at: str = url, **settings: Any) -> Stats:
-        chosen = Settings(**{"stats_age": 3600, "url": at} | settings)
+        chosen = Settings(**{"stats_flush_interval": 3600, "url": at} | settings)
         client = Client(chosen)
         stats = Stats(client, chosen, **({"clock": clock} if clock else {}))
         made.append((stats, client))

@@ -188,7 +188,7 @@ def flushed(stats: Stats) -> bool:
 
 def test_a_full_queue_leaves_counts_with_the_program(counting: Make, taker: Callable[..., Taker]) -> None:
     """RS15: they go on merging, nothing is lost."""
-    settings = {"stats_line": 2}
+    settings = {"stats_stream_max": 2}
     stats = counting(**settings)
     count(stats, 6)
     assert stats.lag().waiting == 2
@@ -203,7 +203,7 @@ def test_a_refusal_after_a_lost_confirmation_is_not_believed(
 ) -> None:
     """The first copy may be what fills the queue: merged into the next batch, it would be counted twice."""
     with Proxy(rabbit) as proxy:  # type: ignore[arg-type]
-        settings = {"stats_line": 1}
+        settings = {"stats_stream_max": 1}
         stats = counting(**settings, stats_broker=f"amqp://guest:guest@127.0.0.1:{proxy.port}//")
         assert stats.lag().waiting == 0
         proxy.lose_replies(1, when=lambda piece: ACK in piece)
@@ -219,7 +219,7 @@ def test_a_refusal_after_a_lost_confirmation_is_not_believed(
 
 def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callable[..., Taker]) -> None:
     """RS15."""
-    settings = {"stats_line": 2, "stats_overflow": "drop_oldest"}
+    settings = {"stats_stream_max": 2, "stats_overflow": "drop_oldest"}
     stats = counting(**settings)
     count(stats, 5)
     assert (stats.lag().waiting, stats.pending) == (2, 0)
@@ -381,8 +381,10 @@ def test_what_is_wrong_is_told(rabbit: Rabbit, counting: Make, make_stats: Make)
     with pytest.raises(BrokerUnavailable, match="check user, password and virtual host"):
         counting(stats_broker=f"amqp://127.0.0.1:{rabbit.port}/nowhere").lag()
     assert counting().lag().waiting == 0
-    with pytest.raises(BrokerUnavailable, match=r"another stats_line or stats_overflow.*rabbitmqctl delete_queue"):
-        counting(stats_line=5).lag()
+    with pytest.raises(
+        BrokerUnavailable, match=r"another stats_stream_max or stats_overflow.*rabbitmqctl delete_queue"
+    ):
+        counting(stats_stream_max=5).lag()
 
 
 def test_a_queue_that_was_deleted_is_made_again(rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]) -> None:

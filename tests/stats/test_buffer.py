@@ -139,7 +139,7 @@ def test_nothing_to_count_is_no_write(make_stats: Make, client: redis.Redis) -> 
 
 def test_threads_merge_to_the_exact_number(make_stats: Make) -> None:
     """RS5."""
-    stats = make_stats(stats_buffer=500, stats_age=0.02)
+    stats = make_stats(stats_buffer=500, stats_flush_interval=0.02)
     begin = threading.Barrier(8)
 
     def count(seed: int) -> None:
@@ -222,7 +222,7 @@ def test_a_count_amid_another_or_amid_a_take_stays(monkeypatch: pytest.MonkeyPat
 def test_a_flush_comes_by_age_without_being_asked(make_stats: Make) -> None:
     """R58: few counts do not sit in memory until the end; and who counts nothing has no thread."""
     others = set(threading.enumerate())
-    stats = make_stats(stats_age=0.05)
+    stats = make_stats(stats_flush_interval=0.05)
     for n in (1, 2):
         stats.add("a", {"n": 1})
         assert eventually(lambda: total(stats), what="flush by age") in (1, 2)
@@ -460,7 +460,7 @@ def test_a_call_that_finds_no_room_adds_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_forked_child_sends_only_its_own(url: str, make_stats: Make) -> None:
     """RS4."""
-    stats = make_stats(stats_age=0.05)
+    stats = make_stats(stats_flush_interval=0.05)
     expected = 0
     for _ in range(5):
         stats.add("a", {"n": 1})
@@ -481,7 +481,7 @@ def test_a_forked_child_sends_only_its_own(url: str, make_stats: Make) -> None:
 
 def test_what_a_child_is_the_first_to_count_is_sent_when_it_ends(url: str, make_stats: Make) -> None:
     text = "import os, sys, headrace\n"
-    text += "app = headrace.Headrace(sys.argv[1], stats_age=3600)\n"
+    text += "app = headrace.Headrace(sys.argv[1], stats_flush_interval=3600)\n"
     text += "pid = os.fork()\n"
     text += "if pid: sys.exit(os.waitpid(pid, 0)[1])\n"
     text += "app.stats.add('a', {'n': 1})\n"
@@ -491,7 +491,7 @@ def test_what_a_child_is_the_first_to_count_is_sent_when_it_ends(url: str, make_
 
 def test_a_child_forked_while_threads_count_is_free(make_stats: Make) -> None:
     """RS4: no lock is inherited locked."""
-    stats = make_stats(stats_age=0.001)
+    stats = make_stats(stats_flush_interval=0.001)
     stop = threading.Event()
 
     def count() -> None:
@@ -524,7 +524,7 @@ def test_a_child_forked_while_threads_count_is_free(make_stats: Make) -> None:
 PROGRAM = """
 import os, signal, sys, time
 from headrace import Headrace
-app = Headrace(sys.argv[1], stats_age=float(sys.argv[2]))
+app = Headrace(sys.argv[1], stats_flush_interval=float(sys.argv[2]))
 for n in range(1000):
     app.stats.add("a", {"n": 1})
 if sys.argv[3] == "end":
@@ -562,7 +562,7 @@ def test_a_kill_loses_what_is_younger_than_the_age_at_most(url: str, make_stats:
 
 def test_close_says_what_is_lost(new_server: Callable[..., Server], caplog: pytest.LogCaptureFixture) -> None:
     server = new_server()
-    settings = Settings(url=server.url, timeout=0.2, stats_age=3600)
+    settings = Settings(url=server.url, timeout=0.2, stats_flush_interval=3600)
     stats = Stats(Client(settings), settings)
     stats.add("a", {"n": 1})
     server.kill()

@@ -65,7 +65,7 @@ def test_many_batches_take_several_steps(make_stats: Make) -> None:
 
 def test_a_full_line_leaves_counts_with_the_program(make_stats: Make) -> None:
     """RS15: they go on merging, nothing is lost."""
-    stats = make_stats(stats="stream", stats_line=2, stats_age=0.02)
+    stats = make_stats(stats="stream", stats_stream_max=2, stats_flush_interval=0.02)
     for n in range(6):
         stats.add(f"a/{n}", {"n": 1})
         stats.flush()
@@ -80,7 +80,7 @@ def test_a_full_line_leaves_counts_with_the_program(make_stats: Make) -> None:
 
 def test_a_full_line_drops_the_oldest_if_told_to(make_stats: Make) -> None:
     """RS15."""
-    stats = make_stats(stats="stream", stats_line=2, stats_overflow="drop_oldest")
+    stats = make_stats(stats="stream", stats_stream_max=2, stats_overflow="drop_oldest")
     for n in range(5):
         stats.add("a", {"n": 10**n})
         stats.flush()
@@ -133,7 +133,7 @@ def test_statistics_may_live_on_another_server(url: str, new_server: Callable[..
     from headrace import Headrace
 
     other, months = new_server(), Keys().stat("??????:a")
-    with Headrace(url, stats_url=other.url, stats_age=3600) as app:
+    with Headrace(url, stats_url=other.url, stats_flush_interval=3600) as app:
         app.stats.add("a", {"n": 1})
         app.stats.flush()
         assert app.stats.find("a", time.time() - 60)["n"] == 1

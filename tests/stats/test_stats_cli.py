@@ -217,7 +217,7 @@ def test_counts_of_jobs_arrive_whichever_kind_runs_them(headrace: Program, url: 
         "@app.task(kind='thread')\ndef thread(): count('thread')\n"
         "@app.task\nasync def coroutine(): await app.stats.aadd('mine/async', {'n': 1})\n",
     )
-    headrace.environment |= {"HEADRACE_STATS": mode, "HEADRACE_STATS_AGE": "60"}
+    headrace.environment |= {"HEADRACE_STATS": mode, "HEADRACE_STATS_FLUSH_INTERVAL": "60"}
     for task in ("process", "fork", "thread", "coroutine"):
         for _ in range(5):
             headrace("enqueue", f"counts.{task}")

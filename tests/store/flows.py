@@ -13,7 +13,7 @@ from headrace import Headrace
 from headrace.job import Claim, Form, Outcome
 from headrace.keys import flow_id, number_of
 from headrace.protocol import consume, graph
-from headrace.run import Run
+from headrace.run import WorkflowRun
 from headrace.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 
 OWNER = "host:1:flows"
@@ -25,7 +25,7 @@ def node(
     name: str, *parents: int, task: str = "noop", role: Any = "", children: tuple[int, ...] = (), **form: Any
 ) -> NewNode:
     """A node; its children's policies are all ``stop``."""
-    edges = tuple((number, "s") for number in children)
+    edges = tuple((number, "stop") for number in children)
     return NewNode(Form(task, **form), NOTHING, parents, edges, pack_facts(NodeFacts(name)), role)
 
 
@@ -47,14 +47,14 @@ def wide(count: int, definition: str = "wide") -> Graph:
     return Graph(definition, (*nodes, node("last", *inner)))
 
 
-def create(app: Headrace, drawn: Graph) -> Run:
+def create(app: Headrace, drawn: Graph) -> WorkflowRun:
     """Store a graph."""
     id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(4)))
     first = 1
     while True:
         made = app.client.run(graph.create(app.client.keys, id, drawn, first))
         if made.word != "more":
-            return Run(app.client, made.id, drawn.definition, fresh=made.word == "ok", tasks=app.tasks)
+            return WorkflowRun(app.client, made.id, drawn.definition, created=made.word == "ok", tasks=app.tasks)
         first = made.next
 
 

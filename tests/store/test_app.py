@@ -30,6 +30,7 @@ from headrace.errors import (
 from headrace.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
 from headrace.protocol.consume import Note
+from headrace.run import WorkflowRun
 
 OWNER = "host-1-abc"
 
@@ -109,7 +110,7 @@ async def test_the_same_from_async_code(app: Headrace, worker: Worker) -> None:
 
 
 def test_a_waiter_is_woken(app: Headrace, worker: Worker, client: redis.Redis, eventually: Callable[..., Any]) -> None:
-    job = app.tasks["fetch"].options(keep=0).enqueue()
+    job = app.tasks["fetch"].options(result_ttl=0).enqueue()
     found: list[bytes] = []
     thread = threading.Thread(target=lambda: found.append(job.result(timeout=20)))
     thread.start()
@@ -179,7 +180,7 @@ def test_a_failure_carries_its_evidence(app: Headrace, worker: Worker) -> None:
 
 
 def test_a_quarantine_names_signal_and_memory(app: Headrace, worker: Worker) -> None:
-    job = app.tasks["fetch"].options(crashes=1).enqueue()
+    job = app.tasks["fetch"].options(max_crashes=1).enqueue()
     (claim,) = worker.claim()
     error = JobError(type="Crashed", message="", signal=11, peak_memory=3 << 20, stderr="Segmentation fault\n")
     worker.settle(claim, "crashed", error_json(error))
@@ -214,12 +215,12 @@ def test_cancel_ends_what_waits_and_asks_what_runs(app: Headrace, worker: Worker
 
 
 def test_a_cancelled_job_stays_as_long_as_its_failures_would(app: Headrace) -> None:
-    kept, gone = app.tasks["fetch"].enqueue(), app.tasks["fetch"].options(keep_failed=0).enqueue()
+    kept, gone = app.tasks["fetch"].enqueue(), app.tasks["fetch"].options(failure_ttl=0).enqueue()
     assert kept.cancel() is gone.cancel() is State.CANCELLED
     assert kept.state is State.CANCELLED
     with pytest.raises(JobNotFound):
         _ = gone.state
-    by_id = app.jobs.get(app.tasks["fetch"].options(keep_failed=0).enqueue().id)
+    by_id = app.jobs.get(app.tasks["fetch"].options(failure_ttl=0).enqueue().id)
     by_id.cancel()
     with pytest.raises(JobNotFound):
         by_id.refresh()
@@ -260,7 +261,7 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
     # In a job, whatever waits.
     claim = Claim("0" * 22, 7, "default", 0, "tasks.f", b"", b"", "", once=False)
     with running(CurrentJob(claim, print)):
-        for wait in (job.aresult(5), run.await_()):
+        for wait in (job.aresult(5), _awaited(run)):
             with pytest.raises(
                 WaitRefused, match=r"in job 0+ of tasks.f would keep a runner waiting, .*flow.run deliv"
             ):
@@ -272,11 +273,15 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
     await app.aclose()
 
 
+async def _awaited(run: WorkflowRun) -> None:
+    await run
+
+
 MISSING = "0" * 22
 
 
 def test_what_is_not_stored_is_not_found(app: Headrace) -> None:
-    job: Job[Any] = app.tasks["fetch"].options(keep_failed=0).enqueue()
+    job: Job[Any] = app.tasks["fetch"].options(failure_ttl=0).enqueue()
     job.cancel()
     verbs = (lambda: job.state, job.refresh, job.result, job.cancel, job.retry, lambda: app.jobs.get(MISSING))
     for verb in verbs:

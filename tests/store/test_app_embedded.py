@@ -12,13 +12,16 @@ def plain(x: int = 1) -> int:
 
 
 def test_without_a_url_the_directory_has_a_server(tmp_path: Path) -> None:
-    with Headrace(dir=str(tmp_path / "d"), linger=0) as app, Headrace(dir=str(tmp_path / "d"), linger=0) as other:
+    with (
+        Headrace(dir=str(tmp_path / "d"), embedded_idle_timeout=0) as app,
+        Headrace(dir=str(tmp_path / "d"), embedded_idle_timeout=0) as other,
+    ):
         job = app.task(name="plain")(plain).enqueue(3)
         assert other.jobs.get(job.id).state is State.READY
 
 
 async def test_the_same_from_async_code(tmp_path: Path) -> None:
-    async with Headrace(dir=str(tmp_path / "d"), linger=0) as app:
+    async with Headrace(dir=str(tmp_path / "d"), embedded_idle_timeout=0) as app:
         job = await app.task(name="plain")(plain).aenqueue(3)
         assert await job.astate() is State.READY
 

@@ -15,7 +15,7 @@ from headrace.job import Outcome
 from headrace.jobs import LOOK, Jobs
 from headrace.protocol import admin, consume
 from headrace.queues import Queue
-from headrace.task import Bound
+from headrace.task import BoundTask
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ ALONE = {
         "cached",
     },
     Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
-    Bound: {"job", "options", "fitting", "form", "handle"},
+    BoundTask: {"job", "options", "fitting", "form", "handle"},
     Jobs: {"handle", "decoder"},
     Job: set[str](),
     Queue: set[str](),

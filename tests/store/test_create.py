@@ -11,7 +11,7 @@ from headrace import Flow, Headrace
 from headrace.codec import decode
 from headrace.errors import ArgumentError
 from headrace.job import State
-from headrace.run import Run
+from headrace.run import WorkflowRun
 from tests.store.flows import Dispatcher
 
 
@@ -34,7 +34,7 @@ def wide(flow: Flow, count: int, text: str = "") -> None:
     flow.run("noop", [flow.run("noop", first) for _ in range(count)], name="last")
 
 
-def names(run: Run) -> list[str]:
+def names(run: WorkflowRun) -> list[str]:
     return [node.facts.name for node in run.nodes(limit=1000)]
 
 
@@ -42,7 +42,7 @@ def test_a_workflow_is_stored_with_what_it_was_given_and_waits_for_its_start(app
     made = app.workflow(name="w", globals={"scale": 3}, ttl=60)(wide)
     run = made.create(2, text="t")
     record = run.refresh()
-    assert (run.fresh, run.definition, record.state, record.total, record.done) == (True, "w", "pending", 4, 0)
+    assert (run.created, run.definition, record.state, record.total, record.done) == (True, "w", "pending", 4, 0)
     assert (decode(record.args), decode(record.globals)) == ([[2, "t"], {}], {"scale": 3})
     assert (record.ttl, record.key, record.started) == (60_000_000, "", 0)
     assert names(run) == ["first", "noop-1", "noop-2", "last"]
@@ -82,18 +82,18 @@ def test_a_key_has_one_live_workflow(app: Headrace) -> None:
     made = app.workflow(name="w", key="nightly")(wide)
     first = made.create(3)
     again = made.create(700)
-    assert (again.id, again.fresh, again.refresh().total) == (first.id, False, 5)
-    assert made.options(key="other").create(1).fresh
-    assert app.workflow(name="v", key="nightly")(wide).create(1).fresh, "keys are the definition's own"
+    assert (again.id, again.created, again.refresh().total) == (first.id, False, 5)
+    assert made.options(key="other").create(1).created
+    assert app.workflow(name="v", key="nightly")(wide).create(1).created, "keys are the definition's own"
     first.start()
     Dispatcher(app).work()
     assert first.state == "succeeded"
-    assert made.create(3).fresh
+    assert made.create(3).created
 
 
 def test_many_at_once_with_one_key_make_one(app: Headrace) -> None:
     made = app.workflow(name="w", key="k")(wide)
-    runs: list[Run] = []
+    runs: list[WorkflowRun] = []
     # 700 nodes: each creation takes two calls, between which the others come.
     threads = [threading.Thread(target=lambda: runs.append(made.create(700))) for _ in range(6)]
     for thread in threads:
@@ -102,7 +102,7 @@ def test_many_at_once_with_one_key_make_one(app: Headrace) -> None:
         thread.join()
     assert len(runs) == 6
     assert {run.id for run in runs} == {made.ids()[0]}
-    assert [run.fresh for run in runs].count(True) == 1
+    assert [run.created for run in runs].count(True) == 1
     assert made.count() == 1
 
 

@@ -41,7 +41,7 @@ def noop() -> Any: ...
 
 def test_a_workflow_runs_from_its_start_to_its_end(app: Headrace, dispatcher: Dispatcher) -> None:
     run = create(app, wide(3))
-    assert (run.state, run.progress, run.fresh) == ("pending", 0.0, True)
+    assert (run.state, run.progress, run.created) == ("pending", 0.0, True)
     assert dispatcher.work() == [], "what was created has not been started"
     assert run.start() == "running"
     assert run.start() == "running", "starting it again changes nothing"
@@ -134,12 +134,12 @@ def test_a_failed_workflow_goes_on_from_what_failed(app: Headrace, dispatcher: D
     run.start()
     assert dispatcher.work({3: "failed"}) == [1, 2, 3, 4]
     record = run.refresh()
-    assert (record.state, record.broken, record.counts["failed"]) == ("failed", "part-2", 1)
+    assert (record.state, record.failed_node, record.counts["failed"]) == ("failed", "part-2", 1)
     assert run.wait(0) == "failed"
     assert run.retry_failed() == "running"
     assert dispatcher.work() == [3, 5], "what had succeeded does not run again"
     record = run.refresh()
-    assert (record.state, record.broken, record.counts["failed"]) == ("succeeded", "", 0)
+    assert (record.state, record.failed_node, record.counts["failed"]) == ("succeeded", "", 0)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_what_a_state_does_not_allow_is_said(
 def test_a_key_that_lives_elsewhere_is_not_taken_back(app: Headrace, dispatcher: Dispatcher) -> None:
     first = create(app, chain("a", key="one"))
     again = create(app, chain("a", key="one"))
-    assert (again, again.fresh) == (first, False)
+    assert (again, again.created) == (first, False)
     first.start()
     dispatcher.work({1: "failed"})
     second = create(app, chain("a", key="one"))
-    assert second.fresh
+    assert second.created
     with pytest.raises(WorkflowStateError, match="has a key that another live workflow has taken"):
         first.retry_failed()
 
@@ -312,14 +312,15 @@ async def test_the_same_from_async_code(app: Headrace, dispatcher: Dispatcher) -
     assert await run.astart() == "running"
     assert await run.astop() == await run.astate() == "stopped"
     await run.astart()
-    with pytest.raises(ResultTimeout):
-        await run.await_(0.05)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await run
     waiter = asyncio.ensure_future(run)
     await asyncio.to_thread(dispatcher.work, {2: "failed"})
     assert await waiter == await run == "failed"
     assert await run.aretry_failed() == "running"
     await asyncio.to_thread(dispatcher.work, {2: ("succeeded", 3)})
-    assert await run.await_(5) == "succeeded"
+    assert await run == "succeeded"
     assert await run.aoutputs() == {"b": 3}
     assert (await run.arefresh()).done == 2
     assert (await run.aprogress(), await run.acounts()) == (run.progress, run.counts)

@@ -13,9 +13,9 @@ import redis
 
 from headrace import Flow, Headrace
 from headrace.errors import OptionsError, WorkflowNotFound
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.keys import keys_of
-from headrace.run import Run
+from headrace.run import WorkflowRun
 from headrace.workflows import WorkflowPage, Workflows
 from tests.store.flows import Dispatcher, chain, create, wide
 
@@ -29,7 +29,7 @@ def app(url: str) -> Iterator[Headrace]:
 
 
 @pytest.fixture
-def twelve(app: Headrace) -> list[Run]:
+def twelve(app: Headrace) -> list[WorkflowRun]:
     """Twelve workflows in the order of their creation, of two definitions."""
     return [create(app, chain("a", definition=("even", "odd")[n % 2])) for n in range(12)]
 
@@ -45,13 +45,13 @@ def walk(app: Headrace, **query: Any) -> list[str]:
             return found
 
 
-def moment(record: FlowRecord, more: int = 0) -> datetime:
+def moment(record: WorkflowRecord, more: int = 0) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.created + more)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", [1, 5, 12, 100])
-def test_pages_follow_the_order_of_creation(app: Headrace, twelve: list[Run], order: Any, limit: int) -> None:
+def test_pages_follow_the_order_of_creation(app: Headrace, twelve: list[WorkflowRun], order: Any, limit: int) -> None:
     ids = [run.id for run in twelve][:: 1 if order == "asc" else -1]
     assert walk(app, limit=limit, order=order) == ids
     assert walk(app, limit=limit, order=order, definition="odd") == ids[order == "asc" :: 2]
@@ -62,7 +62,9 @@ def test_pages_follow_the_order_of_creation(app: Headrace, twelve: list[Run], or
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("offset", [0, 3, 11, 12, 40, -1, -3, -12, -14, -40])
 @pytest.mark.parametrize("limit", [1, 4, 100])
-def test_a_position_is_that_in_a_list(app: Headrace, twelve: list[Run], order: Any, offset: int, limit: int) -> None:
+def test_a_position_is_that_in_a_list(
+    app: Headrace, twelve: list[WorkflowRun], order: Any, offset: int, limit: int
+) -> None:
     ids = [run.id for run in twelve][:: 1 if order == "asc" else -1]
     end = offset + limit
     wanted = ids[offset:] if offset < 0 <= end else ids[offset:end]
@@ -76,7 +78,9 @@ def test_a_position_is_that_in_a_list(app: Headrace, twelve: list[Run], order: A
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", [1, 2, 100])
-def test_a_window_of_time_is_the_same_in_both_orders(app: Headrace, twelve: list[Run], order: Any, limit: int) -> None:
+def test_a_window_of_time_is_the_same_in_both_orders(
+    app: Headrace, twelve: list[WorkflowRun], order: Any, limit: int
+) -> None:
     ids = [run.id for run in twelve]
     third, eighth = twelve[2].refresh(), twelve[7].refresh()
     turn = 1 if order == "asc" else -1
@@ -109,7 +113,7 @@ def test_what_was_created_in_the_same_microsecond_is_shown_once(app: Headrace, c
         assert walk(app, limit=limit) == ids[::-1]
 
 
-def test_a_workflow_that_comes_or_goes_between_pages_moves_no_other(app: Headrace, twelve: list[Run]) -> None:
+def test_a_workflow_that_comes_or_goes_between_pages_moves_no_other(app: Headrace, twelve: list[WorkflowRun]) -> None:
     first = app.workflows.page(limit=5)
     twelve[7].delete()
     create(app, chain("a"))
@@ -117,7 +121,7 @@ def test_a_workflow_that_comes_or_goes_between_pages_moves_no_other(app: Headrac
     assert [record.id for record in rest] == [run.id for run in twelve[6::-1]]
 
 
-def test_states_and_definitions_have_lists_and_counts(app: Headrace, twelve: list[Run]) -> None:
+def test_states_and_definitions_have_lists_and_counts(app: Headrace, twelve: list[WorkflowRun]) -> None:
     dispatcher = Dispatcher(app)
     ends = {0: "failed", 1: "succeeded", 2: "succeeded"}
     for n, end in ends.items():
@@ -145,7 +149,7 @@ def test_states_and_definitions_have_lists_and_counts(app: Headrace, twelve: lis
     assert (app.workflows.count(), app.workflows.count(definition="odd")) == (12, 6)
 
 
-def test_the_lists_of_one_definition(app: Headrace, twelve: list[Run]) -> None:
+def test_the_lists_of_one_definition(app: Headrace, twelve: list[WorkflowRun]) -> None:
     odd = Workflows(app.client, "odd")
     assert odd.ids(order="asc") == [run.id for run in twelve[1::2]]
     assert (odd.count(), len(odd.page(limit=4, definition="odd"))) == (6, 4)
@@ -186,14 +190,14 @@ def test_a_page_of_a_hundred_is_one_round_trip(app: Headrace) -> None:
     assert (len(page), app.store.round_trips - before) == (100, 1)
     newest = page.workflows[0]
     assert (newest.id, newest.state, newest.definition) == (runs[-1].id, "failed", "wide")
-    assert (newest.total, newest.done, newest.progress, newest.broken) == (4, 3, 0.75, "part-1")
+    assert (newest.total, newest.done, newest.progress, newest.failed_node) == (4, 3, 0.75, "part-1")
     assert newest.created <= newest.started <= newest.finished
 
 
 @pytest.mark.mangles
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_page_passes_over_dangling_rows_and_heals_the_index(
-    app: Headrace, client: redis.Redis, twelve: list[Run], order: Any
+    app: Headrace, client: redis.Redis, twelve: list[WorkflowRun], order: Any
 ) -> None:
     lost = [twelve[n] for n in (2, 3, 4, 9)]
     client.delete(*(keys_of("hr").flow(run.id) for run in lost))
@@ -204,7 +208,7 @@ def test_a_page_passes_over_dangling_rows_and_heals_the_index(
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_handle_by_id_needs_no_definition(app: Headrace, twelve: list[Run]) -> None:
+def test_a_handle_by_id_needs_no_definition(app: Headrace, twelve: list[WorkflowRun]) -> None:
     before = app.store.round_trips
     run = app.workflows.get(twelve[1].id)
     assert app.store.round_trips - before == 1
@@ -265,7 +269,7 @@ def test_what_cannot_be_asked_is_refused(app: Headrace, query: dict[str, Any], t
             app.workflows.expire_due(limit)  # type: ignore[arg-type]
 
 
-def test_any_time_zone_does(app: Headrace, twelve: list[Run]) -> None:
+def test_any_time_zone_does(app: Headrace, twelve: list[WorkflowRun]) -> None:
     at = moment(twelve[4].refresh()).astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert app.workflows.ids(since=at, until=at) == [twelve[4].id]
 
@@ -280,8 +284,8 @@ async def test_the_same_from_async_code(app: Headrace) -> None:
     await app.aclose()
 
 
-# ``wait`` has ``await_`` and ``await run``: the name of its pair would be a keyword.
-ALONE = {Workflows: {"handle"}, Run: {"wait", "await_"}}
+# The pair of ``wait`` is ``await run``.
+ALONE = {Workflows: {"handle"}, WorkflowRun: {"wait"}}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)

@@ -464,8 +464,8 @@ def define(app: Headrace, kinds: list[str]) -> None:
         else:
             for body in SYNC:
                 app.task(name=f"{kind}.{body.__name__}", kind=kind, retries=HASTE)(_recorded(body))  # type: ignore[arg-type]
-            app.task(name=f"{kind}.noop", kind=kind, keep=0)(noop)  # type: ignore[arg-type]
-            app.task(name=f"{kind}.frail", kind=kind, crashes=1)(_recorded(crash))  # type: ignore[arg-type]
+            app.task(name=f"{kind}.noop", kind=kind, result_ttl=0)(noop)  # type: ignore[arg-type]
+            app.task(name=f"{kind}.frail", kind=kind, max_crashes=1)(_recorded(crash))  # type: ignore[arg-type]
 
         if kind == "process":
             # What builds a nested workflow runs on a process runner, which other workers shall not have.

@@ -146,7 +146,7 @@ class Fleet:
     def __init__(self, url: str, directory: Path, **settings: Any) -> None:
         self.url = url
         self.directory = directory
-        self.settings = {"lease": LEASE, "grace": 10.0, "hard_grace": 1.5, **settings}
+        self.settings = {"lease": LEASE, "shutdown_timeout": 10.0, "kill_timeout": 1.5, **settings}
         self.ledger = Ledger(directory / "ledger")
         self.forgetful = False
         self.workers: list[Worker] = []

@@ -19,7 +19,7 @@ def test_every_kind_of_end_is_in_the_journal(fleet: Fleet, tmp_path: Path) -> No
     worker.kill("runner")
     fleet.started(job, 3)
     worker.terminate()
-    second = fleet.worker(settings={"grace": 0.1})
+    second = fleet.worker(settings={"shutdown_timeout": 0.1})
     gate.touch()
     assert job.result(timeout=30) == 3 + (len(job.attempts()) - 3)
     attempts = job.attempts()

@@ -257,7 +257,7 @@ def test_a_purge_that_is_confirmed_shows_its_progress(headrace: Program) -> None
 
 def test_the_private_server(tmp_path: Path) -> None:
     headrace = Program(tmp_path, None)
-    headrace.environment["HEADRACE_LINGER"] = "0"
+    headrace.environment["HEADRACE_EMBEDDED_IDLE_TIMEOUT"] = "0"
     assert headrace("server", "path").out == f"{tmp_path / '.headrace'}\n"
     assert headrace("server", "status", code=1).out.splitlines()[1].split(maxsplit=1) == ["server", "does not run"]
     try:

@@ -125,9 +125,11 @@ def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -
 
 
 def test_a_setting_that_the_application_fixes_cannot_be_given(headrace: Program) -> None:
-    headrace.write("fixed", "from headrace import Headrace\napp = Headrace(grace=3)\n@app.task\ndef f(): ...")
-    fault = headrace("worker", "fixed:app", "--grace", "5s", code=Exit.USAGE).fault
-    assert "fixed:app sets its grace itself, so --grace cannot" in fault
+    headrace.write(
+        "fixed", "from headrace import Headrace\napp = Headrace(shutdown_timeout=3)\n@app.task\ndef f(): ..."
+    )
+    fault = headrace("worker", "fixed:app", "--shutdown-timeout", "5s", code=Exit.USAGE).fault
+    assert "fixed:app sets its shutdown_timeout itself, so --shutdown-timeout cannot" in fault
 
 
 def test_jobs_that_do_not_exist(headrace: Program) -> None:

@@ -63,7 +63,7 @@ def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:
 
 
 def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[..., Worker]) -> None:
-    one = worker("--queues", "high:3,low:1", "--grace", "7s")
+    one = worker("--queues", "high:3,low:1", "--shutdown-timeout", "7s")
     one.says("serves high, low")
     banner = "".join(one.lines[:6])
     for text in (f"process {one.process.pid}", "tasks:app, 4 tasks", "Valkey 9", "high (weight 3), low (weight 1)"):

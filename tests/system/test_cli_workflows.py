@@ -17,7 +17,7 @@ from headrace.cli.flows import ORDER
 from headrace.cli.output import Output
 from headrace.cli.views import JobState, StateName
 from headrace.job import State
-from headrace.workflow import FlowState
+from headrace.workflow import WorkflowState
 from tests.program import Ended, Program
 from tests.system.test_cli import on_terminal
 
@@ -252,7 +252,7 @@ def test_retention_and_removal(headrace: Program) -> None:
     id = create(headrace, "tasks.sums", "1")
     assert headrace("workflows", "expire", id, "2d").out == f"{id} goes 2d after its end\n"
     assert "kept        2d after its end" in headrace("workflows", "show", id).out
-    assert headrace("workflows", "expire", id, "never", "--json").json == {"id": id, "keep": None}
+    assert headrace("workflows", "expire", id, "never", "--json").json == {"id": id, "ttl": None}
     assert "kept        for ever" in headrace("workflows", "show", id).out
     assert "is not a duration" in headrace("workflows", "expire", id, "soon", code=2).fault
 
@@ -313,7 +313,7 @@ def test_what_is_not_there_is_said_by_each_command(headrace: Program) -> None:
 
 def test_states_that_can_be_named_are_those_that_exist() -> None:
     assert set(ORDER) == set(JobState.__args__) == set(State)  # type: ignore[attr-defined]
-    assert set(StateName.__args__) == set(FlowState)  # type: ignore[attr-defined]
+    assert set(StateName.__args__) == set(WorkflowState)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("patience", [0.0, 60.0])

@@ -187,7 +187,7 @@ def ends_with_its_lease(fleet: Fleet, role: str) -> None:
 @pytest.mark.parametrize("role", ["runner", "dispatcher", "supervisor", "worker"])
 def test_a_kill_leaves_no_ordered_job_behind_and_none_before_its_turn(fleet: Fleet, role: str) -> None:
     ends_with_its_lease(fleet, role)
-    ids = load(fleet, "process.nap", 4, 15, 0.03, ordered=True, crashes=10)
+    ids = load(fleet, "process.nap", 4, 15, 0.03, ordered=True, max_crashes=10)
     workers = [fleet.worker(processes=2) for _ in range(2)]
     for number, worker in enumerate(workers, 1):
         fleet.until(lambda wanted=4 * number: len(fleet.ledger.ends()) >= wanted)

@@ -31,7 +31,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 USER = """
 import sys
 from headrace import embedded
-handle = embedded.attach(sys.argv[1], linger=0)
+handle = embedded.attach(sys.argv[1], idle_timeout=0)
 print(handle.url, flush=True)
 sys.stdin.read()
 """
@@ -39,7 +39,7 @@ sys.stdin.read()
 PARENT = """
 import os, sys
 from headrace import embedded
-handle = embedded.attach(sys.argv[1], linger=0)
+handle = embedded.attach(sys.argv[1], idle_timeout=0)
 if os.fork():
     print(handle.url, flush=True)
     os._exit(0)
@@ -51,7 +51,7 @@ import sys
 import redis
 from headrace import embedded
 for number in range(15):
-    with embedded.attach(sys.argv[1], linger=0) as handle:
+    with embedded.attach(sys.argv[1], idle_timeout=0) as handle:
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.incr("k")
 print("done", flush=True)
@@ -67,7 +67,7 @@ me.children(), embedded.status(sys.argv[1])
 files = me.num_fds()
 def counts():
     return [threading.active_count(), len(me.children()), me.num_fds() - files]
-with embedded.attach(sys.argv[1], linger=0) as handle:
+with embedded.attach(sys.argv[1], idle_timeout=0) as handle:
     during, where = counts(), str(handle.directory)
 print(json.dumps([during, counts(), where]), flush=True)
 sys.stdin.read()
@@ -90,7 +90,7 @@ def forking(function):
 
 STARTER = f"""{FORKER}
 launch._spawn = forking(launch._spawn)
-handle = embedded.attach(sys.argv[1], linger=0, timeout=5)
+handle = embedded.attach(sys.argv[1], idle_timeout=0, timeout=5)
 print(handle.url, flush=True)
 sys.stdin.read()
 """
@@ -192,7 +192,7 @@ def test_the_server_ends_with_its_last_user_and_the_data_stay(directory: Path, l
     eventually(lambda: ended(directory))
     assert socket is not None
     assert not socket.exists()
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         assert get_key(handle.url) == b"v"
 
 
@@ -212,7 +212,7 @@ def test_a_child_forked_during_a_start_does_not_hold_it_up(directory: Path, laun
     guard = running(directory).guard
     os.kill(guard or 0, signal.SIGKILL)
     eventually(lambda: embedded.status(directory).guard != guard)
-    with embedded.attach(directory, linger=0, timeout=5) as handle:
+    with embedded.attach(directory, idle_timeout=0, timeout=5) as handle:
         assert get_key(handle.url) is None
 
 
@@ -220,12 +220,12 @@ def test_a_child_forked_during_a_look_keeps_no_lock(directory: Path, launch: Lau
     with embedded.attach(directory):
         assert embedded.stop(directory)
     assert url_of(launch(LOOKER)) == "absent"
-    with embedded.attach(directory, linger=0, timeout=5) as handle:
+    with embedded.attach(directory, idle_timeout=0, timeout=5) as handle:
         assert get_key(handle.url) is None
 
 
 def test_closing_one_handle_leaves_the_others_theirs(directory: Path) -> None:
-    with embedded.attach(directory, linger=0) as kept:
+    with embedded.attach(directory, idle_timeout=0) as kept:
         other = embedded.attach(directory)
         other.close()
         other.close()
@@ -236,7 +236,7 @@ def test_closing_one_handle_leaves_the_others_theirs(directory: Path) -> None:
 
 
 def test_a_newcomer_during_the_linger_finds_the_same_server(directory: Path) -> None:
-    with embedded.attach(directory, linger=60):
+    with embedded.attach(directory, idle_timeout=60):
         first = running(directory).pid
     # Its guard takes the users' lock for a moment to learn that they are gone, and counts as one meanwhile.
     eventually(lambda: not embedded.status(directory).used)
@@ -246,7 +246,7 @@ def test_a_newcomer_during_the_linger_finds_the_same_server(directory: Path) -> 
 
 def test_coming_and_going_at_the_end_never_finds_a_dying_server(directory: Path) -> None:
     for number in range(15):
-        with embedded.attach(directory, linger=0) as handle:
+        with embedded.attach(directory, idle_timeout=0) as handle:
             assert get_key(handle.url) == (str(number - 1).encode() if number else None)
             set_key(handle.url, str(number))
 
@@ -254,7 +254,7 @@ def test_coming_and_going_at_the_end_never_finds_a_dying_server(directory: Path)
 def test_many_coming_and_going_at_once_lose_nothing(directory: Path, launch: Launch) -> None:
     programs = [launch(COMMUTER) for _ in range(4)]
     assert [url_of(program) for program in programs] == ["done"] * 4
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         assert get_key(handle.url) == b"60"
 
 
@@ -265,7 +265,7 @@ def test_attaching_leaves_no_thread_no_child_and_one_descriptor(directory: Path,
 
 
 def test_nobody_else_can_reach_it(directory: Path) -> None:
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         found = running(directory)
         assert found.socket is not None
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -293,7 +293,7 @@ def test_each_supported_server_keeps_its_data(name: str, directory: Path, monkey
     except servers.AbsentError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(binary.path))
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         set_key(handle.url)
         assert embedded.status(directory).version == f"{name.partition('-')[0]} {binary.version}"
         with redis.Redis.from_url(handle.url, protocol=2, decode_responses=True) as client:
@@ -306,7 +306,7 @@ def test_each_supported_server_keeps_its_data(name: str, directory: Path, monkey
             for option, value in {**wanted, "port": "0", "aof-load-truncated": "yes"}.items():
                 assert client.config_get(option) == {option: value}
     assert embedded.stop(directory)
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         assert get_key(handle.url) == b"v"
         assert embedded.status(directory).keys == 1
 
@@ -322,14 +322,14 @@ def test_start_keeps_it_until_stop(directory: Path) -> None:
             handle.revive()
     assert not embedded.stop(directory)
     assert not embedded.status(directory).kept
-    with embedded.attach(directory, linger=0):
+    with embedded.attach(directory, idle_timeout=0):
         assert embedded.status(directory).health == "ready"
 
 
 def test_stop_is_done_even_if_somebody_comes_back_at_once(
     directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with embedded.attach(directory, linger=0):
+    with embedded.attach(directory, idle_timeout=0):
         before = running(directory).guard
         notify = locks.notify
 
@@ -348,7 +348,7 @@ def test_stop_is_done_even_if_somebody_comes_back_at_once(
 def test_a_kept_server_stays_when_its_last_user_leaves(
     directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADRACE_LINGER", "0")
+    monkeypatch.setenv("HEADRACE_EMBEDDED_IDLE_TIMEOUT", "0")
     first = embedded.start(directory)
     program = launch()
     assert url_of(program)
@@ -360,7 +360,7 @@ def test_a_kept_server_stays_when_its_last_user_leaves(
 
 
 def test_a_killed_server_is_back_with_its_data_for_those_attached(directory: Path) -> None:
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         set_key(handle.url)
         before = running(directory)
         # As after the everysec sync: what is in the kernel outlives the process.
@@ -377,7 +377,7 @@ def test_a_killed_server_is_back_with_its_data_for_those_attached(directory: Pat
 
 @pytest.mark.parametrize("too", [(), ("server",)], ids=["guard", "guard and server"])
 def test_a_killed_guard_is_replaced_by_who_needs_it(directory: Path, too: tuple[str, ...]) -> None:
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         set_key(handle.url)
         before = running(directory)
         os.kill(before.guard or 0, signal.SIGKILL)
@@ -401,7 +401,7 @@ def test_a_server_without_guard_and_users_ends_by_itself(directory: Path, launch
 @contextmanager
 def orphaned(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A server with a key and no guard, as is left where a child does not learn of its parent's death."""
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         set_key(handle.url)
         assert embedded.stop(directory)
     fd = os.open(directory / "server.lock", os.O_RDWR)
@@ -429,7 +429,7 @@ def orphaned(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_server_that_lost_its_guard_is_ended_before_another_has_the_data(directory: Path) -> None:
-    with orphaned(directory) as orphan, embedded.attach(directory, linger=0) as handle:
+    with orphaned(directory) as orphan, embedded.attach(directory, idle_timeout=0) as handle:
         assert orphan.wait(20) == 0
         assert get_key(handle.url) == b"v"
 

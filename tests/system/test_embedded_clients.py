@@ -20,7 +20,7 @@ from tests.program import Program, Worker
 
 @pytest.fixture
 def app(tmp_path: Path) -> Headrace:
-    return Headrace(dir=str(tmp_path / "private"), linger=0.1)
+    return Headrace(dir=str(tmp_path / "private"), embedded_idle_timeout=0.1)
 
 
 def kill_everything(directory: Path) -> None:
@@ -89,12 +89,12 @@ def test_an_asynchronous_client_follows_to_the_new_server(tmp_path: Path, caplog
     directory = tmp_path / "private"
 
     async def story() -> None:
-        app = Headrace(dir=str(directory), linger=0.1)
+        app = Headrace(dir=str(directory), embedded_idle_timeout=0.1)
         await app.by_name("tasks.later").aenqueue(1)
         old = embedded.status(directory).pid
         await asyncio.to_thread(shutil.rmtree, directory)
         eventually(lambda: not psutil.pid_exists(old or 0), what="the end of the server that lost its directory")
-        with embedded.attach(directory, linger=0.1):
+        with embedded.attach(directory, idle_timeout=0.1):
             job = await app.by_name("tasks.later").aenqueue(1)
             with Headrace(dir=str(directory)) as newcomer:
                 assert newcomer.jobs.get(job.id).state == "ready"

@@ -39,14 +39,14 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 def fill(directory: Path, count: int = 3) -> None:
     """Leave ``count`` keys in a directory whose server has ended."""
-    with embedded.attach(directory, linger=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+    with embedded.attach(directory, idle_timeout=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
         for number in range(count):
             client.set(f"k{number}", "v" * 10)
     assert embedded.stop(directory)
 
 
 def keys(directory: Path) -> int | None:
-    with embedded.attach(directory, linger=0):
+    with embedded.attach(directory, idle_timeout=0):
         return embedded.status(directory).keys
 
 
@@ -76,7 +76,7 @@ def test_a_directory_in_place_of_the_socket_is_named(directory: Path) -> None:
 
 @pytest.mark.parametrize("name", ["valkey.sock", "password", "socket"])
 def test_a_file_removed_under_a_running_server_is_made_again(directory: Path, name: str) -> None:
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.set("k", "v")
         (directory / name).unlink()
@@ -86,10 +86,10 @@ def test_a_file_removed_under_a_running_server_is_made_again(directory: Path, na
 
 
 def test_a_directory_removed_under_a_running_server_costs_its_data_only(directory: Path) -> None:
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         old = embedded.status(directory)
         shutil.rmtree(directory)
-        with embedded.attach(directory, linger=0) as other:
+        with embedded.attach(directory, idle_timeout=0) as other:
             handle.revive()
             assert handle.url == other.url
             # The one that lost its directory goes, and must not take the new one's socket along.
@@ -100,7 +100,7 @@ def test_a_directory_removed_under_a_running_server_costs_its_data_only(director
 def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         before, url = embedded.status(directory), handle.url
         shutil.rmtree(directory)
         eventually(
@@ -116,7 +116,7 @@ def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
 
 
 def test_threads_that_find_the_directory_removed_at_once_come_together(directory: Path) -> None:
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         before = embedded.status(directory)
         shutil.rmtree(directory)
         eventually(lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server")
@@ -128,7 +128,9 @@ def test_threads_that_find_the_directory_removed_at_once_come_together(directory
 
 def test_threads_that_attach_at_once_come_together(directory: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
-        handles = [each.result() for each in [threads.submit(embedded.attach, directory, linger=60) for _ in range(8)]]
+        handles = [
+            each.result() for each in [threads.submit(embedded.attach, directory, idle_timeout=60) for _ in range(8)]
+        ]
     assert len({handle.url for handle in handles}) == 1
     for handle in handles:
         handle.close()
@@ -158,7 +160,7 @@ def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
 
 def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:
     elsewhere = directory.with_name("elsewhere")
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.set("k", "v")
@@ -169,7 +171,7 @@ def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:
 
 
 def test_locks_removed_under_a_running_server_cost_no_data(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.set("k", "v")
@@ -187,13 +189,13 @@ def test_a_newcomer_without_the_locks_starts_no_second_server_on_the_data(
 ) -> None:
     # The first guard looks too late: only the newcomer can keep the two apart.
     monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.WATCH = 60; guard.main"))
-    with embedded.attach(directory, linger=60) as handle:
+    with embedded.attach(directory, idle_timeout=60) as handle:
         pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.set("k", "v")
         for lock in directory.glob("*.lock"):
             lock.unlink()
-        with embedded.attach(directory, linger=0) as newcomer:
+        with embedded.attach(directory, idle_timeout=0) as newcomer:
             assert not alive(pid)
             assert embedded.status(directory).pid not in (None, pid)
             with redis.Redis.from_url(newcomer.url, protocol=2) as client:
@@ -202,7 +204,7 @@ def test_a_newcomer_without_the_locks_starts_no_second_server_on_the_data(
 
 def test_a_project_that_was_removed_as_a_whole_does_not_come_back(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    with embedded.attach(project / ".headrace", linger=60) as handle:
+    with embedded.attach(project / ".headrace", idle_timeout=60) as handle:
         pid = embedded.status(project / ".headrace").pid
         shutil.rmtree(project)
         eventually(lambda: not alive(pid), what="the end of the server")
@@ -229,7 +231,7 @@ def alive(pid: int | None) -> bool:
 
 
 def test_a_stopped_server_is_not_waited_for_without_end(directory: Path) -> None:
-    with embedded.attach(directory, linger=0):
+    with embedded.attach(directory, idle_timeout=0):
         pid = embedded.status(directory).pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -245,7 +247,7 @@ def test_a_starter_with_blocked_signals_gets_a_guard_that_hears(directory: Path)
     blocked = {signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
-        handle = embedded.attach(directory, linger=60)
+        handle = embedded.attach(directory, idle_timeout=60)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with handle:
@@ -472,7 +474,7 @@ def test_a_server_that_keeps_dying_is_given_up(
     says = f'[ "$1" = --version ] || [ ! -e {flag} ] && exec {real} "$@"; exit 9'
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", program(tmp_path / "valkey-server", says))
     monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.CRASHES = 3; guard.main"))
-    with embedded.attach(directory, linger=0) as handle:
+    with embedded.attach(directory, idle_timeout=0) as handle:
         found = embedded.status(directory)
         flag.touch()
         os.kill(found.pid or 0, 9)
@@ -487,7 +489,7 @@ def test_a_server_that_keeps_dying_is_given_up(
 def test_a_long_path_gets_a_short_private_socket(tmp_path: Path) -> None:
     directory = tmp_path / ("long" * 20) / ("longer" * 10)
     with (
-        embedded.attach(directory, linger=0) as handle,
+        embedded.attach(directory, idle_timeout=0) as handle,
         redis.Redis.from_url(handle.url, protocol=2) as client,
     ):
         assert client.ping()
@@ -512,7 +514,7 @@ def test_a_long_path_gets_a_short_private_socket(tmp_path: Path) -> None:
 def test_any_character_may_be_in_the_path(tmp_path: Path) -> None:
     directory = tmp_path / 'a "quoted" \\ #täg %20?x'
     with (
-        embedded.attach(directory, linger=0) as handle,
+        embedded.attach(directory, idle_timeout=0) as handle,
         redis.Redis.from_url(handle.url, protocol=2) as client,
     ):
         assert client.set("k", "v")
@@ -561,7 +563,7 @@ def test_data_of_a_newer_server_are_refused_not_ignored(
         older = servers.find(name)
     except servers.AbsentError as error:
         pytest.skip(str(error))
-    with embedded.attach(directory, linger=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
+    with embedded.attach(directory, idle_timeout=60) as handle, redis.Redis.from_url(handle.url, protocol=2) as client:
         client.set("k", "v")
     assert embedded.stop(directory)
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(older.path))

@@ -14,8 +14,8 @@ import redis
 from headrace import Flow
 from headrace.job import State
 from headrace.keys import node_id
-from headrace.run import Run
-from headrace.workflow import FlowState, NodeRecord, Policy
+from headrace.run import WorkflowRun
+from headrace.workflow import NodeRecord, Policy, WorkflowState
 from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos
 from tests.system.fleet import LEASE, Fleet, send
@@ -26,17 +26,17 @@ NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
 
 
-def create(fleet: Fleet, function: Callable[..., object], *args: Any, name: str = "", **options: Any) -> Run:
+def create(fleet: Fleet, function: Callable[..., object], *args: Any, name: str = "", **options: Any) -> WorkflowRun:
     """Create a workflow and start it; every test defines its own."""
     known = fleet.app.workflow_definitions
     name = name or f"test.{function.__name__.strip('_')}"
     made: Any = known.get(name) or fleet.app.workflow(name=name)(function)
-    run: Run = made.options(**options).create(*args) if options else made.create(*args)
+    run: WorkflowRun = made.options(**options).create(*args) if options else made.create(*args)
     run.start()
     return run
 
 
-def nodes(run: Run) -> dict[str, NodeRecord]:
+def nodes(run: WorkflowRun) -> dict[str, NodeRecord]:
     """All nodes by name."""
     found: dict[str, NodeRecord] = {}
     cursor: str | None = None
@@ -48,7 +48,7 @@ def nodes(run: Run) -> dict[str, NodeRecord]:
         cursor = page.next
 
 
-def states(run: Run) -> dict[str, str]:
+def states(run: WorkflowRun) -> dict[str, str]:
     return {name: node.job.state.value for name, node in nodes(run).items()}
 
 
@@ -65,7 +65,7 @@ def test_every_kind_of_runner_takes_fills_fans_out_and_grows(fleet: Fleet, kind:
 
     fleet.worker(kinds=kind)
     run = create(fleet, all_of_it)
-    assert run.wait(30) is FlowState.SUCCEEDED, states(run)
+    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs()["seen"] == [
         ["ten", "succeeded", 46], ["none", "succeeded", []], ["grown", "succeeded", "grown"],
     ]  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_workflow_is_nested_with_what_is_known_only_at_run_time(fleet: Fleet) 
 
     fleet.worker()
     run = create(fleet, outer)
-    assert run.wait(30) is FlowState.SUCCEEDED, states(run)
+    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs() == {"sum": 115}
 
 
@@ -100,7 +100,7 @@ def test_what_follows_a_failure_is_as_its_edge_says(fleet: Fleet) -> None:
 
     fleet.worker()
     run = create(fleet, failing)
-    assert run.wait(30) is FlowState.FAILED
+    assert run.wait(30) is WorkflowState.FAILED
     found = states(run)
     assert found == {
         "bad": "failed", "waits": "blocked", "goes on": "succeeded", "skipped": "skipped", "skipped too": "skipped",
@@ -118,16 +118,16 @@ def test_a_workflow_goes_on_from_its_failed_nodes(fleet: Fleet, tmp_path: Path) 
 
     fleet.worker()
     run = create(fleet, mended)
-    assert run.wait(30) is FlowState.FAILED
+    assert run.wait(30) is WorkflowState.FAILED
     assert states(run) == {"first": "succeeded", **{f"wants {n}": "failed" for n in range(3)}, "then": "blocked"}
-    assert run.refresh().broken.startswith("wants")
+    assert run.refresh().failed_node.startswith("wants")
     path.touch()
     run.retry_failed()
-    assert run.wait(30) is FlowState.SUCCEEDED
+    assert run.wait(30) is WorkflowState.SUCCEEDED
     assert fleet.ledger.counts()[run.node("first").id] == 1
     assert run.outputs() == {"then": 2}
     record = run.refresh()
-    assert (record.counts["failed"], record.done, record.broken) == (0, 5, "")
+    assert (record.counts["failed"], record.done, record.failed_node) == (0, 5, "")
 
 
 def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fleet) -> None:
@@ -139,7 +139,7 @@ def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fl
     fleet.worker()
     fleet.app.workflow(name="test.saga", on_failure="process.told")(saga)
     run = create(fleet, saga)
-    assert run.wait(30) is FlowState.FAILED
+    assert run.wait(30) is WorkflowState.FAILED
     fleet.drained()
     found = nodes(run)
     undone = sorted((n for n in found.values() if n.role == "undo"), key=lambda n: n.job.started)
@@ -172,8 +172,8 @@ def test_a_last_node_whose_failure_was_said_to_matter_to_nobody_fails_no_workflo
 
     fleet.worker(kinds="thread")
     run, other = create(fleet, last), create(fleet, strict)
-    assert (run.wait(30), other.wait(30)) == (FlowState.SUCCEEDED, FlowState.FAILED)
-    assert (run.counts["failed"], run.refresh().broken) == (1, "last")
+    assert (run.wait(30), other.wait(30)) == (WorkflowState.SUCCEEDED, WorkflowState.FAILED)
+    assert (run.counts["failed"], run.refresh().failed_node) == (1, "last")
 
 
 def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -> None:
@@ -181,7 +181,7 @@ def test_a_job_enqueued_by_name_has_the_crash_budget_of_its_task(fleet: Fleet) -
     job = fleet.enqueue("process.frail", "kill")
     assert fleet.ended(job).state is State.QUARANTINED
     assert job.refresh().crashes == 1
-    own = fleet.enqueue("process.frail", "kill", 1, crashes=2)
+    own = fleet.enqueue("process.frail", "kill", 1, max_crashes=2)
     assert (fleet.ended(own).state, own.refresh().crashes) == (State.SUCCEEDED, 1)
 
 
@@ -195,7 +195,7 @@ def test_what_all_items_of_a_map_take_is_stored_once(fleet: Fleet) -> None:
 
     fleet.worker(kinds="thread")
     run = create(fleet, wide)
-    assert run.wait(60) is FlowState.SUCCEEDED, states(run)
+    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs() == {"both": [[[[n, len(big), []] for n in range(50)]] * 2]}
     assert (run.refresh().total, len(nodes(run))) == (103, 105), "a value is no job, and in no list"
     client: Any
@@ -220,10 +220,10 @@ def test_a_stopped_workflow_starts_nothing_until_it_is_started(fleet: Fleet, tmp
     gate.touch()
     fleet.until(lambda: states(run)["first"] == "succeeded")
     fleet.until(lambda: states(run)["next"] == states(run)["later"] == "stopped")
-    assert run.state is FlowState.STOPPED
+    assert run.state is WorkflowState.STOPPED
     assert len(fleet.ledger.starts()) == 1
     run.start()
-    assert run.wait(20) is FlowState.SUCCEEDED
+    assert run.wait(20) is WorkflowState.SUCCEEDED
 
 
 def test_cancelling_ends_what_runs_and_what_waits(fleet: Fleet, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_cancelling_ends_what_runs_and_what_waits(fleet: Fleet, tmp_path: Path) 
     run = create(fleet, line)
     fleet.started(run.node("first"))
     run.cancel()
-    assert run.wait(20) is FlowState.CANCELLED
+    assert run.wait(20) is WorkflowState.CANCELLED
     assert states(run) == {"first": "cancelled", "next": "cancelled"}
 
 
@@ -287,12 +287,12 @@ def test_a_kill_at_each_step_of_a_nodes_end_strands_no_child(
     trap.release() if role == "runner" or side == "reply" else trap.drop()
     if role == "worker":
         fleet.worker(ready=False)
-    assert run.wait(30) is FlowState.SUCCEEDED, (states(run), repr(fleet))
+    assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert run.outputs() == {"end": 6}
     _explained(fleet, run)
 
 
-def _explained(fleet: Fleet, run: Run) -> None:
+def _explained(fleet: Fleet, run: WorkflowRun) -> None:
     """Every start of every node is explained by its record, and the counters agree with the nodes."""
     starts = fleet.ledger.counts("S")
     found = nodes(run)
@@ -313,20 +313,22 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
     """Workflows and plain jobs while everything is killed: each fan-in happens once, each node starts as explained."""
 
     def wide(flow: Flow, number: int) -> None:
-        first = flow.run("process.numbers", width, name="first", options={"crashes": BUDGET})
-        items = flow.map("process.add", first, number, name="items", options={"crashes": BUDGET})
-        middle = [flow.run("process.nap", 0.001, after=first, options={"crashes": BUDGET}) for _ in range(width)]
-        flow.run("process.total", items, after=middle, name="end", options={"crashes": BUDGET})
+        first = flow.run("process.numbers", width, name="first", options={"max_crashes": BUDGET})
+        items = flow.map("process.add", first, number, name="items", options={"max_crashes": BUDGET})
+        middle = [flow.run("process.nap", 0.001, after=first, options={"max_crashes": BUDGET}) for _ in range(width)]
+        flow.run("process.total", items, after=middle, name="end", options={"max_crashes": BUDGET})
 
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=2.0, keep=3600)
+    fleet = new_fleet(server.url, lease=2.0, result_ttl=3600)
     dice = random.Random(seed)
     chaos = Chaos(fleet, server, seed)
     runs = [create(fleet, wide, number, name="soak") for number in range(flows)]
-    jobs = fleet.enqueue_many("process.nap", [(round(dice.random() * 0.004, 6),) for _ in range(3000)], crashes=BUDGET)
+    jobs = fleet.enqueue_many(
+        "process.nap", [(round(dice.random() * 0.004, 6),) for _ in range(3000)], max_crashes=BUDGET
+    )
     chaos.run(flows * (2 * width + 3) + len(jobs), seconds, 1, 0.4)
     ends = [run.wait(60) for run in runs]
-    assert ends == [FlowState.SUCCEEDED] * flows, [
+    assert ends == [WorkflowState.SUCCEEDED] * flows, [
         (run.id, states(run)) for run, end in zip(runs, ends, strict=True) if end != "succeeded"
     ][:1]
     fleet.drained(60)
@@ -361,7 +363,7 @@ def test_a_worker_that_slept_beyond_its_lease_releases_no_child_again(fleet: Fle
     fleet.worker()
     fleet.started(run.node("first"), 2)
     gate.touch()
-    assert run.wait(30) is FlowState.SUCCEEDED
+    assert run.wait(30) is WorkflowState.SUCCEEDED
     send(pids, signal.SIGCONT)
     assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
     assert len(fleet.ledger.starts(run.node("next").id)) == 1

@@ -8,7 +8,7 @@ import redis
 
 from headrace import Flow
 from headrace.job import State
-from headrace.workflow import FlowState
+from headrace.workflow import WorkflowState
 from tests.servers import connect
 from tests.system.fleet import Fleet
 
@@ -49,7 +49,7 @@ def test_all_nodes_of_a_workflow_inherit(fleet: Fleet) -> None:
     fleet.worker()
     run = headers.create()
     run.start()
-    assert run.wait(30) is FlowState.SUCCEEDED
+    assert run.wait(30) is WorkflowState.SUCCEEDED
     assert run.node("first").result() == MINE
     nodes = list(run.nodes(limit=500))
     jobs = {node.facts.name: dict(node.job.headers) for node in nodes if node.role in ("", "callback")}

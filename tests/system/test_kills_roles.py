@@ -46,7 +46,7 @@ def test_the_job_of_a_killed_runner_restarts_at_once(patient: Fleet, kind: str, 
 
 def test_work_sent_ahead_to_a_killed_runner_burns_nothing(patient: Fleet, tmp_path: Path) -> None:
     """Only the job that ran is a suspect: the tickets left in the pipe say which had not started."""
-    worker = patient.worker(settings={"ahead": 1})
+    worker = patient.worker(settings={"prefetch_seconds": 1})
     patient.enqueue("process.nap", 0.001).result(timeout=20)
     send(worker.runners(), signal.SIGSTOP)
     jobs = patient.enqueue_many("process.nap", [(0.0,)] * 200)
@@ -124,7 +124,7 @@ def test_a_worker_that_can_fork_nothing_still_stops(patient: Fleet, full: Path) 
 
 def test_a_dispatcher_that_is_killed_again_and_again_still_gets_the_work_done(patient: Fleet) -> None:
     worker = patient.worker(processes=2)
-    jobs = patient.enqueue_many("process.nap", [(0.05,)] * 60, crashes=20)
+    jobs = patient.enqueue_many("process.nap", [(0.05,)] * 60, max_crashes=20)
     for _ in range(4):
         patient.until(lambda: patient.app.overview().workers and worker.runners())
         worker.kill("dispatcher")
@@ -223,7 +223,7 @@ def test_a_dispatcher_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_
 
 def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet, tmp_path: Path) -> None:
     worker = patient.worker(processes=2)
-    job = patient.enqueue("process.children", str(tmp_path / "pids"), 3, crashes=1)
+    job = patient.enqueue("process.children", str(tmp_path / "pids"), 3, max_crashes=1)
     neighbour = patient.enqueue("process.gate", str(tmp_path / "go"))
     patient.started(neighbour)
     patient.until((tmp_path / "pids").exists)

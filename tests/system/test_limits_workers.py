@@ -127,7 +127,7 @@ def test_a_running_job_is_cancelled(fleet: Fleet, manner: str) -> None:
 
 
 def test_a_job_that_was_sent_ahead_is_cancelled_without_starting(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker(settings={"ahead": 1})
+    worker = fleet.worker(settings={"prefetch_seconds": 1})
     fleet.enqueue("process.nap", 0.0).result(timeout=20)
     send(worker.runners(), signal.SIGSTOP)
     first = fleet.enqueue("process.nap", 0.0)
@@ -184,7 +184,7 @@ def memory_group() -> Iterator[dict[str, str]]:
 )
 def test_a_crash_is_quarantined_with_its_evidence(fleet: Fleet, how: str, number: int | None, code: int | None) -> None:
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.crash", how, crashes=2) for kind in KINDS]
+    jobs = [fleet.enqueue(f"{kind}.crash", how, max_crashes=2) for kind in KINDS]
     for job in jobs:
         with pytest.raises(JobQuarantined):
             job.result(timeout=20)
@@ -204,7 +204,7 @@ def test_a_crash_is_quarantined_with_its_evidence(fleet: Fleet, how: str, number
 def test_a_job_that_is_killed_for_its_memory_is_quarantined(fleet: Fleet, memory_group: dict[str, str]) -> None:
     """A real kill by the kernel where a control group can be made; elsewhere an own limit and SIGKILL stand in."""
     fleet.worker(environ=memory_group)
-    job = fleet.enqueue("process.crash", "memory", crashes=2)
+    job = fleet.enqueue("process.crash", "memory", max_crashes=2)
     with pytest.raises(JobQuarantined):
         job.result(timeout=60)
     error = job.refresh().error
@@ -228,7 +228,7 @@ def test_a_job_that_crashes_once_succeeds_at_its_next_start(fleet: Fleet) -> Non
 def test_rubbish_in_a_descriptor_of_a_runner_is_its_crash(fleet: Fleet) -> None:
     """The dispatcher once took the first bytes for the length of a message, and waited for that for ever."""
     fleet.worker(kinds=ALL)
-    jobs = [fleet.enqueue(f"{kind}.rubbish", 1, crashes=2) for kind in KINDS]
+    jobs = [fleet.enqueue(f"{kind}.rubbish", 1, max_crashes=2) for kind in KINDS]
     for job in jobs:
         with pytest.raises(JobQuarantined, match="a job wrote into a descriptor of the runner"):
             job.result(timeout=20)

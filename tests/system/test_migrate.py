@@ -91,7 +91,7 @@ def test_a_released_store_goes_on_working(new_server: NewServer, tmp_path: Path)
     server = new_server()
     dump.load(server.client(), GOLDEN / "schema-1.txt")
     headrace = Program(tmp_path, server.url)
-    headrace.environment["HEADRACE_KEEP"] = "86400"
+    headrace.environment["HEADRACE_RESULT_TTL"] = "86400"
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + LATER)
     refused = headrace("enqueue", "tasks.add", "1", code=3).fault
     assert "holds schema 1" in refused

@@ -81,7 +81,7 @@ class Busy:
         self.app = Headrace(url)
         self.go = directory / "go"
         self.worker = Worker(
-            self.program.start("worker", "tasks:app", "--processes", "2", "--threads", "2", "--grace", "0s")
+            self.program.start("worker", "tasks:app", "--processes", "2", "--threads", "2", "--shutdown-timeout", "0s")
         )
         self.owner = _owner(self.worker)
 

@@ -18,8 +18,8 @@ import pytest
 from headrace import Flow
 from headrace.handle import Job
 from headrace.job import State
-from headrace.run import Run
-from headrace.workflow import FlowState
+from headrace.run import WorkflowRun
+from headrace.workflow import WorkflowState
 from tests.servers import Server
 from tests.system.fleet import LONG_LEASE, Fleet, send
 from tests.system.test_flows import create, states
@@ -55,7 +55,7 @@ def test_what_a_server_forgot_ends_all_the_same(new_server: NewServer, new_fleet
     dice = random.Random(seed)
     sys.stdout.write(f"seed {seed} (HR_SEED chooses another)\n")
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=LONG_LEASE, grace=5.0, keep=3600, max_kept=10_000)
+    fleet = new_fleet(server.url, lease=LONG_LEASE, shutdown_timeout=5.0, result_ttl=3600, max_finished=10_000)
     jobs: list[Job[Any]] = fleet.enqueue_many("process.nap", [(dice.random() * 0.04,) for _ in range(150)])
     jobs += fleet.enqueue_many("process.fail", [(1,)] * 20, retries=2)
     jobs += fleet.enqueue_many("process.snooze", [(1,)] * 10)
@@ -64,7 +64,7 @@ def test_what_a_server_forgot_ends_all_the_same(new_server: NewServer, new_fleet
     jobs += [fleet.enqueue("process.nap", 0.01, key=f"k{n % 4}") for n in range(20)]
     for key in ("a", "b", "c"):
         jobs += fleet.enqueue_many("process.nap", [(0.01,)] * 25, key=key, ordered=True)
-    runs: list[Run] = [create(fleet, diamond) for _ in range(10)]
+    runs: list[WorkflowRun] = [create(fleet, diamond) for _ in range(10)]
 
     def left() -> int:
         seen = fleet.app.overview().states
@@ -80,7 +80,7 @@ def test_what_a_server_forgot_ends_all_the_same(new_server: NewServer, new_fleet
     jobs += [job for job in late if server.client().exists(fleet.app.client.keys.job(job.id))]
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
-        assert run.wait(30) is FlowState.SUCCEEDED, (states(run), repr(fleet))
+        assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
     assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100))
     assert all(run.node("last").result() == 10 for run in runs)
@@ -116,7 +116,7 @@ def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothi
     """The workers have stopped their jobs meanwhile, and told nobody yet."""
     dice = random.Random(seed)
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=3.0, keep=3600)
+    fleet = new_fleet(server.url, lease=3.0, result_ttl=3600)
     fleet.forgetful = True
     for _ in range(2):
         fleet.worker(processes=2)
@@ -130,7 +130,7 @@ def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothi
         server.forget(dice.randint(begin, server.written), away=4.5)
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
-        assert run.wait(30) is FlowState.SUCCEEDED, (states(run), repr(fleet))
+        assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
     assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100)), repr(fleet)
     fleet.end()

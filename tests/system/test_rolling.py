@@ -154,7 +154,7 @@ def result(job: Job[Any], timeout: float = 20) -> Any:
 
 
 def test_new_code_takes_over_under_load_and_nothing_is_lost_or_charged(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--grace", "60s")
+    worker = rolled.start("--shutdown-timeout", "60s")
     long = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
     jobs = [rolled.enqueue("nap", 0.01) for _ in range(20)]
@@ -183,8 +183,8 @@ def test_the_watched_process_stays_and_forgets_the_old_code(rolled: Rolled) -> N
     assert worker.stop() == 0
 
 
-def test_jobs_longer_than_the_grace_go_to_the_new_code_uncharged(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--grace", "0.1s")
+def test_jobs_longer_than_the_shutdown_timeout_go_to_the_new_code_uncharged(rolled: Rolled, tmp_path: Path) -> None:
+    worker = rolled.start("--shutdown-timeout", "0.1s")
     job = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
     rolled.roll(worker, 2)
@@ -265,7 +265,7 @@ def test_a_new_image_killed_while_it_warms_up_replaces_nothing(rolled: Rolled, t
 
 
 def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
-    rolled.program.environment["HEADRACE_WARM_LIMIT"] = "1.5"
+    rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "1.5"
     worker = rolled.start()
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
@@ -291,7 +291,7 @@ def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rol
 
 def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp_path: Path) -> None:
     rolled.program.environment["HEADRACE_LEASE"] = "5"
-    worker = rolled.start("--grace", "60s")
+    worker = rolled.start("--shutdown-timeout", "60s")
     old = rolled.roll(worker, 2)
     job = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
@@ -306,7 +306,7 @@ def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp
 
 @pytest.mark.parametrize("times", [1, 2], ids=["the first image, which finishes", "the anchor"])
 def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, times: int, tmp_path: Path) -> None:
-    worker = rolled.start("--grace", "60s")
+    worker = rolled.start("--shutdown-timeout", "60s")
     job = rolled.enqueue("gate", str(tmp_path / "first")) if times == 1 else None
     if job is not None:
         eventually((tmp_path / "first.began").exists, 20)
@@ -351,7 +351,7 @@ def test_a_stop_while_one_warms_up_ends_them_all(rolled: Rolled, number: int, ti
 
 def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: Path) -> None:
     """The terminal signals every process of the foreground; each hears it once."""
-    worker = rolled.start("--grace", "60s", start_new_session=True)
+    worker = rolled.start("--shutdown-timeout", "60s", start_new_session=True)
     first = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
     (tmp_path / "go.began").unlink()
@@ -505,7 +505,7 @@ def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: P
     python.symlink_to(sys.executable)
     paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
     rolled.program.environment["PYTHONPATH"] = os.pathsep.join(paths)
-    worker = rolled.start_by(str(python), "-m", "headrace", after=("--grace", "60s"))
+    worker = rolled.start_by(str(python), "-m", "headrace", after=("--shutdown-timeout", "60s"))
     job = rolled.enqueue("gate", str(tmp_path / "go"))
     eventually((tmp_path / "go.began").exists, 20)
     rolled.roll(worker, 2)

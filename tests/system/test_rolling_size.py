@@ -106,7 +106,7 @@ def test_a_size_that_is_wished_while_an_image_warms_up_is_that_of_both(rolled: R
 
 
 def test_signals_during_the_drain_reach_the_image_that_claims(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--grace", "60s")
+    worker = rolled.start("--shutdown-timeout", "60s")
     image = busy(rolled, worker, tmp_path / "go")
     for wanted in (3, 4):
         worker.process.send_signal(signal.SIGTTIN)
@@ -119,7 +119,7 @@ def test_signals_during_the_drain_reach_the_image_that_claims(rolled: Rolled, tm
 
 
 def test_scale_by_the_name_of_an_image_that_drains_reaches_the_one_that_claims(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--grace", "60s")
+    worker = rolled.start("--shutdown-timeout", "60s")
     image = busy(rolled, worker, tmp_path / "first")
     rolled.app.workers.scale(place(worker.process.pid), 3)
     eventually(lambda: size(rolled, image) == 3, 20)

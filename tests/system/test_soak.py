@@ -30,12 +30,12 @@ def say(text: str) -> None:
 
 def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float, restarts: int, every: float) -> None:
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=2.0, keep=3600, max_kept=10 * count)
+    fleet = new_fleet(server.url, lease=2.0, result_ttl=3600, max_finished=10 * count)
     say(f"seed {SEED} (HR_SEED chooses another)")
     dice = random.Random(SEED)
     # From nothing to 4 ms, so that some are sent ahead and some run when the kill comes.
     naps = [round(dice.random() * 0.004, 6) for _ in range(count)]
-    jobs = fleet.enqueue_many("process.nap", [(nap,) for nap in naps], crashes=BUDGET)
+    jobs = fleet.enqueue_many("process.nap", [(nap,) for nap in naps], max_crashes=BUDGET)
     chaos = Chaos(fleet, server, SEED)
     chaos.run(count, seconds, restarts, every)
     # However slow the machine is: what counts comes after.

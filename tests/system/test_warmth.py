@@ -332,7 +332,7 @@ def reports(app: Headrace, count: int) -> list[list[bool]]:
     return [draft.handle.result(timeout=30) for draft in drafts]
 
 
-def test_the_audit_names_import_and_set_up_and_what_to_write(
+def test_the_startup_profile_names_import_and_set_up_and_what_to_write(
     headrace: Program, app: Headrace, late: Callable[..., Beside]
 ) -> None:
     worker = late()
@@ -340,12 +340,12 @@ def test_the_audit_names_import_and_set_up_and_what_to_write(
     wanted = 'preload=["late_report","sqlalchemy.orm:configure_mappers"]'
     assert "each first start of late.report in a runner loses" in worker.says(wanted)
 
-    def audit() -> Any:
-        (found,) = headrace("workers", "audit", "--json").lines
+    def profile() -> Any:
+        (found,) = headrace("workers", "startup", "--json").lines
         # A renewal may have come before the rehearsal had said what the set-up is.
         return found if len(found["preload"]) == 2 else None
 
-    found = eventually(audit, 20)
+    found = eventually(profile, 20)
     (row,) = found["tasks"]
     assert (row["task"], row["kind"]) == ("late.report", "fork")
     assert row["to"]["late_report"] > 0.05
@@ -353,10 +353,10 @@ def test_the_audit_names_import_and_set_up_and_what_to_write(
     assert row["lost_each"] == pytest.approx(sum(row["to"].values()), abs=1e-4)
     assert found["preload"] == ["late_report", "sqlalchemy.orm:configure_mappers"]
     assert (found["done"], found["auto"]) == ({}, False)
-    shown = headrace("workers", "audit", found["worker"][:8]).out
+    shown = headrace("workers", "startup", found["worker"][:8]).out
     assert "late.report" in shown
     assert wanted in shown
-    assert "no worker is called" in headrace("workers", "audit", "nobody", code=Exit.FAILED).fault
+    assert "no worker is called" in headrace("workers", "startup", "nobody", code=Exit.FAILED).fault
     worker.stop()
     pasted = late("--preload", ",".join(found["preload"]))
     assert reports(app, 3) == [[True, True]] * 3
@@ -373,22 +373,24 @@ def test_auto_does_it_before_the_next_forks(headrace: Program, app: Headrace, la
     assert reports(app, 8) == [[True, True]] * 8
 
     def done() -> Any:
-        (found,) = headrace("workers", "audit", "--json").lines
+        (found,) = headrace("workers", "startup", "--json").lines
         return found["done"]
 
     assert set(eventually(done, 20)) == {"late_report", "sqlalchemy.orm:configure_mappers"}
-    assert "done before the fork by" in headrace("workers", "audit").out
+    assert "done before the fork by" in headrace("workers", "startup").out
 
 
-def test_without_the_audit_nothing_is_said(headrace: Program, app: Headrace, late: Callable[..., Beside]) -> None:
-    headrace.environment["HEADRACE_AUDIT"] = "0"
+def test_without_startup_profiling_nothing_is_said(
+    headrace: Program, app: Headrace, late: Callable[..., Beside]
+) -> None:
+    headrace.environment["HEADRACE_STARTUP_PROFILING"] = "0"
     worker = late()
     reports(app, 8)
     worker.stop()
     assert "loses" not in worker.log.read_text()
 
 
-def test_the_audit_is_there_for_the_successor_of_a_dispatcher(
+def test_the_startup_profile_is_there_for_the_successor_of_a_dispatcher(
     headrace: Program, app: Headrace, late: Callable[..., Beside]
 ) -> None:
     worker = late()

@@ -136,7 +136,7 @@ def test_a_line_that_a_job_does_not_end_takes_no_other_line_with_it(
 
 
 def test_a_line_that_a_runner_did_not_end_is_shown_when_it_dies(headrace: Program, app: Headrace) -> None:
-    text = "\n@app.task(crashes=1)\ndef dies() -> None:\n    os.write(2, b'last words')\n    os._exit(9)\n"
+    text = "\n@app.task(max_crashes=1)\ndef dies() -> None:\n    os.write(2, b'last words')\n    os._exit(9)\n"
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
     worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--log", "json"))
     try:

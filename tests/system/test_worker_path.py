@@ -115,7 +115,7 @@ def test_strict_order_serves_the_first_queue_first(fleet: Fleet) -> None:
 def test_weights_starve_no_queue(fleet: Fleet) -> None:
     low = {job.id for job in fleet.enqueue_many("process.add", [()] * 100, queue="low")}
     fleet.enqueue_many("process.add", [()] * 1000, queue="high")
-    fleet.worker(queues="high:3,low:1", settings={"ahead": 0})
+    fleet.worker(queues="high:3,low:1", settings={"prefetch_seconds": 0})
     fleet.drained()
     order = [line.id for line in fleet.ledger.starts()]
     # One claim in four asks the light queue first; that none of 500 did has no chance worth a name.

@@ -14,11 +14,11 @@ GOOD = 1000
 def test_a_thousand_good_jobs_outlive_every_bad_one(fleet: Fleet) -> None:
     half = [(n, n) for n in range(GOOD // 2)]
     good = fleet.enqueue_many("process.add", half)
-    bad = [fleet.enqueue("process.crash", how, crashes=2) for how in ("exit", "segfault", "kill")]
+    bad = [fleet.enqueue("process.crash", how, max_crashes=2) for how in ("exit", "segfault", "kill")]
     flood = fleet.enqueue("process.flood", 4)
     deep = fleet.enqueue("process.recurse")
     forks = fleet.enqueue("process.many_children", 50)
-    closed = fleet.enqueue("process.close_all", crashes=2)
+    closed = fleet.enqueue("process.close_all", max_crashes=2)
     left = fleet.enqueue("process.leave_thread")
     stuck = fleet.enqueue("process.stubborn", 60, timeout=0.3)
     endless = fleet.enqueue("process.hog", 60, timeout=0.3)
@@ -48,7 +48,7 @@ def test_a_thousand_good_jobs_outlive_every_bad_one(fleet: Fleet) -> None:
 def test_mates_of_a_crash_are_suspected_once_and_never_condemned(fleet: Fleet) -> None:
     """Threads and coroutines share a process, so nobody can tell who took it down: suspects get one of their own."""
     fleet.worker(kinds="thread,async", threads=12, concurrency=12)
-    bad = [fleet.enqueue(f"{kind}.crash", "exit", crashes=3) for kind in ("thread", "async")]
+    bad = [fleet.enqueue(f"{kind}.crash", "exit", max_crashes=3) for kind in ("thread", "async")]
     mates = [fleet.enqueue(f"{kind}.nap", 0.2) for kind in ("thread", "async") for _ in range(10)]
     for job in bad:
         with pytest.raises(JobQuarantined):

@@ -1,4 +1,4 @@
-"""An orderly end: running jobs finish within the grace, the rest goes back, no attempt is burned."""
+"""An orderly end: running jobs finish within ``shutdown_timeout``, the rest goes back, no attempt is burned."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_runs_is_finished_and_nothing_else_is_begun(fleet: Fleet, number: i
 
 
 def test_work_sent_ahead_is_handed_back_unharmed(fleet: Fleet) -> None:
-    worker = fleet.worker(settings={"ahead": 1})
+    worker = fleet.worker(settings={"prefetch_seconds": 1})
     fleet.enqueue("process.nap", 0.001).result(timeout=20)
     runners = worker.runners()
     send(runners, signal.SIGSTOP)
@@ -51,10 +51,10 @@ def test_work_sent_ahead_is_handed_back_unharmed(fleet: Fleet) -> None:
     assert len(fleet.ledger.starts()) == 1
 
 
-def test_after_the_grace_jobs_are_handed_back_and_nothing_is_charged(
+def test_after_the_shutdown_timeout_jobs_are_handed_back_and_nothing_is_charged(
     server: Server, new_fleet: NewFleet, tmp_path: Path
 ) -> None:
-    fleet = new_fleet(server.url, grace=0.3, lease=LONG_LEASE)
+    fleet = new_fleet(server.url, shutdown_timeout=0.3, lease=LONG_LEASE)
     worker = fleet.worker(kinds=ALL)
     jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in KINDS]
     for job in jobs:
@@ -75,7 +75,7 @@ def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
     server: Server, new_fleet: NewFleet, how: str
 ) -> None:
     """Whatever the tidying up comes to, the job goes back uncharged."""
-    fleet = new_fleet(server.url, grace=5.0, lease=LONG_LEASE)
+    fleet = new_fleet(server.url, shutdown_timeout=5.0, lease=LONG_LEASE)
     worker = fleet.worker(kinds=ALL)
     jobs = [fleet.enqueue(f"{kind}.tidy", how) for kind in KINDS]
     for job in jobs:
@@ -107,8 +107,8 @@ def test_a_signal_that_comes_twice_at_once_counts_once(fleet: Fleet, tmp_path: P
     assert job.refresh().interruptions == 0
 
 
-def test_a_second_signal_later_ends_the_grace(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
-    fleet = new_fleet(server.url, grace=100, lease=LONG_LEASE)
+def test_a_second_signal_later_ends_the_shutdown_timeout(server: Server, new_fleet: NewFleet, tmp_path: Path) -> None:
+    fleet = new_fleet(server.url, shutdown_timeout=100, lease=LONG_LEASE)
     worker = fleet.worker()
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
@@ -125,7 +125,7 @@ def test_a_second_signal_later_ends_the_grace(server: Server, new_fleet: NewFlee
 
 
 def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
-    worker = fleet.worker(kinds=ALL, settings={"grace": 100.0})
+    worker = fleet.worker(kinds=ALL, settings={"shutdown_timeout": 100.0})
     worker.terminate()
     asked = time.monotonic()
     assert worker.wait() == 0
@@ -137,8 +137,8 @@ def test_an_idle_worker_leaves_at_once(fleet: Fleet) -> None:
 
 @pytest.mark.slow
 def test_ten_rolling_deploys_under_load_burn_nothing(server: Server, new_fleet: NewFleet) -> None:
-    """Some jobs take longer than the grace: those are interrupted, which is free, and none fails or crashes."""
-    fleet = new_fleet(server.url, grace=0.2, lease=LONG_LEASE)
+    """Some jobs take longer than ``shutdown_timeout``: those are interrupted, which is free, and none fails or crashes."""
+    fleet = new_fleet(server.url, shutdown_timeout=0.2, lease=LONG_LEASE)
     jobs = fleet.enqueue_many("process.nap", [(0.6,) if n % 20 == 0 else (0.01,) for n in range(800)])
     workers = [fleet.worker(processes=2), fleet.worker(processes=2)]
     for _ in range(10):

@@ -125,8 +125,8 @@ def test_a_job_finds_the_signals_of_any_program(rolled: Rolled, tmp_path: Path) 
         "    return [n for n in handled & set(known) if signal.getsignal(n) != signal.SIG_DFL]\n"
     )
     rolled.program.write("tasks", (tmp_path / "tasks.py").read_text() + text)
-    # The audit has a timer of its own while it watches a task's first starts.
-    rolled.program.environment["HEADRACE_AUDIT"] = "0"
+    # The startup profiler has a timer of its own while it watches a task's first starts.
+    rolled.program.environment["HEADRACE_STARTUP_PROFILING"] = "0"
     rolled.start()
     assert result(rolled.enqueue("odd")) == []
 
@@ -142,7 +142,7 @@ def test_quit_stops_a_worker_at_once_and_charges_nothing(fleet: Fleet, tmp_path:
 
 
 def test_quit_stops_every_image_at_once(rolled: Rolled) -> None:
-    worker = rolled.start("--grace", "60")
+    worker = rolled.start("--shutdown-timeout", "60")
     old = rolled.enqueue("nap", 60)
     eventually(lambda: old.state is State.RUNNING, 20)
     rolled.roll(worker, 2)

@@ -7,7 +7,7 @@ from typing import Any, assert_type
 
 from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, current_job
 from headrace.definition import Workflow
-from headrace.run import Run
+from headrace.run import WorkflowRun
 
 app = Headrace()
 
@@ -27,7 +27,7 @@ async def notify(user: int) -> str:
     return str(user)
 
 
-@app.task(keep=0, kind="async")
+@app.task(result_ttl=0, kind="async")
 async def forget() -> None: ...
 
 
@@ -69,7 +69,7 @@ def apart_code() -> None:
     assert_type(send("x"), int)
     assert_type(send.enqueue("x").result(), int)
     assert_type(asend.enqueue("x"), Job[int])
-    assert_type(letters.create(["x"]), Run)
+    assert_type(letters.create(["x"]), WorkflowRun)
 
 
 def key_of(name: str = "") -> str:
@@ -98,8 +98,8 @@ def sync_code() -> object:
     assert_type(app.enqueue_many(fetch.job(url) for url in "abc"), int)
     assert_type(fetch.job("u").handle, Job[bytes])
     assert_type(app.by_name("x").enqueue(1, a=2), Job[Any])
-    assert_type(thumbnails.create("u", [1]), Run)
-    assert_type(nightly.options(ttl=3, queue="low").create("x"), Run)
+    assert_type(thumbnails.create("u", [1]), WorkflowRun)
+    assert_type(nightly.options(ttl=3, queue="low").create("x"), WorkflowRun)
     defined: Workflow[[str, list[int]]] = thumbnails
     kept: Task[[int], str, Coroutine[Any, Any, str]] = notify
     named: Task[..., Any, Any] = fetch
@@ -111,5 +111,5 @@ async def async_code() -> None:
     assert_type(await notify.aenqueue(7), Job[str])
     assert_type(await (await notify.aenqueue(7)).aresult(), str)
     assert_type(await notify.options(priority=3).aenqueue(7), Job[str])
-    assert_type(await thumbnails.acreate("u", sizes=[1]), Run)
+    assert_type(await thumbnails.acreate("u", sizes=[1]), WorkflowRun)
     assert_type(await app.aenqueue_many([notify.job(1), fetch.job("u")]), int)

@@ -31,7 +31,9 @@ def fan(width: int, state: str = "ready") -> View:
     items = range(2, width + 2)
     nodes = [ViewNode(1, "scan", "succeeded"), *(ViewNode(i, f"resize-{i - 1}", state) for i in items)]
     nodes += [ViewNode(width + 2, "join-1", "blocked", "join"), ViewNode(width + 3, "publish", "blocked")]
-    edges = [(1, i, "s") for i in items] + [(i, width + 2, "c") for i in items] + [(width + 2, width + 3, "s")]
+    edges = (
+        [(1, i, "stop") for i in items] + [(i, width + 2, "continue") for i in items] + [(width + 2, width + 3, "stop")]
+    )
     return View("thumbnails", nodes, edges)
 
 
@@ -51,7 +53,7 @@ DIAMOND = View(
         ViewNode(1, "fetch", "succeeded"), ViewNode(2, "resize-1", "failed"), ViewNode(3, "resize-2", "running"),
         ViewNode(4, "publish", "blocked"), ViewNode(5, "unfetch", "blocked", "undo"), ViewNode(6, "tell", "blocked", "callback"),
     ],
-    [(1, 2, "s"), (1, 3, "s"), (2, 4, "c"), (3, 4, "k"), (1, 4, "s"), (1, 5, "undo")],
+    [(1, 2, "stop"), (1, 3, "stop"), (2, 4, "continue"), (3, 4, "skip"), (1, 4, "stop"), (1, 5, "undo")],
 )  # fmt: skip
 
 

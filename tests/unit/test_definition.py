@@ -155,7 +155,7 @@ def test_retention_counts_in_microseconds_and_none_is_for_ever(app: Headrace) ->
     assert made.options(ttl=timedelta(minutes=2)).graph("u", [1]).ttl == 120_000_000
     assert made.options(ttl=None).graph("u", [1]).ttl == FOR_EVER
     assert made.options(ttl=0).graph("u", [1]).ttl == 0
-    brief = Headrace("redis://localhost:1/0", keep_workflows=5.0)
+    brief = Headrace("redis://localhost:1/0", workflow_ttl=5.0)
     brief.task(name="add")(add)
     assert brief.workflow(plain).graph("u", [1]).ttl == 5_000_000
     with pytest.raises(OptionsError, match="ttl must be at least 0"):
@@ -339,22 +339,22 @@ def test_a_failure_within_a_nested_workflow_may_leave_what_follows_alone(app: He
 
     found = outer(app, define)
     assert policies(found) == {
-        ("s/a", "s/b"): "c",
-        ("s/b", "s/c"): "k",
-        ("s/b", "s/m"): "k",
-        ("s/b", "s/n"): "k",
-        ("s/b", "s/d/x"): "k",
-        ("s/b", "s/e"): "k",
-        ("s/d/x", "s/d/y"): "k",
-        ("s/d/y", "s/d"): "k",
-        ("s/c", "s"): "c",
-        ("s/m", "s"): "c",
-        ("s/n", "s"): "c",
-        ("s/d", "s"): "c",
-        ("s/e", "s"): "c",
-        ("s", "tick"): "c",
+        ("s/a", "s/b"): "continue",
+        ("s/b", "s/c"): "skip",
+        ("s/b", "s/m"): "skip",
+        ("s/b", "s/n"): "skip",
+        ("s/b", "s/d/x"): "skip",
+        ("s/b", "s/e"): "skip",
+        ("s/d/x", "s/d/y"): "skip",
+        ("s/d/y", "s/d"): "skip",
+        ("s/c", "s"): "continue",
+        ("s/m", "s"): "continue",
+        ("s/n", "s"): "continue",
+        ("s/d", "s"): "continue",
+        ("s/e", "s"): "continue",
+        ("s", "tick"): "continue",
     }
-    assert [facts(node(found, name)).policy for name in ("s/m", "s/n")] == ["c", "k"]
+    assert [facts(node(found, name)).policy for name in ("s/m", "s/n")] == ["continue", "skip"]
     assert decode(node(found, "s/e").args) == [[], {"__outer__": ["", {}, "k"]}]
 
 
@@ -365,7 +365,12 @@ def test_a_failure_within_stops_what_follows_otherwise(app: Headrace) -> None:
         flow.run("tick", name="c", on_failure="continue")
 
     found = outer(app, lambda flow: flow.run("tick", after=flow.run(steps, name="s")))
-    assert policies(found) == {("s/a", "s/b"): "s", ("s/b", "s"): "s", ("s/c", "s"): "c", ("s", "tick"): "s"}
+    assert policies(found) == {
+        ("s/a", "s/b"): "stop",
+        ("s/b", "s"): "stop",
+        ("s/c", "s"): "continue",
+        ("s", "tick"): "stop",
+    }
 
 
 def test_a_nested_workflow_may_be_referred_to_and_followed(app: Headrace, inner: Workflow[[int]]) -> None:

@@ -183,7 +183,7 @@ def test_a_task_whose_code_is_elsewhere_is_run_unchecked() -> None:
 def test_options_of_a_job_are_those_of_the_node() -> None:
     def define(flow: Flow) -> None:
         flow.run(fetch, "u", queue="low", delay=timedelta(seconds=2), priority=3, key="k")
-        flow.run(fetch, "u", options={"retries": 5, "timeout": 3, "crashes": 7, "at_most_once": False})
+        flow.run(fetch, "u", options={"retries": 5, "timeout": 3, "max_crashes": 7, "at_most_once": False})
         flow.run(fetch.options(queue="mine", priority=1), "u", priority=2)
         flow.run(resize, b"", 1)
 
@@ -191,7 +191,7 @@ def test_options_of_a_job_are_those_of_the_node() -> None:
     first, second, third, fourth = (one.form for one in found.nodes)
     assert (first.queue, first.delay, first.priority, first.key) == ("low", 2_000_000, 3, "k")
     assert msgspec.msgpack.decode(second.options, type=Overrides) == Overrides(retries=5, timeout=3.0)
-    assert second.crashes == 7
+    assert second.max_crashes == 7
     assert (third.queue, third.priority) == ("mine", 2)
     assert fourth.queue == "gpu"
 
@@ -235,7 +235,7 @@ def test_globals_go_to_nodes_that_take_them_and_their_own_come_first() -> None:
         ({"options": {"at": datetime.now(UTC)}}, "a node takes no at="),
         ({"options": {"expires": 3}}, "a node takes no expires="),
         ({"options": {"ordered": True}}, "a node takes no ordered=: its edges say"),
-        ({"options": {"keep": 3}}, "give ttl= to that"),
+        ({"options": {"result_ttl": 3}}, "give ttl= to that"),
         ({"options": {"request_id": "x"}}, "key= of the workflow"),
         ({"options": {"colour": 3}}, "there is no option 'colour'"),
         ({"options": 5}, "options= takes a dictionary of arguments by name, not 5"),
@@ -292,7 +292,7 @@ def test_an_argument_that_does_not_fit_is_refused_where_it_is_written(
         ({"retires": 3}, r"did you mean options=\{'retries': \.\.\.\}\?"),
         ({"at": 3}, "nobody knows when a node's turn comes"),
         ({"afer": 3}, "did you mean 'after'"),
-        ({"keep": 3}, "a node stays as long as its workflow"),
+        ({"result_ttl": 3}, "a node stays as long as its workflow"),
         ({"url": 3}, r"goes into params=\{'url': \.\.\.\}"),
     ],
 )
@@ -313,12 +313,12 @@ def test_a_failure_means_what_the_edge_says_or_else_its_parent() -> None:
         flow.run(take, a.on_failure("continue"), name="y", after=[b, a])
 
     assert policies(graph(define)) == {
-        ("a", "x"): "s",
-        ("b", "x"): "k",
-        ("c", "x"): "k",
-        ("a", "y"): "c",
-        ("b", "y"): "c",
-        ("c", "y"): "k",
+        ("a", "x"): "stop",
+        ("b", "x"): "skip",
+        ("c", "x"): "skip",
+        ("a", "y"): "continue",
+        ("b", "y"): "continue",
+        ("c", "y"): "skip",
     }
 
 
@@ -346,7 +346,7 @@ def test_a_condition_is_an_edge_whose_position_is_a_fact() -> None:
     found = graph(define)
     assert parents(found)["x"] == ["a", "b"]
     assert (facts(node(found, "x")).when, facts(node(found, "y")).when, facts(node(found, "a")).when) == (1, 0, -1)
-    assert policies(found)["a", "y"] == "c"
+    assert policies(found)["a", "y"] == "continue"
     with pytest.raises(WorkflowError, match="when= takes a node, not True"):
         graph(lambda flow: flow.run(tick, when=True))
 
@@ -365,7 +365,7 @@ def test_what_undoes_a_node_is_stored_beside_it_and_called_with_its_output() -> 
     undo = found.nodes[2]
     assert (facts(undo).name, undo.form.task, undo.parents, undo.children) == ("charge (undo)", "take", (1,), ())
     assert decode(fill(undo.args, [b"\x07"])) == [[7], {}]
-    assert found.nodes[0].children == ((2, "s"),), "nothing leads to what undoes"
+    assert found.nodes[0].children == ((2, "stop"),), "nothing leads to what undoes"
     with pytest.raises(ArgumentError, match="tick takes at most 0 arguments"):
         graph(lambda flow: flow.run(fetch, "u", undo=tick))
     with pytest.raises(OptionsError, match=r"flow.map takes no undo="):
@@ -384,8 +384,8 @@ def test_a_map_over_a_node_is_one_node_until_it_runs() -> None:
     found = graph(define)
     assert parents(found) == {"tick": [], "resize": ["tick"], "publish": ["resize"]}
     mapped = facts(found.nodes[1])
-    assert (mapped.map, mapped.policy, mapped.priority) == (True, "c", 4)
-    assert policies(found)["resize", "publish"] == "s", "the list is there, whatever became of an item"
+    assert (mapped.map, mapped.policy, mapped.priority) == (True, "continue", 4)
+    assert policies(found)["resize", "publish"] == "stop", "the list is there, whatever became of an item"
     assert decode(fill(found.nodes[1].args, [b"\x91\x05"])) == [[[5], 64, 1], {}]
 
 
@@ -408,7 +408,7 @@ def test_a_map_over_a_list_is_made_at_once() -> None:
         "take": ["take[0]", "take[1]"],
     }
     assert node(found, "thumbs").role == "join"
-    assert policies(found)["thumbs[0]", "thumbs"] == "k"
+    assert policies(found)["thumbs[0]", "thumbs"] == "skip"
     assert decode(node(found, "thumbs[1]").args) == [[b"b", 64], {}]
 
 

@@ -12,7 +12,7 @@ from headrace.context import running
 from headrace.errors import CorruptHeaders, OptionsError
 from headrace.headers import packed, unpacked
 from headrace.job import Claim, Form
-from headrace.task import Bound
+from headrace.task import BoundTask
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def fetch(x: int = 0) -> int:
 def plain(x: Any = None) -> None: ...
 
 
-def of(bound: Bound[..., Any]) -> dict[str, str]:
+def of(bound: BoundTask[..., Any]) -> dict[str, str]:
     return dict(unpacked(bound.job().form.headers))
 
 

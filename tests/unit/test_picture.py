@@ -30,7 +30,7 @@ def test_boxes_do_not_overlap_and_edges_go_from_box_to_box(view: View) -> None:
 
 def test_two_hundred_nodes_are_readable() -> None:
     nodes = [ViewNode(i, f"work-{i}", "running") for i in range(200)]
-    edges = [(i - 33 + (i * 7) % 5, i, "s") for i in range(38, 200)] + [(i - 33, i, "s") for i in range(33, 200)]
+    edges = [(i - 33 + (i * 7) % 5, i, "stop") for i in range(38, 200)] + [(i - 33, i, "stop") for i in range(33, 200)]
     drawing = Drawing(picture.render(View("large", nodes, edges), "svg"))
     drawing.check()
     assert drawing.crossed() == []
@@ -52,7 +52,7 @@ def test_edges_go_round_boxes(seed: int) -> None:
     names = {i: f"task{'x' * dice.choice([0, 2, 9, 20])}{i}" for i in range(1, count + 1)}
     pairs = [(a, b) for b in range(2, count + 1) for a in range(max(1, b - 12), b)]
     edges = dice.sample(pairs, min(len(pairs), dice.randint(count // 2, 2 * count)))
-    view = View("dice", [ViewNode(i, name, "running") for i, name in names.items()], [(a, b, "s") for a, b in edges])
+    view = View("dice", [ViewNode(i, name, "running") for i, name in names.items()], [(a, b, "stop") for a, b in edges])
     drawing = Drawing(picture.render(view, "svg"))
     drawing.check()
     assert drawing.crossed() == []
@@ -154,7 +154,7 @@ def test_collapsing_is_a_choice() -> None:
 
 def test_different_edges_between_collapsed_boxes_are_all_kept() -> None:
     view = fan(50)
-    view.edges.append((2, 52, "k"))
+    view.edges.append((2, 52, "skip"))
     assert len([1 for a, b, _ in Drawing(picture.render(view, "svg", collapse=True)).edges if (a, b) == (2, 52)]) == 2
 
 
@@ -164,7 +164,7 @@ def test_nested_workflows_collapse_too() -> None:
         for i in range(1, 200)
         for k, name in enumerate(("get", "put"))
     ]
-    view = View("nested", nodes, [(2 * i, 2 * i + 1, "s") for i in range(1, 200)])
+    view = View("nested", nodes, [(2 * i, 2 * i + 1, "stop") for i in range(1, 200)])
     text = picture.render(view, "text")
     assert "crawl/get \N{MULTIPLICATION SIGN} 199" in text
     assert "crawl/put \N{MULTIPLICATION SIGN} 199" in text

@@ -105,7 +105,9 @@ def test_unknown_forms_are_named() -> None:
 
 
 def test_edges_to_nodes_that_are_not_there_are_left_out() -> None:
-    view = View("half", [ViewNode(1, "a"), ViewNode(2, "b")], [(1, 2, "s"), (2, 9, "s"), (2, 2, "s"), (1, 2, "s")])
+    view = View(
+        "half", [ViewNode(1, "a"), ViewNode(2, "b")], [(1, 2, "stop"), (2, 9, "stop"), (2, 2, "stop"), (1, 2, "stop")]
+    )
     for form in ("dot", "mermaid"):
         assert "n9" not in picture.render(view, form)
     edges = [(a, b) for a, b, _ in Drawing(picture.render(view, "svg")).edges]
@@ -114,7 +116,9 @@ def test_edges_to_nodes_that_are_not_there_are_left_out() -> None:
 
 def test_a_cycle_is_drawn_rather_than_waited_for() -> None:
     view = View(
-        "cycle", [ViewNode(1, "a"), ViewNode(2, "b"), ViewNode(3, "c")], [(1, 2, "s"), (2, 3, "s"), (3, 2, "s")]
+        "cycle",
+        [ViewNode(1, "a"), ViewNode(2, "b"), ViewNode(3, "c")],
+        [(1, 2, "stop"), (2, 3, "stop"), (3, 2, "stop")],
     )
     for form in picture.FORMS:
         assert "b" in picture.render(view, form)
@@ -124,13 +128,15 @@ def test_a_definition_becomes_a_view() -> None:
     def node(name: str, children: tuple[tuple[int, str], ...] = (), **more: object) -> NewNode:
         return NewNode(Form("tasks.work"), b"", children=children, facts=pack_facts(NodeFacts(name)), **more)  # type: ignore[arg-type]
 
-    graph = Graph("nightly", (node("a", ((2, "s"), (3, "c")), undo=4), node("b"), node("c"), node("d", role="undo")))
+    graph = Graph(
+        "nightly", (node("a", ((2, "stop"), (3, "continue")), undo=4), node("b"), node("c"), node("d", role="undo"))
+    )
     view = picture.of_graph(graph)
     assert view.title == "nightly"
     assert [(n.number, n.label, n.state, n.role) for n in view.nodes] == [
         (1, "a", "", ""), (2, "b", "", ""), (3, "c", "", ""), (4, "work", "", "undo"),
     ]  # fmt: skip
-    assert view.edges == [(1, 2, "s"), (1, 3, "c"), (1, 4, "undo")]
+    assert view.edges == [(1, 2, "stop"), (1, 3, "continue"), (1, 4, "undo")]
 
 
 def _stored(
@@ -139,7 +145,7 @@ def _stored(
 ) -> NodeRecord:  # fmt: skip
     fields: dict[str, Any] = dict.fromkeys(inspect.signature(Record).parameters, 0) | {"error": None} | given
     job = Record(**{**fields, "id": f"id{number}", "state": state, "task": "shop.tasks.work"})
-    edges = tuple((int(child), "s") for child in children.split())
+    edges = tuple((int(child), "stop") for child in children.split())
     return NodeRecord(number, job, facts or NodeFacts(name), role, 0, parents, edges)
 
 

@@ -104,7 +104,7 @@ def test_a_diamond() -> None:
         ViewNode(3, "large", "failed"),
         ViewNode(4, "publish", "blocked"),
     ]
-    view = View("thumbnails", nodes, [(1, 2, "s"), (1, 3, "c"), (2, 4, "s"), (3, 4, "s")])
+    view = View("thumbnails", nodes, [(1, 2, "stop"), (1, 3, "continue"), (2, 4, "stop"), (3, 4, "stop")])
     assert picture.render(view, "text").splitlines() == [
         "thumbnails",
         "4 jobs: · 1 blocked, ✗ 1 failed, ▶ 1 running, ✓ 1 succeeded",
@@ -126,9 +126,9 @@ def test_a_diamond() -> None:
 
 
 def test_every_small_definition_of_a_usual_kind_is_drawn() -> None:
-    chain = [(i, i + 1, "s") for i in range(1, 8)]
-    ladder = [(i, j, "s") for i in range(1, 8) for j in (i + 1, i + 2) if j < 9]
-    full = [(i, j, "s") for i in range(1, 5) for j in range(5, 9)]
+    chain = [(i, i + 1, "stop") for i in range(1, 8)]
+    ladder = [(i, j, "stop") for i in range(1, 8) for j in (i + 1, i + 2) if j < 9]
+    full = [(i, j, "stop") for i in range(1, 5) for j in range(5, 9)]
     for edges in (chain, ladder, full, []):
         assert drawn(View("", [ViewNode(i, f"n{i}") for i in range(1, 9)], edges)) is not None
 
@@ -139,7 +139,7 @@ def test_more_than_thirty_nodes_are_a_table_by_layer() -> None:
         *(ViewNode(i, f"resize-{i}", "ready") for i in range(2, 42)),
         ViewNode(42, "join", "blocked", "join"),
     ]
-    view = View("many", nodes, [(1, i, "s") for i in range(2, 42)] + [(i, 42, "s") for i in range(2, 42)])
+    view = View("many", nodes, [(1, i, "stop") for i in range(2, 42)] + [(i, 42, "stop") for i in range(2, 42)])
     lines = picture.render(view, "text").splitlines()
     assert lines[3].split() == ["layer", "node", "state", "after"]
     assert lines[4].split() == ["1", "✓", "scan", "succeeded"]
@@ -157,7 +157,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_no_name_is_obeyed_by_the_terminal() -> None:
-    view = View("\x1b[2J", [ViewNode(1, "a\x1b[31m\nb\x9b"), ViewNode(2, "\u202ec\u2028")], [(1, 2, "s")])
+    view = View("\x1b[2J", [ViewNode(1, "a\x1b[31m\nb\x9b"), ViewNode(2, "\u202ec\u2028")], [(1, 2, "stop")])
     text = picture.render(view, "text")
     assert [c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Zl") and c != "\n"] == []
     assert "a\\x1b[31m\\x0ab\\x9b" in text

@@ -11,10 +11,15 @@ from headrace.settings import Settings, environment_name, load, microseconds, se
 
 
 def test_the_environment_gives_and_the_caller_overrides() -> None:
-    environ = {"HEADRACE_LEASE": "4.5", "HEADRACE_MAX_KEPT": "7", "HEADRACE_ALLOW_EVICTION": "1", "HEADRACE_URL": ""}
-    settings = load(environ, lease=2, grace=None)
-    assert (settings.lease, settings.max_kept, settings.allow_eviction, settings.url) == (2.0, 7, True, None)
-    assert settings.grace == Settings().grace
+    environ = {
+        "HEADRACE_LEASE": "4.5",
+        "HEADRACE_MAX_FINISHED": "7",
+        "HEADRACE_ALLOW_EVICTION": "1",
+        "HEADRACE_URL": "",
+    }
+    settings = load(environ, lease=2, shutdown_timeout=None)
+    assert (settings.lease, settings.max_finished, settings.allow_eviction, settings.url) == (2.0, 7, True, None)
+    assert settings.shutdown_timeout == Settings().shutdown_timeout
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def test_each_setting_says_what_it_is() -> None:
         meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
         assert meta is not None, field.name
         assert meta.description, field.name
-    assert environment_name("max_kept") == "HEADRACE_MAX_KEPT"
+    assert environment_name("max_finished") == "HEADRACE_MAX_FINISHED"
 
 
 def test_durations_are_seconds_or_timedeltas() -> None:

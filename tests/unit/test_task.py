@@ -15,7 +15,7 @@ from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurr
 from headrace.job import Form
 from headrace.keys import is_ordered, ordered_id
 from headrace.options import CallOptions, JobOptions, TaskOptions
-from headrace.task import Bound, budgets
+from headrace.task import BoundTask, budgets
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def app() -> Headrace:
     return Headrace("redis://localhost:1/0")
 
 
-def row(bound: Bound[..., Any], *args: Any) -> Form:
+def row(bound: BoundTask[..., Any], *args: Any) -> Form:
     return bound.job(*args).take("0" * 22).form
 
 
@@ -197,9 +197,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"hard_timeout": 0}, "hard_timeout=0 would leave a job no time"),
     ({"timeout": False}, "timeout must be seconds or a timedelta, not bool"),
     ({"timeout": 5, "hard_timeout": 5}, "hard_timeout=5 must be more than timeout=5"),
-    ({"crashes": 0}, "crashes must be a whole number from 1 to 1000"),
-    ({"keep": -1}, "keep must be at least 0"),
-    ({"keep_failed": "a day"}, "keep_failed must be seconds or a timedelta, not str"),
+    ({"max_crashes": 0}, "max_crashes must be a whole number from 1 to 1000"),
+    ({"result_ttl": -1}, "result_ttl must be at least 0"),
+    ({"failure_ttl": "a day"}, "failure_ttl must be seconds or a timedelta, not str"),
     ({"at_most_once": 1}, "at_most_once must be True or False"),
     ({"at_most_once": True, "retries": 1}, "at_most_once and retries contradict each other"),
     ({"key": ""}, "key must be a text of 1 to 256 characters"),
@@ -241,10 +241,10 @@ def test_contradictions_between_task_and_call_are_found(app: Headrace) -> None:
 
 
 def test_options_reach_the_row(app: Headrace) -> None:
-    task = app.task(queue="low", priority=5, crashes=7, delay=60)(plain)
+    task = app.task(queue="low", priority=5, max_crashes=7, delay=60)(plain)
     bound = task.options(priority=-3, key="customer-7", expires=timedelta(minutes=2), at_most_once=True)
     new = row(bound)
-    assert (new.queue, new.priority, new.crashes, new.delay) == ("low", -3, 7, 60_000_000)
+    assert (new.queue, new.priority, new.max_crashes, new.delay) == ("low", -3, 7, 60_000_000)
     assert (new.key, new.expires, new.once, new.options) == ("customer-7", 120_000_000, True, b"")
 
 
@@ -282,36 +282,38 @@ def test_a_call_replaces_delay_by_at_and_the_reverse(app: Headrace) -> None:
 
 
 def test_options_of_options_add_up(app: Headrace) -> None:
-    new = row(app.task(plain).options(queue="low", timeout=3).options(priority=2, keep=0))
+    new = row(app.task(plain).options(queue="low", timeout=3).options(priority=2, result_ttl=0))
     plan = app.tasks[new.task].plan(new.options)
-    assert (new.queue, new.priority, plan.timeout, plan.keep) == ("low", 2, 3.0, 0)
+    assert (new.queue, new.priority, plan.timeout, plan.result_ttl) == ("low", 2, 3.0, 0)
 
 
 def test_a_budget_that_was_asked_for_travels_with_the_job() -> None:
-    assert row(Headrace("redis://x").task(plain).options()).crashes == 0
-    assert row(Headrace("redis://x", crashes=5).task(plain).options()).crashes == 0, "the worker's settings count"
-    assert row(Headrace("redis://x", crashes=5).task(crashes=3)(plain).options()).crashes == 3
-    assert row(Headrace("redis://x").task(crashes=9)(plain).options(crashes=3)).crashes == 3
+    assert row(Headrace("redis://x").task(plain).options()).max_crashes == 0
+    assert row(Headrace("redis://x", max_crashes=5).task(plain).options()).max_crashes == 0, (
+        "the worker's settings count"
+    )
+    assert row(Headrace("redis://x", max_crashes=5).task(max_crashes=3)(plain).options()).max_crashes == 3
+    assert row(Headrace("redis://x").task(max_crashes=9)(plain).options(max_crashes=3)).max_crashes == 3
 
 
 def test_a_worker_says_which_budgets_its_tasks_have() -> None:
     app = Headrace("redis://x")
     app.task(name="usual")(plain)
-    app.task(name="frail", crashes=1)(plain)
+    app.task(name="frail", max_crashes=1)(plain)
     assert budgets(app.tasks, 3) == ["budget:frail", 1]
     assert budgets(app.tasks, 5) == ["budget:", 5, "budget:frail", 1]
 
 
 def test_a_plan_puts_settings_task_and_call_together() -> None:
-    app = Headrace("redis://x", hard_grace=4, keep=50, keep_failed=60)
+    app = Headrace("redis://x", kill_timeout=4, result_ttl=50, failure_ttl=60)
     task = app.task(retries=Retry(max=2, delay=9, never=(KeyError,)), timeout=30)(plain)
     plan = task.plan(b"")
-    assert (plan.timeout, plan.hard_timeout, plan.keep, plan.keep_failed) == (30.0, 34.0, 50_000_000, 60_000_000)
+    assert (plan.timeout, plan.hard_timeout, plan.result_ttl, plan.failure_ttl) == (30.0, 34.0, 50_000_000, 60_000_000)
     assert plan is task.plan(b"")
-    options = row(task.options(retries=5, timeout=1, keep=0)).options
+    options = row(task.options(retries=5, timeout=1, result_ttl=0)).options
     plan = task.plan(options)
     assert plan.retry == Retry(max=5, delay=9, never=(KeyError,))
-    assert (plan.timeout, plan.hard_timeout, plan.keep) == (1.0, 5.0, 0)
+    assert (plan.timeout, plan.hard_timeout, plan.result_ttl) == (1.0, 5.0, 0)
     assert task.plan(row(task.options(timeout=math.inf)).options).hard_timeout is None
     assert task.plan(row(task.options(hard_timeout=99)).options).hard_timeout == 99.0
     plan = task.plan(row(task.options(retries=Retry(max=1, delay=2, factor=1, jitter=0))).options)
@@ -358,8 +360,8 @@ def test_settings_are_taken_and_overridden(monkeypatch: pytest.MonkeyPatch) -> N
     assert Headrace("redis://mine").settings.url == "redis://mine"
     given = Settings(url="redis://given", lease=3)
     assert Headrace(settings=given).settings is given
-    mixed = Headrace("redis://mine", settings=given, grace=1).settings
-    assert (mixed.url, mixed.lease, mixed.grace, mixed.namespace) == ("redis://mine", 3, 1, "hr")
+    mixed = Headrace("redis://mine", settings=given, shutdown_timeout=1).settings
+    assert (mixed.url, mixed.lease, mixed.shutdown_timeout, mixed.namespace) == ("redis://mine", 3, 1, "hr")
     with pytest.raises(SettingsError, match="there is no setting 'leese'"):
         Headrace(leese=3)
     with pytest.raises(SettingsError, match="lease=-1 cannot be used"):

@@ -11,20 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import WorkflowError
-from headrace.flow_record import FlowRecord
-from headrace.workflow import FINAL, LETTERS, POLICIES, FlowState, NodeFacts, cycle, letter, pack_facts, parse_facts
+from headrace.flow_record import WorkflowRecord
+from headrace.workflow import (
+    FINAL,
+    LETTERS,
+    POLICIES,
+    NodeFacts,
+    WorkflowState,
+    check_policy,
+    cycle,
+    pack_facts,
+    parse_facts,
+)
 
 
 def test_three_states_are_final() -> None:
-    assert {state for state in FlowState if state.final} == FINAL == {"succeeded", "failed", "cancelled"}
-    assert [str(state) for state in FlowState][:3] == ["pending", "running", "stopped"]
+    assert {state for state in WorkflowState if state.final} == FINAL == {"succeeded", "failed", "cancelled"}
+    assert [str(state) for state in WorkflowState][:3] == ["pending", "running", "stopped"]
 
 
 def test_each_policy_has_a_letter() -> None:
-    assert {letter(policy) for policy in LETTERS} == {"s", "c", "k"} == set(POLICIES)
+    assert {LETTERS[check_policy(policy)] for policy in LETTERS} == {"s", "c", "k"} == set(POLICIES)
     for odd in ("abort", "", None, 3, ["stop"]):
         with pytest.raises(WorkflowError, match="on_failure must be one of stop, continue, skip, not"):
-            letter(odd)
+            check_policy(odd)
 
 
 def test_facts_survive_storage_and_alien_bytes_do_not_hurt() -> None:
@@ -39,8 +49,8 @@ def test_facts_of_an_older_version_can_be_read() -> None:
     assert parse_facts(msgspec.msgpack.encode(["fetch-1", "thumbnails"])) == NodeFacts("fetch-1", "thumbnails")
 
 
-def record(total: int, **counts: int) -> FlowRecord:
-    return FlowRecord("0" * 22, 0, b"", {"total": b"%d" % total} | {name: b"%d" % n for name, n in counts.items()})
+def record(total: int, **counts: int) -> WorkflowRecord:
+    return WorkflowRecord("0" * 22, 0, b"", {"total": b"%d" % total} | {name: b"%d" % n for name, n in counts.items()})
 
 
 def test_progress_counts_every_end() -> None:

@@ -19,7 +19,7 @@ from typing import cast
 from headrace import CurrentJob, Headrace, Retry, current_job
 from headrace.errors import CancelRequested, Snooze, SoftTimeLimit
 
-app = Headrace(keep=60, keep_failed=600, max_result=10_000)
+app = Headrace(result_ttl=60, failure_ttl=600, max_result=10_000)
 
 
 def started() -> None:

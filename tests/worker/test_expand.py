@@ -100,10 +100,10 @@ def test_a_map_adds_a_node_for_each_item_and_their_join() -> None:
     *items, join = graft.nodes
     assert [codec.decode(one.args) for one in items] == [[[value, "more"], {"y": 1}] for value in (5, [6], {"a": b"x"})]
     assert [facts(one).name for one in graft.nodes] == ["me[0]", "me[1]", "me[2]", "me[]"]
-    assert {one.children for one in items} == {((4, "c"),)}
+    assert {one.children for one in items} == {((4, "continue"),)}
     assert (join.role, join.parents, join.children) == ("join", (1, 2, 3), ())
     form = items[0].form
-    assert (form.task, form.queue, form.options, form.priority, form.crashes) == ("add", "low", b"o", 3, 9)
+    assert (form.task, form.queue, form.options, form.priority, form.max_crashes) == ("add", "low", b"o", 3, 9)
     assert (form.once, form.key, form.delay) == (True, "k", 0)
     assert not any(facts(one).map for one in items), "an item does not fan out again"
 
@@ -170,7 +170,7 @@ def test_what_a_job_adds_is_joined_and_its_own_output_stays(app: Headrace) -> No
     assert {facts(one).definition for one in graft.nodes} == {"w"}
     join = graft.nodes[graft.join - 1]
     assert (join.role, join.parents) == ("join", (2, 3))
-    assert [one.children for one in graft.nodes] == [((2, "s"),), ((5, "s"),), ((5, "c"),), (), ()]
+    assert [one.children for one in graft.nodes] == [((2, "stop"),), ((5, "stop"),), ((5, "continue"),), (), ()]
     assert (graft.nodes[1].undo, graft.nodes[3].role, graft.nodes[3].parents) == (4, "undo", (2,))
 
 
@@ -201,7 +201,7 @@ def test_a_nested_workflow_gives_what_its_last_nodes_give(app: Headrace) -> None
         graft = expand.added(mine)
         assert graft is not None
         assert (graft.gather, graft.nodes[-1].role) == (True, role)
-        assert {letter for one in graft.nodes for _, letter in one.children} == {"c"}
+        assert {policy for one in graft.nodes for _, policy in one.children} == {"continue"}
         assert (graft.nodes[0].form.queue, codec.decode(graft.nodes[0].args)) == ("mine", [[4, 1], {}])
 
 

@@ -201,7 +201,7 @@ def test_an_application_with_exit_hooks_has_none() -> None:
     assert not forks.lasts(app)
 
 
-def test_some_children_are_audited(start: Callable[..., Runner]) -> None:
+def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:
     one = start(forked=time.monotonic_ns())
     for token in range(1, 70):
         one.one(claim(token, "noop"))

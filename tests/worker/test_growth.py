@@ -40,7 +40,7 @@ def growth(ends: Ends) -> Growth:
 
 def grown(items: int) -> bytes:
     form = Form("t")
-    nodes = [NewNode(form, b"", children=((items + 1, "s"),)) for _ in range(items)]
+    nodes = [NewNode(form, b"", children=((items + 1, "stop"),)) for _ in range(items)]
     join = NewNode(form, b"", parents=tuple(range(1, items + 1)), role="join")
     return pack_grown(b"result", Graft((*nodes, join), items + 1, gather=True))
 

@@ -24,8 +24,8 @@ NOW = 1000.0
 class Table:
     """A hand-out and its seats; the runners' ends of their sockets and pipes are held and never read."""
 
-    def __init__(self, stack: ExitStack, ahead: float = 0.005) -> None:
-        self.handout = Handout(ahead)
+    def __init__(self, stack: ExitStack, prefetch_seconds: float = 0.005) -> None:
+        self.handout = Handout(prefetch_seconds)
         self._stack = stack
         self._token = 0
 
@@ -171,7 +171,7 @@ def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) ->
 
 def test_ahead_of_zero_sends_one_at_a_time() -> None:
     with ExitStack() as stack:
-        table = Table(stack, ahead=0)
+        table = Table(stack, prefetch_seconds=0)
         table.seat()
         table.handout.measure("tiny", 1e-6)
         assert table.start("tiny") is not None

@@ -28,7 +28,7 @@ def test_without_limits_nothing_is_ever_due() -> None:
     assert due(limits, 1e9) == []
 
 
-def test_the_hard_limit_follows_the_soft_one_after_the_grace() -> None:
+def test_the_hard_limit_follows_the_soft_one_after_the_kill_timeout() -> None:
     limits = Limits(10)
     limits.begin(start(1, timeout=5), 100)
     assert limits.next == 105

@@ -18,8 +18,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import ForeignKey
 
 from headrace.worker import rehearsal
-from headrace.worker.audit import Sampler
 from headrace.worker.rehearsal import UNRELATED, WARM, WORK
+from headrace.worker.startup_profiler import Sampler
 from headrace.worker.wire import Function, Judged, Rehearse
 from tests.deadline import eventually
 from tests.processes import lives

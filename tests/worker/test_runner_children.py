@@ -24,7 +24,7 @@ WAYS = ("fork", "forkserver", "spawn", "os.fork", "subprocess")
 ROUNDS = {"fork": 30, "os.fork": 30}
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
-app = Headrace(keep=60, keep_failed=600)
+app = Headrace(result_ttl=60, failure_ttl=600)
 
 
 def _sleeps() -> None:

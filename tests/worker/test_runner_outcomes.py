@@ -26,18 +26,18 @@ def process(start: Callable[..., Runner]) -> Runner:
     return start()
 
 
-KEEP, KEEP_FAILED = microseconds(60), microseconds(600)
+RESULT_TTL, FAILURE_TTL = microseconds(60), microseconds(600)
 
 
 def test_a_result_is_kept_as_the_task_says(process: Runner) -> None:
     done = process.one(claim(1, "add", 2, 3))
-    assert (done.kind, msgspec.msgpack.decode(done.data), done.amount) == ("succeeded", 5, KEEP)
+    assert (done.kind, msgspec.msgpack.decode(done.data), done.amount) == ("succeeded", 5, RESULT_TTL)
     assert done.cost > 0
     assert done.memory == 0
 
 
 def test_a_job_may_ask_for_its_own_retention(process: Runner) -> None:
-    options = msgspec.msgpack.encode(Overrides(keep=5, keep_failed=7))
+    options = msgspec.msgpack.encode(Overrides(result_ttl=5, failure_ttl=7))
     assert process.one(claim(1, "noop", options=options)).amount == microseconds(5)
     assert process.one(claim(2, "fail", "value", options=options)).amount == microseconds(7)
 
@@ -49,7 +49,7 @@ def test_an_unknown_task_is_parked(process: Runner) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x92\x90", b"\x01", b"not messagepack", b"\x92\x90\x90"])
 def test_alien_arguments_are_corrupt(process: Runner, data: bytes) -> None:
     done = process.one(claim(1, "add", data=data))
-    assert (done.kind, error_of(done).type, done.amount) == ("corrupt", "Corrupt", KEEP_FAILED)
+    assert (done.kind, error_of(done).type, done.amount) == ("corrupt", "Corrupt", FAILURE_TTL)
     assert "jobs.add" in error_of(done).message
 
 
@@ -94,7 +94,7 @@ def test_a_result_that_cannot_be_sent_fails_and_is_not_retried(process: Runner, 
 def test_an_error_tells_what_where_and_which_start(process: Runner) -> None:
     done = process.one(claim(1, "fail", "value", crashes=2, snoozes=1))
     error = error_of(done)
-    assert (done.kind, done.amount) == ("failed", KEEP_FAILED)
+    assert (done.kind, done.amount) == ("failed", FAILURE_TTL)
     assert (error.type, error.message, error.attempt, error.worker) == ("ValueError", "a value", 4, PLACE)
     lines = error.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -177,7 +177,7 @@ def test_an_error_is_retried_as_the_policy_says(process: Runner, what: str, fail
         assert microseconds(base * 0.5) <= done.amount <= microseconds(base * 1.5)
         assert error_of(done).attempt == failures + 1
     else:
-        assert done.amount == KEEP_FAILED
+        assert done.amount == FAILURE_TTL
 
 
 def test_waits_are_thrown_apart(process: Runner) -> None:

@@ -16,7 +16,7 @@ from headrace.worker.wire import Run, Stop, frame, give_tickets
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of
 
-app = Headrace(keep=60, keep_failed=600)
+app = Headrace(result_ttl=60, failure_ttl=600)
 LONG = 60.0
 
 
@@ -171,7 +171,7 @@ def test_an_interrupted_job_cleans_up_and_goes_back(
     assert done.kind == ends
     assert lines(runner, 1) == ["started", "cleans up, interrupt, True"]
     if how == "raises":
-        assert error_of(done).message == "its worker was stopped, and the grace was over"
+        assert error_of(done).message == "its worker was stopped, and the shutdown timeout was over"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -174,7 +174,7 @@ def test_retention_ends_when_the_server_says_and_goes_on_while_batches_are_full(
 
 
 def test_too_much_that_is_kept_is_swept_at_once() -> None:
-    made = upkeep(max_kept=10, max_kept_bytes=1000)
+    made = upkeep(max_finished=10, max_finished_bytes=1000)
     renewed(made, 100)
     made.learn_kept(10, 1000, 101)
     assert names(made, 101) == []

@@ -1,4 +1,4 @@
-"""The sums of the audit: what is asked for, what is said and when, and that nothing grows without end."""
+"""The sums of the startup profile: what is asked for, what is said and when, and that nothing grows without end."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def judge(one: Waste, *judged: Judged, done: int = 0) -> None:
 WARMTH = (Judged("pandas", WARM, 40_000, ()), Judged("orm:configure", WARM, 90_000, (0,)))
 
 
-def test_the_first_runners_of_a_kind_are_audited_then_one_in_sixteen() -> None:
+def test_the_first_runners_of_a_kind_are_profiled_then_one_in_sixteen() -> None:
     one = make()
-    assert [n for n in range(64) if one.audits("fork")] == [*range(16), 16, 32, 48]
-    assert one.audits("process")
-    assert not Waste(enabled=False, auto=False).audits("fork")
+    assert [n for n in range(64) if one.profiles("fork")] == [*range(16), 16, 32, 48]
+    assert one.profiles("process")
+    assert not Waste(enabled=False, auto=False).profiles("fork")
 
 
 def test_a_child_that_was_seen_once_may_be_an_accident() -> None:
@@ -126,7 +126,7 @@ def test_what_is_done_is_counted_anew() -> None:
     assert one.rows == {}, "that one was forked before"
     one.heard(8, "shop.report", "fork", found([("late", 50_000)]))
     assert set(one.rows["shop.report"].imports) == {"late"}
-    assert one.audits("fork")
+    assert one.profiles("fork")
 
 
 def test_the_summary_is_bounded_whatever_jobs_do() -> None:

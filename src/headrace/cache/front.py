@@ -42,7 +42,7 @@ class Cache:
             client.keys,
             bounds,
             timeout=settings.timeout,
-            silence=settings.cache_silence,
+            silence=settings.cache_heartbeat_timeout,
             protocols=protocols,
         )
         computations = Computations()

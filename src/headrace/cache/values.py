@@ -144,7 +144,7 @@ class Values:
     def _arrive(self, flight: Flight) -> Any:
         stored, left = flight.replies
         now = flight.sent
-        end = now + self._settings.cache_age
+        end = now + self._settings.cache_max_age
         if not isinstance(stored, bytes):
             if self._settings.cache_absent:
                 self._listener.keep_absent(flight, end)

@@ -12,8 +12,8 @@ from headrace.cli.show import arguments_of, attempt_facts, call_of, value_of
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.flow_record import FlowRecord
-    from headrace.run import Run
+    from headrace.flow_record import WorkflowRecord
+    from headrace.run import WorkflowRun
     from headrace.workflow import NodeRecord
 
 # What somebody must look at comes first, what is over comes last.
@@ -24,7 +24,7 @@ ORDER = (
 PAGE = 500
 
 
-def read(output: Output, run: Run, state: str | None) -> list[NodeRecord]:
+def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord]:
     """All nodes of a workflow, or those in one state."""
     found: list[NodeRecord] = []
     page = run.nodes(state, limit=PAGE)
@@ -43,7 +43,7 @@ def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
     return sorted(nodes, key=lambda node: (places.get(node.job.state, len(places)), node.number))
 
 
-def summary(record: FlowRecord) -> dict[str, Any]:
+def summary(record: WorkflowRecord) -> dict[str, Any]:
     """A workflow for a list: what fits in a line."""
     return {
         "id": record.id,
@@ -59,18 +59,18 @@ def summary(record: FlowRecord) -> dict[str, Any]:
         "started": stamp(record.started),
         "finished": stamp(record.finished),
         "lapses": stamp(record.lapses),
-        "first_failed": record.broken or None,
+        "failed_node": record.failed_node or None,
     }
 
 
-def details(record: FlowRecord) -> dict[str, Any]:
+def details(record: WorkflowRecord) -> dict[str, Any]:
     """A workflow with everything that is stored of it."""
     args, kwargs = arguments_of(record.args)
     return summary(record) | {
         "args": args,
         "kwargs": kwargs,
         "globals": value_of(record.globals) if record.globals else {},
-        "keep": None if record.ttl < 0 else record.ttl / 1e6,
+        "ttl": None if record.ttl < 0 else record.ttl / 1e6,
     }
 
 
@@ -96,7 +96,7 @@ def node_facts(node: NodeRecord) -> dict[str, Any]:
     }
 
 
-def row(record: FlowRecord, now: float) -> tuple[object, ...]:
+def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
     """A workflow in a table."""
     return (
         record.id,
@@ -109,14 +109,14 @@ def row(record: FlowRecord, now: float) -> tuple[object, ...]:
     )
 
 
-def _remark(record: FlowRecord, now: float) -> str:
-    parts = [f"{record.broken} failed" if record.broken else "", f"key {record.key}" if record.key else ""]
+def _remark(record: WorkflowRecord, now: float) -> str:
+    parts = [f"{record.failed_node} failed" if record.failed_node else "", f"key {record.key}" if record.key else ""]
     if record.lapses:
         parts.append(f"goes {distance(record.lapses, now)}")
     return ", ".join(part for part in parts if part)
 
 
-def overview(record: FlowRecord, nodes: Sequence[NodeRecord], now: float) -> Iterator[tuple[str, object]]:
+def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) -> Iterator[tuple[str, object]]:
     """Names and values; what a workflow does not have is left out.
 
     Args:
@@ -148,10 +148,10 @@ def overview(record: FlowRecord, nodes: Sequence[NodeRecord], now: float) -> Ite
     yield "kept", _kept(record, now)
 
 
-def _state(record: FlowRecord) -> str:
+def _state(record: WorkflowRecord) -> str:
     """``running 12/40 [30%]``, or ``failed at resize-3``."""
-    if record.state == "failed" and record.broken:
-        return f"failed at {record.broken}"
+    if record.state == "failed" and record.failed_node:
+        return f"failed at {record.failed_node}"
     if record.state not in ("running", "stopped"):
         return record.state
     more = ""
@@ -162,14 +162,14 @@ def _state(record: FlowRecord) -> str:
     return f"{record.state} {record.done:,}/{record.total:,} [{record.progress:.0%}]{more}"
 
 
-def _failed(record: FlowRecord) -> str:
+def _failed(record: WorkflowRecord) -> str:
     failed, quarantined = record.counts["failed"], record.counts["quarantined"]
     more = f", {quarantined:,} of them quarantined" if quarantined else ""
-    first = f", first {record.broken}" if record.broken else ""
+    first = f", first {record.failed_node}" if record.failed_node else ""
     return f"{failed + quarantined:,}{more}{first}"
 
 
-def _kept(record: FlowRecord, now: float) -> str:
+def _kept(record: WorkflowRecord, now: float) -> str:
     if record.state.final and record.lapses:
         return f"until {moment(record.lapses, now)}"
     kept = "for ever" if record.ttl < 0 else f"{span(record.ttl / 1e6)} after its end"

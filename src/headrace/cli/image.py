@@ -93,7 +93,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
         print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in warnings:
         log.warning("%s", warning)
-    lineage = origin.lineage(app.settings.warm_limit, form, level, secrets)
+    lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
     return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
 
 
@@ -107,7 +107,7 @@ def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, me
         "queues": _queues(options.queues),
         "runners": _runners(app, options),
         **({"metrics": metrics} if metrics else {}),
-        "stop": f"Ctrl-C or TERM: jobs get {span(app.settings.grace)} to finish; again: at once",
+        "stop": f"Ctrl-C or TERM: jobs get {span(app.settings.shutdown_timeout)} to finish; again: at once",
     }
 
 

@@ -161,7 +161,7 @@ def show(session: Session, id: Id) -> None:
 
 @command(app, "cancel")
 def cancel(session: Session, ids: Ids) -> int:
-    """Cancel jobs: waiting ones end at once, running ones are asked to stop, then killed after hard_grace."""
+    """Cancel jobs: waiting ones end at once, running ones are asked to stop, then killed after kill_timeout."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         state = app.jobs.get(id).cancel()

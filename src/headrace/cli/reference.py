@@ -32,9 +32,10 @@ are one line that says what to do; `--debug` adds the traceback.
 """
 
 _SETTINGS = """\
-Each setting is an environment variable, and a keyword of `Headrace(...)`, which wins. Durations are seconds, sizes
-bytes. Two more variables: `HEADRACE_APP` names the application for `headrace worker` and `headrace enqueue`, and
-`HEADRACE_SERVER_BINARY` the program of the private server, where the one of the `embedded` extra is not wanted.
+Give a setting as an environment variable or as a keyword of `Headrace(...)`; the keyword wins. Durations are seconds,
+sizes are bytes. Two more variables exist: `HEADRACE_APP` names the application for `headrace worker` and
+`headrace enqueue`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
+`embedded` extra.
 
 | setting | environment | default | meaning |
 |---|---|---|---|
@@ -83,14 +84,14 @@ def settings() -> str:
     for field in msgspec.structs.fields(Settings):
         meta = next(part for part in get_args(hints[field.name]) if isinstance(part, msgspec.Meta))
         limits = _limits(meta)
-        text = f"{meta.description}{f' ({limits})' if limits else ''}"
+        text = f"{meta.description}{f' {limits}.' if limits else ''}"
         parts.append(f"| `{field.name}` | `{environment_name(field.name)}` | {_default(field.default)} | {text} |\n")
     return "".join(parts)
 
 
 def _limits(meta: msgspec.Meta) -> str:
     words = (("at least", meta.ge), ("more than", meta.gt), ("at most", meta.le), ("less than", meta.lt))
-    return ", ".join(f"{word} {limit:g}" for word, limit in words if limit is not None)
+    return ", ".join(f"{word} {limit:g}" for word, limit in words if limit is not None).capitalize()
 
 
 def _default(value: Any) -> str:

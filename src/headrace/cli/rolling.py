@@ -118,13 +118,13 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     settings = session.app().settings
     form: Literal["text", "json"] = "json" if settings.log == "json" else "text"
     logs.configure(form, level)
-    if session.settings.get("grace") is None and environment_name("grace") not in os.environ:
+    if session.settings.get("shutdown_timeout") is None and environment_name("shutdown_timeout") not in os.environ:
         # Who edits wants the new code now: what ran is handed back and runs again with that.
-        launch.environ[environment_name("grace")] = "0"
+        launch.environ[environment_name("shutdown_timeout")] = "0"
     if session.settings.get("log") is None:
         launch.environ[environment_name("log")] = form
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
-    anchor = Anchor(launch, settings.warm_limit)
+    anchor = Anchor(launch, settings.reload_timeout)
     anchor.duty = Reload(anchor.succession, {Exit.SERVER})
     return anchor.run()

@@ -61,10 +61,10 @@ def worker(
             "--preload", metavar="NAMES", help="Modules, module:functions or auto: done once, before forking."
         ),
     ] = None,
-    grace: Annotated[
+    shutdown_timeout: Annotated[
         float | None,
         typer.Option(
-            "--grace",
+            "--shutdown-timeout",
             parser=parse_duration,
             metavar="TIME",
             help="How long a stop lets jobs finish.",
@@ -93,9 +93,9 @@ def worker(
     """Run jobs, until it is told to stop.
 
     Only the kinds of runners that the application's tasks use are started. Ctrl-C or TERM lets running jobs finish
-    within --grace and hands the rest back; a second one, a second later, stops them at once, and so does QUIT. HUP
-    starts the application's code of that time beside what runs, and lets it take over. The log goes to stderr;
-    --json is --log json.
+    within --shutdown-timeout and hands the rest back; a second one, a second later, stops them at once, and so does
+    QUIT. HUP starts the application's code of that time beside what runs, and lets it take over. The log goes to
+    stderr; --json is --log json.
     """
     from headrace.cli import rolling
     from headrace.cli.order import Order, discreet
@@ -115,7 +115,12 @@ def worker(
         recycle_memory=recycle_memory or 0,
     )
     form = "json" if session.output.json else log
-    settings = session.settings | {"grace": grace, "log": form, "metrics": metrics, "preload": preload}
+    settings = session.settings | {
+        "shutdown_timeout": shutdown_timeout,
+        "log": form,
+        "metrics": metrics,
+        "preload": preload,
+    }
     session = Session(session.output, settings, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     if reload and VARIABLE not in os.environ:

@@ -41,8 +41,8 @@ def list_(session: Session) -> None:
         session.output.remark("no worker serves this server: start one with headrace worker module:app")
 
 
-@command(app, "audit")
-def audit(
+@command(app, "startup")
+def startup(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The beginning of a worker's name.")] = None,
 ) -> None:
@@ -50,10 +50,10 @@ def audit(
 
     Workers write it down with each renewal of their lease: what happened in the last seconds may be missing.
     """
-    from headrace.cli import audit as audits
+    from headrace.cli import startup_profile
 
     with session.app() as app:
-        audits.show(session.output, app.overview().workers, name)
+        startup_profile.show(session.output, app.overview().workers, name)
 
 
 @command(app, "show")

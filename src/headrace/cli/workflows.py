@@ -19,8 +19,8 @@ from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.flow_record import FlowRecord
-    from headrace.run import Run
+    from headrace.flow_record import WorkflowRecord
+    from headrace.run import WorkflowRun
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
@@ -56,8 +56,8 @@ def create(
         if start_it:
             run.start()
         state = run.state
-    facts = {"id": run.id, "definition": name, "state": state, "created": run.fresh}
-    if not run.fresh:
+    facts = {"id": run.id, "definition": name, "state": state, "created": run.created}
+    if not run.created:
         session.output.remark(f"{run.id} has this key and has not ended, so no other was created")
     elif not start_it:
         session.output.remark(f"start it with headrace workflows start {run.id}")
@@ -92,7 +92,7 @@ def stop(session: Session, ids: Ids) -> int:
 
 @command(app, "cancel")
 def cancel(session: Session, ids: Ids) -> int:
-    """End workflows: nothing starts any more; what runs is asked to stop, then killed after hard_grace."""
+    """End workflows: nothing starts any more; what runs is asked to stop, then killed after kill_timeout."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
@@ -137,7 +137,7 @@ def expire(
         text = f"{id} goes {distance(record.lapses, time.time())}"
     else:
         text = f"{id} goes {after} after its end"
-    session.output.done(text, {"id": id, "keep": wanted})
+    session.output.done(text, {"id": id, "ttl": wanted})
 
 
 @command(app, "rm")
@@ -157,11 +157,11 @@ def rm(
     return each(session, ids, one)
 
 
-def _open(record: FlowRecord) -> str:
+def _open(record: WorkflowRecord) -> str:
     return f"{several(record.total - record.done, 'job')} of it to go"
 
 
-def _agreed(record: FlowRecord) -> bool:
+def _agreed(record: WorkflowRecord) -> bool:
     """Whether somebody who can be asked wants a workflow gone that has not ended."""
     if not sys.stdin.isatty():
         return False
@@ -170,7 +170,7 @@ def _agreed(record: FlowRecord) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _long(session: Session, run: Run, verb: Callable[[], Any]) -> Any:
+def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
     """Do what may go from node to node, beside a bar when it takes its time."""
     from headrace.cli.bar import Bar
     from headrace.nodes import READ

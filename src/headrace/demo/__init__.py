@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.demo.stage import Stage, Worker
     from headrace.demo.tasks import Package
     from headrace.demo.watch import Progress
-    from headrace.run import Run
+    from headrace.run import WorkflowRun
     from headrace.workflow import NodeRecord
 
 LOOKS = 0.1
@@ -129,14 +129,14 @@ def _follow(screen: Screen, worker: Worker, progress: Progress) -> list[str]:
             worker.watch(LOOKS)
 
 
-def _reported(run: Run, worker: Worker) -> list[Package]:
+def _reported(run: WorkflowRun, worker: Worker) -> list[Package]:
     """The output of the last node."""
     from headrace.demo.stage import DemoError
 
     packages: list[Package] | None = run.outputs("report").get("report")
     if not packages:
         record = run.refresh()
-        where = f" at {record.broken}" if record.broken else ", and has no report"
+        where = f" at {record.failed_node}" if record.failed_node else ", and has no report"
         raise DemoError(f"the workflow {record.state}{where}; the worker's last words:\n{worker.tail()}")
     return packages
 

@@ -127,7 +127,7 @@ def staged() -> Generator[Stage]:
                 del os.environ[name]
             os.environ["HEADRACE_DIR"] = str(directory)
             end.callback(embedded.stop, directory)
-            held = end.enter_context(embedded.attach(directory, linger=0))
+            held = end.enter_context(embedded.attach(directory, idle_timeout=0))
             yield Stage(directory, held, end)
         finally:
             # A second Ctrl-C must not leave half of the stage behind; what remains to be done is bounded.

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from headrace.demo import tasks
 from headrace.job import State
-from headrace.run import Run
-from headrace.workflow import FlowState, NodeRecord
+from headrace.run import WorkflowRun
+from headrace.workflow import NodeRecord, WorkflowState
 
 # Nodes that one look reads, as long as they have not all ended.
 PAGE = 100
@@ -28,9 +28,9 @@ class Progress:
         files: how many files the scan found; 0: it had not ended.
     """
 
-    def __init__(self, run: Run, defined: int) -> None:
+    def __init__(self, run: WorkflowRun, defined: int) -> None:
         self.defined = defined
-        self.state = FlowState.PENDING
+        self.state = WorkflowState.PENDING
         self.done = self.total = self.running = self.files = 0
         self._run = run
         self._cursor: str | None = None
@@ -69,7 +69,7 @@ class Progress:
             self._cursor = page.next
 
 
-def collect(run: Run) -> list[NodeRecord]:
+def collect(run: WorkflowRun) -> list[NodeRecord]:
     """All nodes. Cost: two or three round trips per 1,000."""
     found: list[NodeRecord] = []
     cursor: str | None = None

@@ -41,7 +41,7 @@ class Orders:
     """The data directory, absolute."""
     binary: str
     """The server program."""
-    linger: float
+    idle_timeout: float
     """Seconds that the server outlives its last user."""
     report: int
     """Descriptor of the pipe on which one `Report`, a line of JSON, is awaited."""
@@ -129,7 +129,7 @@ class Guard:
         """Wait in the kernel until nobody holds the users' lock; a thread, since no loop can select that."""
         while True:
             fcntl.flock(users, fcntl.LOCK_EX)
-            # Freed at once: during the linger newcomers must get in without waiting for us.
+            # Freed at once: during the idle timeout newcomers must get in without waiting for us.
             fcntl.flock(users, fcntl.LOCK_UN)
             self.events.put("alone")
             self.again.acquire()
@@ -153,7 +153,7 @@ class Guard:
                     if self.server.dead():
                         self.recover()
                 case "alone":
-                    self.leave_at = time.monotonic() + self.orders.linger
+                    self.leave_at = time.monotonic() + self.orders.idle_timeout
                 case None:
                     if self.leave_at is not None and time.monotonic() >= self.leave_at and self.deserted(users):
                         return
@@ -186,9 +186,9 @@ class Guard:
         """Whether the server may end. If so, the users' lock is ours until we are gone: nobody slips in."""
         self.leave_at = None
         quiet = time.time() - os.fstat(users).st_mtime
-        if 0 <= quiet < self.orders.linger:
-            # Somebody came and went during the linger, so there is likely a next one.
-            self.leave_at = time.monotonic() + self.orders.linger - quiet
+        if 0 <= quiet < self.orders.idle_timeout:
+            # Somebody came and went during the idle timeout, so there is likely a next one.
+            self.leave_at = time.monotonic() + self.orders.idle_timeout - quiet
             return False
         if not locks.take(users, fcntl.LOCK_EX, 0):
             self.again.release()

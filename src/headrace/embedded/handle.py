@@ -43,11 +43,11 @@ class Embedded:
     forgotten one.
     """
 
-    def __init__(self, spot: places.Places, hold: int, linger: float) -> None:
+    def __init__(self, spot: places.Places, hold: int, idle_timeout: float) -> None:
         """Use `attach`."""
         self._spot = spot
         self._hold: int | None = hold
-        self._linger = linger
+        self._idle_timeout = idle_timeout
         # Made at random with the data directory: another one means other data.
         self._secret = spot.password()
 
@@ -93,7 +93,7 @@ class Embedded:
                 places.prepare(self._spot, parents=False)
                 stale, self._hold = self._hold, _enter(self._spot, deadline)
                 os.close(stale)
-            _up(self._spot, self._linger, deadline)
+            _up(self._spot, self._idle_timeout, deadline)
             # Of a directory whose locks alone were removed, the password and the data are the same.
             known, self._secret = self._secret, self._spot.password()
         except OSError as error:
@@ -127,7 +127,7 @@ class Embedded:
 
 
 def attach(
-    directory: str | os.PathLike[str] | None = None, *, linger: float | None = None, timeout: float = 30.0
+    directory: str | os.PathLike[str] | None = None, *, idle_timeout: float | None = None, timeout: float = 30.0
 ) -> Embedded:
     """Start the private server of a directory, or attach to the one that runs.
 
@@ -138,17 +138,17 @@ def attach(
     Args:
         directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` in the current directory.
             Made, for this user alone, if absent.
-        linger: seconds that the server outlives its last user; None is HEADRACE_LINGER, else 3. Counts for
-            the one that starts the server.
+        idle_timeout: seconds that the server outlives its last user; None is HEADRACE_EMBEDDED_IDLE_TIMEOUT, else 3.
+            Counts for the one that starts the server.
         timeout: seconds until this gives up; loading very much data takes longer than the rest.
 
     Raises:
         ServerError: the one thing that is wrong, with its path and what to do.
-        SettingsError: HEADRACE_DIR or HEADRACE_LINGER cannot be used.
+        SettingsError: HEADRACE_DIR or HEADRACE_EMBEDDED_IDLE_TIMEOUT cannot be used.
 
     Cost: one round trip and about a millisecond when the server runs; a start takes some tenths of a second.
     """
-    linger = settings().linger if linger is None else linger
+    idle_timeout = settings().embedded_idle_timeout if idle_timeout is None else idle_timeout
     spot = where(directory)
     deadline = time.monotonic() + timeout
     try:
@@ -156,13 +156,13 @@ def attach(
         hold = _enter(spot, deadline)
         try:
             spot.stopped.unlink(missing_ok=True)
-            _up(spot, linger, deadline)
+            _up(spot, idle_timeout, deadline)
         except BaseException:
             os.close(hold)
             raise
     except OSError as error:
         raise places.unusable(spot, error) from error
-    return Embedded(spot, hold, linger)
+    return Embedded(spot, hold, idle_timeout)
 
 
 def where(directory: str | os.PathLike[str] | None) -> places.Places:
@@ -185,12 +185,12 @@ def _enter(spot: places.Places, deadline: float) -> int:
             f"the private server of {spot.directory} is still ending (guard: process"
             f" {locks.holder(spot.guard)}): try again, or see {spot.journal}"
         )
-    os.utime(hold)  # the guard lingers from the last arrival
+    os.utime(hold)  # the idle timeout counts from the last arrival
     return hold
 
 
-def _up(spot: places.Places, linger: float, deadline: float) -> None:
-    for text in launch.ensure(spot, linger, deadline):
+def _up(spot: places.Places, idle_timeout: float, deadline: float) -> None:
+    for text in launch.ensure(spot, idle_timeout, deadline):
         log.warning("%s", text)
 
 

@@ -38,7 +38,7 @@ def serves(spot: Places) -> bool:
     return locks.holder(spot.guard) is not None and _health(spot) == "ready"
 
 
-def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+def ensure(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...]:
     """Return once the server serves; the caller holds the users' lock, so it will not end meanwhile.
 
     Returns what was repaired on the way, for people.
@@ -52,12 +52,12 @@ def ensure(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
     if starter is None:
         raise ServerError(f"another program is still starting the private server of {spot.directory}: try again")
     try:
-        return _bring_up(spot, linger, deadline)
+        return _bring_up(spot, idle_timeout, deadline)
     finally:
         locks.release(starter)
 
 
-def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
+def _bring_up(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     told = False
     lost = 0
@@ -66,7 +66,7 @@ def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
         if time.monotonic() > deadline:
             raise ServerError(_stalled(spot))
         if locks.holder(spot.guard) is None:
-            report = _start_guard(spot, linger, deadline)
+            report = _start_guard(spot, idle_timeout, deadline)
             if report is None and lost == 2:
                 raise ServerError(
                     f"the guards of {spot.directory} end before the server is up: see the end of {spot.journal}"
@@ -81,7 +81,7 @@ def _bring_up(spot: Places, linger: float, deadline: float) -> tuple[str, ...]:
     return notes
 
 
-def _start_guard(spot: Places, linger: float, deadline: float) -> tuple[str, ...] | None:
+def _start_guard(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...] | None:
     """What was repaired; None if the guard was killed before it could tell."""
     from headrace.embedded import binary  # imports much, and only a start needs it
 
@@ -89,7 +89,7 @@ def _start_guard(spot: Places, linger: float, deadline: float) -> tuple[str, ...
     server.rotate(spot.journal, 1 << 18)
     reader, writer = os.pipe()
     try:
-        orders = guard.Orders(str(spot.directory), str(program), linger, writer)
+        orders = guard.Orders(str(spot.directory), str(program), idle_timeout, writer)
         try:
             _spawn(spot, orders)
         finally:

@@ -18,7 +18,7 @@ def of_graph(graph: Graph, title: str = "") -> View:
         maps = facts.map or _joins_items(facts.name, node.role, names)
         if node.role != "given":
             view.nodes.append(ViewNode(number, name, role=node.role, map=maps))
-        view.edges.extend((number, child, letter) for child, letter in node.children)
+        view.edges.extend((number, child, policy) for child, policy in node.children)
         if node.undo:
             view.edges.append((number, node.undo, "undo"))
     return view
@@ -32,7 +32,7 @@ def of_nodes(title: str, records: Iterable[NodeRecord]) -> View:
     for node in stored:
         maps = node.facts.map or _joins_items(node.facts.name, node.role, names)
         view.nodes.append(_box(node, maps=maps))
-        view.edges.extend((node.number, child, letter) for child, letter in node.children)
+        view.edges.extend((node.number, child, policy) for child, policy in node.children)
         if node.role == "undo":
             # Not a child in the store, since it must not wait there: it lines up by hand after a failure.
             view.edges.extend((parent, node.number, "undo") for parent in node.parents)

@@ -8,8 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.workflow import POLICIES
-
 # A fan-out is drawn as one box when it is wider than the first of these; wider pictures need the next ones.
 WIDTHS = (40, 10, 1)
 # A picture of more boxes than this is collapsed unless the caller says otherwise.
@@ -77,7 +75,7 @@ class View:
     Attributes:
         title: one line, any text.
         nodes: the boxes; numbers are unique.
-        edges: from, to, and the policy (``stop``, ``continue`` or ``skip``; the store's letters do as well).
+        edges: from, to, and the policy (``stop``, ``continue``, ``skip``, or ``undo``).
     """
 
     title: str
@@ -98,13 +96,13 @@ def printable(text: str) -> str:
 
 
 def clean(view: View) -> View:
-    """The same graph with printable texts, policies as words, each edge once, and no edge without both its nodes.
+    """The same graph with printable texts, each edge once, and no edge without both its nodes.
 
     Nodes are read in chunks while workflows grow and are deleted, so an edge may lead to a node that was not read.
     """
     nodes = [replace(node, label=printable(node.label)) for node in view.nodes]
     known = {node.number for node in nodes}
-    edges = {(a, b, POLICIES.get(policy, policy)): None for a, b, policy in view.edges if {a, b} <= known and a != b}
+    edges = {(a, b, policy): None for a, b, policy in view.edges if {a, b} <= known and a != b}
     return View(printable(view.title), nodes, list(edges))
 
 

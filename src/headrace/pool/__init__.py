@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.pool.call import Call as Call
     from headrace.pool.events import Callbacks as Callbacks
-    from headrace.pool.later import Later as Later
+    from headrace.pool.later import DeferredResult as DeferredResult
     from headrace.pool.lease import Leased as Leased
     from headrace.pool.options import PoolOptions as PoolOptions
     from headrace.pool.overrun import Alert as Alert
@@ -29,7 +29,7 @@ _HOMES = {
     "Alert": "overrun",
     "Call": "call",
     "Callbacks": "events",
-    "Later": "later",
+    "DeferredResult": "later",
     "Leased": "lease",
     "MemberStats": "stats",
     "Overrun": "overrun",

@@ -58,7 +58,7 @@ class Answers:
         self.send(ERROR, number, _packed(error))
 
     def put_off(self, number: int, later: Any) -> None:
-        """Answer a call when its ``Later`` is answered."""
+        """Answer a call when its ``DeferredResult`` is answered."""
         with self._lock:
             self._open += 1
         self.send(DEFERRED, number)
@@ -165,7 +165,7 @@ class Calls:
                 self._running = False
         except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
             error = raised
-        if type(result).__name__ == "Later" and type(result).__module__ == "headrace.pool.later":
+        if type(result).__name__ == "DeferredResult" and type(result).__module__ == "headrace.pool.later":
             self._answers.put_off(number, result)
         else:
             self._answers.give(number, result, error)

@@ -160,17 +160,17 @@ class Crew:
                     return False
         return True
 
-    def stop(self, grace: float) -> None:
-        """End everything: what waits is cancelled, what runs has ``grace`` seconds, and then its members are killed."""
+    def stop(self, shutdown_timeout: float) -> None:
+        """Cancel the calls that wait, let those that run go on for so many seconds, then kill the members."""
         self.shut(cancel=True)
         for member in self.desk.members:
             if member.lease is not None:
                 self.desk.release(member.lease)
         try:
-            if self.wait(grace):
+            if self.wait(shutdown_timeout):
                 return
         except BaseException:
-            self._kill_all()  # whoever does not wait for the grace wants no more of it
+            self._kill_all()  # a caller that gives up waiting wants the calls to end now
             raise
         self._kill_all()
         self.wait(10)
@@ -179,7 +179,7 @@ class Crew:
         """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
         for member in self.desk.members:
             member.body.interrupt()
-        self.stop(self.options.grace)
+        self.stop(self.options.shutdown_timeout)
 
     def _kill_all(self) -> None:
         for member in self.desk.members:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Later(Generic[T]):
+class DeferredResult(Generic[T]):
     """Returned by a call instead of its result: the member is free at once, the caller waits for :meth:`reply`.
 
     Whoever keeps it may answer from any thread of the process in which the call ran. Only the first answer counts.
@@ -30,4 +30,6 @@ class Later(Generic[T]):
             self.future.set_exception(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a Later cannot be sent: return it from the call itself, and answer it in the same process")
+        raise TypeError(
+            "a DeferredResult cannot be sent: return it from the call itself, and answer it in the same process"
+        )

@@ -26,7 +26,7 @@ class Keywords(TypedDict, total=False):
     callbacks: Iterable[object]
     restarts: int
     period: float
-    grace: float
+    shutdown_timeout: float
     initializer: Callable[..., object] | None
     initargs: tuple[Any, ...]
     name: str
@@ -47,7 +47,7 @@ class PoolOptions:
         restarts: deaths of members within ``period`` seconds that are made good at once; later ones wait. 0: the first
             death breaks the pool.
         period: see ``restarts``.
-        grace: seconds that :meth:`headrace.Pool.stop` lets running calls go on.
+        shutdown_timeout: seconds that :meth:`headrace.Pool.stop` lets running calls go on.
         initializer: run in each member before its first call; one that raises is a death.
         initargs: its arguments.
         name: for logs and errors.
@@ -62,7 +62,7 @@ class PoolOptions:
     callbacks: Iterable[object] = ()
     restarts: int = 5
     period: float = 60.0
-    grace: float = 5.0
+    shutdown_timeout: float = 5.0
     initializer: Callable[..., object] | None = None
     initargs: tuple[Any, ...] = ()
     name: str = ""
@@ -75,7 +75,11 @@ class PoolOptions:
         ):
             if value not in words:
                 raise OptionsError(f"{field}={value!r}: {words[0]!r} or {words[1]!r}")
-        for field, number in (("backlog", self.backlog or 0), ("restarts", self.restarts), ("grace", self.grace)):
+        for field, number in (
+            ("backlog", self.backlog or 0),
+            ("restarts", self.restarts),
+            ("shutdown_timeout", self.shutdown_timeout),
+        ):
             if number < 0:
                 raise OptionsError(f"{field}={number!r}: 0 or more")
         if not self.period > 0:

@@ -306,12 +306,12 @@ class Pool(Executor):
         else:
             self.shutdown()
 
-    def stop(self, grace: float | None = None) -> None:
-        """End now: cancel what waits, let what runs go on for ``grace`` seconds (0: not at all), then kill.
+    def stop(self, shutdown_timeout: float | None = None) -> None:
+        """End now: cancel what waits, let what runs go on for ``shutdown_timeout`` seconds (0: not at all), then kill.
 
         A process is killed with all that it started. A thread cannot be: its call fails, and it is left behind.
         """
-        self._crew.stop(self.options.grace if grace is None else grace)
+        self._crew.stop(self.options.shutdown_timeout if shutdown_timeout is None else shutdown_timeout)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

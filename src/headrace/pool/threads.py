@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.pool.call import Call, outcome, settle
-from headrace.pool.later import Later
+from headrace.pool.later import DeferredResult
 from headrace.pool.member import Member, ended
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ class ThreadBody:
             result = fn(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
             error = raised
-        if type(result) is Later:
+        if type(result) is DeferredResult:
             following = finish(member, call)
-            later = cast(Later[Any], result)  # type: ignore[redundant-cast]  # pyright needs it
+            later = cast(DeferredResult[Any], result)  # type: ignore[redundant-cast]  # pyright needs it
             later.future.add_done_callback(lambda future: settle(call, *outcome(future)))
             return following
         # Who has the answer may count on the member being free. But callbacks run here, and until they end it is not.

@@ -187,7 +187,7 @@ def claim(
     Cost: one round trip, O(limit log n).
     """
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
-    over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
+    over = [list(passing), at] if passing else []
     return load("claim").bind(
         keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues), passing=over
     )
@@ -221,7 +221,7 @@ def settle(
     owner: str,
     request: int,
     outcomes: Sequence[tuple[Outcome, int]],
-    keep: int,
+    failure_ttl: int,
     now: int = 0,
     starts: Sequence[StartNote] = (),
 ) -> Call[Settled]:
@@ -230,7 +230,7 @@ def settle(
     Args:
         request: a number that grows with each settle; the same number again changes nothing.
         outcomes: at most 1000, each with its claim's ``score``, at which a released job lines up again.
-        keep: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
+        failure_ttl: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
         starts: of the outcomes that go into the journals of their jobs.
 
     Cost: one round trip, O(n log m).
@@ -243,7 +243,7 @@ def settle(
     notes = [part for one in starts for part in (_wire(one.id), one.ready, one.error, one.signal, one.exit_code)]
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
     return load("settle").bind(
-        keys, _settled, now=now, owner=owner, request=request, keep_ended=keep, outcomes=packed, starts=notes
+        keys, _settled, now=now, owner=owner, request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes
     )
 
 
@@ -442,13 +442,13 @@ def renew(
     return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts), names=list(queues))
 
 
-def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, now: int = 0) -> Call[tuple[str, int]]:
+def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now: int = 0) -> Call[tuple[str, int]]:
     """Give what a dead incarnation ran back to its queues; each start counts as a crash.
 
     Args:
         known_dead: its own supervisor saw it die; otherwise only once its lease is over.
         limit: at most 500 jobs.
-        keep: microseconds that a job stays whose crash budget is used up.
+        ttl: microseconds that a job stays whose crash budget is used up.
 
     Returns:
         ``alive``, ``some`` (call again) or ``done``, and how many jobs moved.
@@ -462,19 +462,19 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, keep: int, no
         owner=victim,
         known=int(known_dead),
         limit=limit,
-        keep=keep,
+        ttl=ttl,
     )
 
 
-def retire(keys: Keys, owner: str, keep: int = 0, now: int = 0) -> Call[bool]:
+def retire(keys: Keys, owner: str, ttl: int = 0, now: int = 0) -> Call[bool]:
     """End an incarnation that holds nothing; False when it still holds jobs.
 
     Args:
-        keep: microseconds that those stay which were broadcast to it, had not begun, and end as cancelled.
+        ttl: microseconds that those stay which were broadcast to it, had not begun, and end as cancelled.
 
     Cost: one round trip.
     """
-    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, keep=keep)
+    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, ttl=ttl)
 
 
 def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:

@@ -8,13 +8,24 @@ from typing import Any
 
 import msgspec
 
-from headrace.flow_record import FlowRecord
+from headrace.flow_record import WorkflowRecord
 from headrace.job import Form, moment
 from headrace.keys import Keys, code_of, flow_of, node_id, number_of_code
 from headrace.protocol.admin import rows_of, slice_of
 from headrace.protocol.produce import pairs, record_of
 from headrace.script import Call, blob, load
-from headrace.workflow import FOR_EVER, FlowState, Graft, Graph, NewNode, NodeRecord, parse_facts
+from headrace.workflow import (
+    FOR_EVER,
+    LETTERS,
+    POLICIES,
+    Graft,
+    Graph,
+    NewNode,
+    NodeRecord,
+    Policy,
+    WorkflowState,
+    parse_facts,
+)
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.
 CHUNK = 250
@@ -34,7 +45,7 @@ def _of_form(form: Form) -> list[Any]:
         "options": blob(form.options) if form.options else None,
         "priority": form.priority or None,
         "delay": form.delay or None,
-        "budget": form.crashes or None,
+        "budget": form.max_crashes or None,
         "once": 1 if form.once else None,
         "key": form.key or None,
         "headers": blob(form.headers) if form.headers else None,
@@ -47,9 +58,9 @@ def _of_form(form: Form) -> list[Any]:
     return fields
 
 
-def edges(children: Sequence[tuple[int, str]], base: int = 0) -> str:
+def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
     """Children as a record holds them: four digits and a policy's letter each."""
-    return "".join(code_of(number + base) + policy for number, policy in children)
+    return "".join(code_of(number + base) + LETTERS[policy] for number, policy in children)
 
 
 def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
@@ -66,7 +77,7 @@ def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str
     if node.children:
         fields += ("children", edges(node.children, base))
     # Whatever comes after it copes with its failure, so that the workflow does not fail by it.
-    if all(policy != "s" for _, policy in node.children) if node.children else node.soft:
+    if all(policy != "stop" for _, policy in node.children) if node.children else node.soft:
         fields += ("soft", 1)
     if node.role:
         fields += ("role", node.role)
@@ -277,8 +288,8 @@ def graft(
     ]
     link: list[Any] = []
     if last == len(added.nodes):
-        roots = [
-            (n, "s") for n, node in enumerate(added.nodes, 1) if not node.waits and node.role in ("", "join", "pass")
+        roots: list[tuple[int, Policy]] = [
+            (n, "stop") for n, node in enumerate(added.nodes, 1) if not node.waits and node.role in ("", "join", "pass")
         ]
         if not added.gather:
             # It stands for the node that grows, too, which was not skipped.
@@ -355,20 +366,20 @@ def _text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
-def _flow_state(value: bytes | None) -> FlowState:
+def _flow_state(value: bytes | None) -> WorkflowState:
     try:
-        return FlowState(_text(value))
+        return WorkflowState(_text(value))
     except ValueError:
         # An alien word: nothing of it can be trusted to run.
-        return FlowState.STOPPED
+        return WorkflowState.STOPPED
 
 
-def _flow(row: Any) -> FlowRecord | None:
+def _flow(row: Any) -> WorkflowRecord | None:
     id, lapses, failed, flat = row
-    return FlowRecord(id.decode(), moment(lapses), failed, pairs(flat)) if flat else None
+    return WorkflowRecord(id.decode(), moment(lapses), failed, pairs(flat)) if flat else None
 
 
-def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[FlowRecord | None]]:
+def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | None]]:
     """The records of up to 500 workflows; None where nothing is stored. Cost: one round trip."""
     return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
 
@@ -394,7 +405,10 @@ def _node(id: str, number: int, flat: Any) -> NodeRecord | None:
         _text(fields.get("role")),
         _number(fields.get("pending")),
         tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
-        tuple((number_of_code(children[n : n + 4]), children[n + 4]) for n in range(0, len(children), 5)),
+        tuple(
+            (number_of_code(children[n : n + 4]), POLICIES.get(children[n + 4], "stop"))
+            for n in range(0, len(children), 5)
+        ),
     )
 
 
@@ -410,7 +424,7 @@ class FlowPage:
 
     count: int
     seen: list[tuple[str, int]]
-    rows: list[FlowRecord]
+    rows: list[WorkflowRecord]
 
 
 def _flow_page(reply: Any) -> FlowPage:
@@ -421,7 +435,7 @@ def _flow_page(reply: Any) -> FlowPage:
         count,
         rows_of(seen),
         [
-            FlowRecord(
+            WorkflowRecord(
                 id.decode("utf-8", "replace"),
                 moment(lapses),
                 failed,
@@ -461,11 +475,11 @@ def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
     return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
 
 
-def _watched(reply: bytes) -> FlowState | None:
+def _watched(reply: bytes) -> WorkflowState | None:
     return None if reply == b"missing" else _flow_state(reply)
 
 
-def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[FlowState | None]:
+def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[WorkflowState | None]:
     """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling).
 
     Args:

@@ -40,8 +40,8 @@ def _head(form: Form) -> msgspec.Raw:
         fields += ("options", blob(form.options))
     if form.priority:
         fields += ("priority", str(form.priority))
-    if form.crashes:
-        fields += ("budget", str(form.crashes))
+    if form.max_crashes:
+        fields += ("budget", str(form.max_crashes))
     if form.once:
         fields += ("once", "1")
     if form.key:
@@ -83,7 +83,7 @@ def enqueue(
     sender: str,
     number: int,
     requests: Sequence[str] = (),
-    dedupe: float = 86400.0,
+    request_id_ttl: float = 86400.0,
     now: int = 0,
 ) -> Call[Accepted]:
     """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
@@ -97,7 +97,7 @@ def enqueue(
         jobs: at most ``CHUNK``.
         sender, number: a producer's slot and its request's number: each slot sends one request after another, and
             repeats a request with the same number when its reply was lost.
-        requests: of each job, empty for one without: within ``dedupe`` seconds a request id makes one job.
+        requests: of each job, empty for one without: within ``request_id_ttl`` seconds a request id makes one job.
 
     Cost: one round trip, O(n log m).
     """
@@ -109,7 +109,7 @@ def enqueue(
         sender=sender,
         number=str(number),
         requests=requests,
-        dedupe=max(1, round(dedupe * 1000)),
+        request_id_ttl=max(1, round(request_id_ttl * 1000)),
         batches=batches,
     )
 
@@ -143,7 +143,7 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
     )
 
 
-def cancel(keys: Keys, id: str, keep: int, now: int = 0) -> Call[str]:
+def cancel(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
     """End a waiting job as cancelled; ask a running one to stop.
 
     Returns:
@@ -151,7 +151,7 @@ def cancel(keys: Keys, id: str, keep: int, now: int = 0) -> Call[str]:
 
     Cost: one round trip.
     """
-    return load("cancel").bind(keys, bytes.decode, now=now, id=id, keep=keep)
+    return load("cancel").bind(keys, bytes.decode, now=now, id=id, ttl=ttl)
 
 
 def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:

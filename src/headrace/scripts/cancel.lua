@@ -2,8 +2,8 @@
 -- include withdraw
 -- clock   now
 -- arg     id         text
--- arg     keep       int   microseconds that the cancelled job stays
+-- arg     ttl        int   microseconds that the cancelled job stays
 -- return  cancelled | asked | missing | the final state it is in already
-local word = withdraw(id, keep)
+local word = withdraw(id, ttl)
 finish_all()
 return word

@@ -18,18 +18,18 @@ local gone, retained, indexed, told, bytes = {}, {}, {}, {}, 0
 local anyone_waits
 
 -- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least.
-local function finish(id, state, data, keep)
+local function finish(id, state, data, ttl)
   if anyone_waits == nil then anyone_waits = redis.call('EXISTS', waited) == 1 end
   local waits = anyone_waits and redis.call('ZSCORE', waited, id)
-  if waits then keep = math.max(keep, 60000000) told[#told + 1] = {id, state} end
+  if waits then ttl = math.max(ttl, 60000000) told[#told + 1] = {id, state} end
   if is_ordered(id) then turns().ended(id) end
   if is_node(id) then
     local f = touch(flow_of(id))
     if f.there then return end_node(id, f, state, data) end
     -- Its workflow was deleted: nothing of it may come back.
-    keep = 0
+    ttl = 0
   end
-  if keep <= 0 then
+  if ttl <= 0 then
     gone[#gone + 1] = job .. id
     gone[#gone + 1] = log .. id
     return
@@ -43,7 +43,7 @@ local function finish(id, state, data, keep)
   indexed[state] = indexed[state] or {}
   table.insert(indexed[state], now)
   table.insert(indexed[state], id)
-  retained[#retained + 1] = now + keep
+  retained[#retained + 1] = now + ttl
   retained[#retained + 1] = id
 end
 

@@ -1,9 +1,9 @@
 -- Left behind: what was broadcast to an incarnation that leaves, and has not begun, ends as cancelled. Included, never run alone.
 -- include finish
 -- derive  ready   zset  ready:<queue>
-local function leave_behind(owner, limit, keep)
+local function leave_behind(owner, limit, ttl)
   local popped = limit > 0 and redis.call('ZPOPMIN', ready .. '@' .. owner, limit) or {}
   for n = 1, #popped, 2 do
-    finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its worker left before it started"}', keep)
+    finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its worker left before it started"}', ttl)
   end
 end

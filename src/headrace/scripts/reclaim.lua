@@ -13,7 +13,7 @@
 -- arg     owner     text  the incarnation that is believed dead
 -- arg     known     int   1: its own supervisor saw it die; 0: only when its lease is over
 -- arg     limit     int   most jobs, at most 500
--- arg     keep      int   microseconds that a job stays whose budget is used up
+-- arg     ttl       int   microseconds that a job stays whose budget is used up
 -- return  {alive | some | done, jobs moved}
 if known == 0 and lease_end(owner) then return {'alive', 0} end
 local ends = redis.call('ZSCORE', owners, owner)
@@ -29,12 +29,12 @@ for n, id in ipairs(held) do
   -- When it became ready only the dead one knew.
   pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: its worker ended or lost its lease while the job ran', 0, -1)
   -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
-  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, keep, victim) then
-    pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep)
+  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, ttl, victim) then
+    pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', ttl)
   end
 end
 if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
-leave_behind(owner, limit - #held, keep)
+leave_behind(owner, limit - #held, ttl)
 finish_all()
 if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
 redis.call('ZREM', owners, owner)

@@ -7,10 +7,10 @@
 -- key     claims   zset  claims:<owner>
 -- key     cancels  set   cancels:<owner>
 -- arg     owner    text
--- arg     keep     int   microseconds that the cancelled stay
+-- arg     ttl      int   microseconds that the cancelled stay
 -- return  ok | busy
 local busy = redis.call('EXISTS', claims) == 1
-if not busy then leave_behind(owner, 500, keep) end
+if not busy then leave_behind(owner, 500, ttl) end
 finish_all()
 if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
 redis.call('ZREM', owners, owner)

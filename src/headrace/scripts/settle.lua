@@ -13,7 +13,7 @@
 -- derive  parked     zset    parked:<task>
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
--- arg     keep_ended int     microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
+-- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
 -- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go into a journal
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when none were made
@@ -57,7 +57,7 @@ local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
 
 local function back(id, score)
   local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
-  if f[3] then return finish(id, 'cancelled', CANCELLED, keep_ended) end
+  if f[3] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
   redis.call('HDEL', job .. id, 'owner')
   ready_again(id, f[1], f[2], score)
 end
@@ -66,7 +66,7 @@ local function later(id, delay, counter)
   redis.call('HINCRBY', job .. id, counter, 1)
   redis.call('HSET', job .. id, 'more', 1)
   if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
-    finish(id, 'cancelled', CANCELLED, keep_ended)
+    finish(id, 'cancelled', CANCELLED, failure_ttl)
   elseif delay <= 0 then
     back(id, 0)
   else
@@ -94,29 +94,29 @@ local function link(id)
   return true
 end
 
-local function interrupted(id, data, keep, score)
+local function interrupted(id, data, ttl, score)
   redis.call('HINCRBY', job .. id, 'interruptions', 1)
   redis.call('HSET', job .. id, 'more', 1)
   local f = redis.call('HMGET', job .. id, 'once', 'cancel')
-  if f[1] then finish(id, 'failed', data, keep)
-  elseif f[2] then finish(id, 'cancelled', data, keep)
+  if f[1] then finish(id, 'failed', data, ttl)
+  elseif f[2] then finish(id, 'cancelled', data, ttl)
   else back(id, score) end
 end
 
 local outs = {
-  grown = function(id, data, keep, score)
-    if link(id) then finish(id, 'succeeded', data, keep)
-    else interrupted(id, '{"type":"Lost","message":"the server forgot what it had added"}', keep_ended, score) end
+  grown = function(id, data, ttl, score)
+    if link(id) then finish(id, 'succeeded', data, ttl)
+    else interrupted(id, '{"type":"Lost","message":"the server forgot what it had added"}', failure_ttl, score) end
   end,
-  skipped = function(id, data, keep) finish(id, 'skipped', data, keep) end,
-  succeeded = function(id, data, keep) finish(id, 'succeeded', data, keep) end,
-  failed = function(id, data, keep)
+  skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,
+  succeeded = function(id, data, ttl) finish(id, 'succeeded', data, ttl) end,
+  failed = function(id, data, ttl)
     redis.call('HINCRBY', job .. id, 'failures', 1)
-    finish(id, 'failed', data, keep)
+    finish(id, 'failed', data, ttl)
   end,
-  cancelled = function(id, data, keep) finish(id, 'cancelled', data, keep) end,
-  corrupt = function(id, data, keep) finish(id, 'quarantined', data, keep) end,
-  crashed = function(id, data, keep, score) crash(id, data, score, keep, self) end,
+  cancelled = function(id, data, ttl) finish(id, 'cancelled', data, ttl) end,
+  corrupt = function(id, data, ttl) finish(id, 'quarantined', data, ttl) end,
+  crashed = function(id, data, ttl, score) crash(id, data, score, ttl, self) end,
   retry = function(id, data, delay)
     redis.call('HSET', job .. id, 'error', data)
     later(id, delay, 'failures')
@@ -126,7 +126,7 @@ local outs = {
   interrupted = interrupted,
   parked = function(id, _, _, score)
     local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')
-    if f[2] then return finish(id, 'cancelled', CANCELLED, keep_ended) end
+    if f[2] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
     local task = f[1] or ''
     redis.call('HSET', job .. id, 'state', 'parked')
     redis.call('HDEL', job .. id, 'owner')
@@ -150,7 +150,7 @@ local function conclude(kind, amount, id, token, data, score)
   if at then pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4]) end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
   if not pcall(out, id, data, amount, score)
-    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', keep_ended) then
+    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', failure_ttl) then
     stale[#stale + 1] = id
   end
 end

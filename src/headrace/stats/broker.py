@@ -134,7 +134,7 @@ class Broker:
         """Declare the queue; how many batches nobody has taken."""
         settings = self.settings
         arguments = {
-            "x-max-length": settings.stats_line,
+            "x-max-length": settings.stats_stream_max,
             "x-overflow": "reject-publish" if settings.stats_overflow == "block" else "drop-head",
             # One consumer at a time, the others stand by: a sender's batches must be counted in their order.
             "x-single-active-consumer": True,
@@ -204,8 +204,8 @@ class Broker:
         code, text = getattr(error, "reply_code", 0), str(error) or type(error).__name__
         if code == 406:
             return (
-                f"the queue {self.queue} of {self._shown} was made with another stats_line or stats_overflow: give all "
-                f"programs the same, or delete it when it is empty (rabbitmqctl delete_queue {self.queue})"
+                f"the queue {self.queue} of {self._shown} was made with another stats_stream_max or stats_overflow: "
+                f"give all programs the same, or delete it when it is empty (rabbitmqctl delete_queue {self.queue})"
             )
         if code in (403, 530):
             return f"{self._shown} refuses: {text}; check user, password and virtual host in stats_broker"

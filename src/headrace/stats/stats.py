@@ -42,10 +42,10 @@ def _kept(settings: Settings) -> Layout:
 class Stats:
     """Counters and histograms by label, field and time.
 
-    What is added is merged in this process and sent at the latest after the setting ``stats_age`` (one second), after
-    ``stats_buffer`` calls, when the process ends, and by ``flush``; readers do not see it before. A process that is
-    killed loses at most what it added within that age and the time that a flush takes. Where 200,000 different counters
-    wait, whoever adds another one flushes, or waits for a flush, a minute at most (``stats_overflow``).
+    Counts are merged in this process. They are sent every ``stats_flush_interval`` (one second), after
+    ``stats_buffer`` calls, when the process ends, and by ``flush``; readers do not see them before. A process that is
+    killed loses at most the counts of one interval and of the time that a flush takes. Where 200,000 different counters
+    wait, the call that adds another one flushes, or waits for a flush, a minute at most (``stats_overflow``).
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class Stats:
         """Store everything that was counted before this call.
 
         Raises:
-            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_age``.
+            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_flush_interval``.
 
         Cost: one round trip; none when nothing waits.
         """

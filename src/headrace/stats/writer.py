@@ -45,7 +45,7 @@ class Writer:
         self.settings = settings
         self.broker = _broker(settings) if settings.stats == "amqp" else None
         self.buffer = Buffer()
-        self.flusher = Flusher(self.buffer, self._send, settings.stats_buffer, settings.stats_age)
+        self.flusher = Flusher(self.buffer, self._send, settings.stats_buffer, settings.stats_flush_interval)
         # Now, though nothing connects yet: at the end of the interpreter the driver can no longer be imported.
         from headrace.store import Slots
 
@@ -135,7 +135,7 @@ class Writer:
                     sender,
                     batch.number,
                     encode(rows),
-                    settings.stats_line,
+                    settings.stats_stream_max,
                     settings.stats_overflow == "block",
                 )
                 for sender, rows in portions

@@ -98,13 +98,13 @@ class Crew:
         self.settings = settings
         self.options = options
         self.place = place
-        self.handout = Handout(settings.ahead)
-        self.limits = Limits(settings.hard_grace)
+        self.handout = Handout(settings.prefetch_seconds)
+        self.limits = Limits(settings.kill_timeout)
         self.working = True
         self.notes: dict[int, Note] = {}
         self.freed: set[str] = set()
         self.tally: Tally | None = None
-        self.waste = Waste(enabled=settings.audit, auto=AUTO in preload_names(settings.preload))
+        self.waste = Waste(enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
         self._control = control
         self._watched = watched
         self._conclude = conclude
@@ -212,7 +212,7 @@ class Crew:
         for start in back:
             self.handout.release(start.seat, start)
             if start.doom == "cancel":
-                self._conclude(start.claim, "cancelled", cancelled(start.claim), start.plan.keep_failed)
+                self._conclude(start.claim, "cancelled", cancelled(start.claim), start.plan.failure_ttl)
         if back:
             self.handout.weigh(back[0].seat)
         self._again([start for start in back if start.doom != "cancel"])
@@ -319,7 +319,7 @@ class Crew:
 
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
-        self.ask(Spawn(kind, self.waste.audits(kind)))
+        self.ask(Spawn(kind, self.waste.profiles(kind)))
 
     def isolated(self, kind: str) -> Seat | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""

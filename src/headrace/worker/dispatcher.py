@@ -83,8 +83,8 @@ NOTES_EVERY = 0.25
 DOUBTS = 2
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
-# Of the grace, jobs that still run have this part (one in so many) to clean up after they were interrupted, but no more
-# than after a soft limit.
+# Of the shutdown timeout, jobs that still run have this part (one in so many) to clean up after they were interrupted,
+# but no more than after a soft limit.
 CLEAN_UP = 5
 # The last runners may take this long (seconds) to leave before nobody listens: a little more than their hooks have.
 LAST_WORDS = 5.5
@@ -258,7 +258,7 @@ class Dispatcher:
             self.crew.cancel(id, now)
         else:
             error = JobError(type="Cancelled", message="cancelled before it started")
-            self._conclude(waiting[0], "cancelled", error_json(error), waiting[1].keep_failed)
+            self._conclude(waiting[0], "cancelled", error_json(error), waiting[1].failure_ttl)
 
     def _next(self, now: float) -> float:
         """When the loop must run again although nothing happens."""
@@ -304,7 +304,7 @@ class Dispatcher:
             return []
         owner = f"{self.place}:{os.urandom(4).hex()}"
         facts: list[str | int] = ["place", self.place, "queues", ",".join(self.options.queues.names)]
-        facts += [*self._sizes(), *budgets(self.app.tasks, self.settings.crashes)]
+        facts += [*self._sizes(), *budgets(self.app.tasks, self.settings.max_crashes)]
         tasks = {name: task.kind for name, task in self.app.tasks.items()}
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks=tasks)
         return [(call, lambda spared: self._registered(owner, now, spared))]
@@ -435,10 +435,10 @@ class Dispatcher:
             room -= NODE if is_node(batch[-1][0].id) else 1
         self._request += 1
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
-        keep = microseconds(self.settings.keep_failed)
+        ttl = microseconds(self.settings.failure_ttl)
         ends = [(outcome, claim.score) for outcome, claim in batch]
         number = self._request
-        call = consume.settle(self.keys, self.owner, number, ends, keep, starts=starts(batch))
+        call = consume.settle(self.keys, self.owner, number, ends, ttl, starts=starts(batch))
         mine = self.reconciler.starts
         mine.ended(batch, call, number, time.monotonic())
 
@@ -560,7 +560,7 @@ class Dispatcher:
     def _end_unread(self, id: str, token: int, kind: str, error: bytes) -> None:
         """End a start of which no more is known than its id and its token."""
         self.reconciler.starts.held[token] = id
-        outcome = Outcome(id, token, kind, error, microseconds(self.settings.keep_failed))
+        outcome = Outcome(id, token, kind, error, microseconds(self.settings.failure_ttl))
         self.outcomes.append((outcome, Claim(id, token, "", 0, "", b"")))
 
     def _startable(self, claim: Claim, now: int) -> bool:
@@ -568,7 +568,7 @@ class Dispatcher:
         if not claim.task:
             log.error("job %s: its record names no task", claim.id)
             error = JobError(type="Corrupt", message="the record names no task")
-            self._conclude(claim, "corrupt", error_json(error), microseconds(self.settings.keep_failed))
+            self._conclude(claim, "corrupt", error_json(error), microseconds(self.settings.failure_ttl))
         elif claim.expires and claim.expires < now:
             self._expired(claim)
         elif claim.parents:
@@ -579,7 +579,7 @@ class Dispatcher:
 
     def _expired(self, claim: Claim) -> None:
         error = JobError(type="Expired", message="it did not start before its time was over")
-        self._conclude(claim, "cancelled", error_json(error), microseconds(self.settings.keep_failed))
+        self._conclude(claim, "cancelled", error_json(error), microseconds(self.settings.failure_ttl))
 
     def _in_time(self, waiting: Waiting) -> bool:
         """Whether a job that waited here may still start; one whose time is over ends."""
@@ -602,7 +602,7 @@ class Dispatcher:
             )
             for claim in claims:
                 error = error_json(JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt))
-                self._conclude(claim, "failed", error, microseconds(self.settings.keep_failed))
+                self._conclude(claim, "failed", error, microseconds(self.settings.failure_ttl))
         self._place(fed)
 
     @property
@@ -677,7 +677,7 @@ class Dispatcher:
             return task.kind, task.plan(claim.options)
         except (HeadraceError, msgspec.MsgspecError) as error:
             text = error_json(JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
-            self._conclude(claim, "corrupt", text, microseconds(self.settings.keep_failed))
+            self._conclude(claim, "corrupt", text, microseconds(self.settings.failure_ttl))
             return None
 
     def _again(self, starts: list[Start]) -> None:
@@ -698,7 +698,7 @@ class Dispatcher:
             kind, data, amount = (
                 "failed" if kind == "retry" else "cancelled",
                 data or _LEFT,
-                microseconds(self.settings.keep_failed),
+                microseconds(self.settings.failure_ttl),
             )
         if kind == "growing":
             self.growth.begin(claim, data, amount)
@@ -758,7 +758,7 @@ class Dispatcher:
         """Say what jobs lose to what runners repeat: in the log, and as a fact of this worker with this renewal."""
         self._log_waste()
         waste = self.crew.waste
-        return ["audit", waste.summary()] if waste.changed else []
+        return ["startup_profile", waste.summary()] if waste.changed else []
 
     def _on_pauses(self) -> None:
         """Other queues are paused than before: sleep on those that are not."""
@@ -861,7 +861,7 @@ class Dispatcher:
             self._conclude(claim, "released")
         for claim in self.growth.drop_all():
             # It ran, but what it added is not stored: it runs again, and is not charged for that.
-            self._conclude(claim, "interrupted", amount=microseconds(self.settings.keep_failed))
+            self._conclude(claim, "interrupted", amount=microseconds(self.settings.failure_ttl))
         if self.crew.running or not self.exchange.idle or self.exchange.armed:
             return
         if self.outcomes:
@@ -878,11 +878,13 @@ class Dispatcher:
             self.state = "draining"
             self.crew.working = False
             began = time.monotonic()
-            self._stop_at = began + (0.0 if now else self.settings.grace)
+            self._stop_at = began + (0.0 if now else self.settings.shutdown_timeout)
             self.exchange.disarm()
             self.crew.recall_all()
             if not now:
-                self._interrupt_at = self._stop_at - min(self.settings.hard_grace, self.settings.grace / CLEAN_UP)
+                self._interrupt_at = self._stop_at - min(
+                    self.settings.kill_timeout, self.settings.shutdown_timeout / CLEAN_UP
+                )
                 self.crew.shut_down(began)
             self._hand_back_lines()
             for claim in self.inputs.take_all():
@@ -897,7 +899,7 @@ class Dispatcher:
                 self._interrupt_at = float("inf")
                 self.crew.interrupt(now)
             if now >= self._stop_at:
-                log.warning("the grace is over: %d jobs are stopped and handed back", self.crew.running)
+                log.warning("the shutdown timeout is over: %d jobs are stopped and handed back", self.crew.running)
                 self.crew.kill_all()
                 self._stop_at = self._interrupt_at = float("inf")
             return
@@ -906,7 +908,7 @@ class Dispatcher:
             self.state = "left"
         elif self.exchange.idle and not (self.exchange.armed or self.outcomes or self.crew.notes):
             self.exchange.send(
-                [(consume.retire(self.keys, self.owner, microseconds(self.settings.keep_failed)), self._retired)]
+                [(consume.retire(self.keys, self.owner, microseconds(self.settings.failure_ttl)), self._retired)]
             )
 
     def _retired(self, reply: bool) -> None:

@@ -133,8 +133,7 @@ class Exchange:
         """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
         if self._links is None:
             return float("inf") if self._connector.busy else self._connect_at
-        links = self._links
-        return min(links.main.deadline, links.waker.deadline, links.mail.deadline)
+        return min((link.deadline for link in self._links.all if link.busy), default=float("inf"))
 
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each handler gets its reply, whenever that comes."""
@@ -195,10 +194,8 @@ class Exchange:
 
     def _post(self, link: Link, commands: Sequence[Sequence[Any]], patience: float) -> None:
         try:
-            waited = bool(link.backlog)
             link.send(commands, patience)
-            if waited or link.backlog:
-                self._watched.also_write(link, wanted=bool(link.backlog))
+            self._watched.also_write(link, wanted=bool(link.backlog))
         except OSError as error:
             self._fail(error, "take a request")
 

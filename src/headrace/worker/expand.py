@@ -19,7 +19,7 @@ from headrace.headers import unpacked
 from headrace.job import Claim, Form, Input
 from headrace.scope import ONCE, Scope
 from headrace.weave import NO_FORM, Sheet
-from headrace.workflow import MAX_NODES, Graft, NewNode, NodeFacts, pack_facts, parse_facts
+from headrace.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
 
 # The output of a map over nothing.
 EMPTY_LIST = b"\x90"
@@ -86,7 +86,7 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
         claim.queue,
         claim.options,
         facts.priority,
-        crashes=facts.crashes,
+        max_crashes=facts.max_crashes,
         once=claim.once,
         key=claim.key,
         headers=claim.headers,
@@ -97,7 +97,7 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
         kwargs = {name: _once(part, given) for name, part in kwargs.items()}
     above = tuple(range(len(items) + 1, len(items) + len(given) + 1))
     join = len(items) + len(given) + 1
-    onward = ((join, facts.policy),)
+    onward: tuple[tuple[int, Policy]] = ((join, facts.policy),)
     nodes = [
         NewNode(form, _encode(((item, *rest), kwargs)), above, onward, _named(facts, f"[{n}]"), given=len(given))
         for n, item in enumerate(items)

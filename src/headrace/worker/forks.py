@@ -33,7 +33,7 @@ from headrace.worker.wire import Channel, Closed, Exit, Fell, ToRunner
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
-# A forker's first children are audited, then one in so many.
+# A forker's first children are profiled, then one in so many.
 FIRST, EACH = 4, 64
 _SAID = 1
 
@@ -52,19 +52,19 @@ class Forker:
 
     Attributes:
         recalls: how many its children have heard.
-        forked: in an audited child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
+        forked: in a profiled child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
         first: whether this is its first child.
         handlers: those of logging, if none has anything to write when a child ends; else None.
     """
 
-    def __init__(self, app: Headrace, channel: Channel[ToRunner], gate: MainGate, *, audited: bool) -> None:
+    def __init__(self, app: Headrace, channel: Channel[ToRunner], gate: MainGate, *, profiled: bool) -> None:
         self.recalls = 0
         self.forked = 0
         self.handlers = quiet_handlers()
         self._app = app
         self._channel = channel
         self._gate = gate
-        self._audited = audited
+        self._profiled = profiled
         self._supervisor = os.getppid()
         self._child = 0
         self._count = 0
@@ -91,8 +91,8 @@ class Forker:
 
     def _fork(self) -> bool:
         """Whether this is the forker still."""
-        audited = self._audited and (self._count < FIRST or self._count % EACH == 0)
-        self.forked = time.monotonic_ns() if audited else 0
+        profiled = self._profiled and (self._count < FIRST or self._count % EACH == 0)
+        self.forked = time.monotonic_ns() if profiled else 0
         self._page[0] = 0
         self._count += 1
         if self._app.before_fork_hooks or self._app.after_fork_parent_hooks:

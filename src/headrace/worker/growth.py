@@ -48,7 +48,7 @@ def pack_grown(result: bytes, graft: Graft) -> bytes:
 class _Growing:
     claim: Claim
     grown: Grown
-    keep: int
+    ttl: int
     base: int = -1
     next: int = 1
 
@@ -77,9 +77,9 @@ class Growth:
         """Whether something is to be sent."""
         return bool(self._queue) and not self._sent
 
-    def begin(self, claim: Claim, data: bytes, keep: int) -> None:
+    def begin(self, claim: Claim, data: bytes, ttl: int) -> None:
         """A start succeeded and added nodes."""
-        self._queue.append(_Growing(claim, _grown.decode(data), keep))
+        self._queue.append(_Growing(claim, _grown.decode(data), ttl))
 
     def steps(self) -> list[Step]:
         """The next piece of the first graft."""
@@ -142,4 +142,4 @@ class Growth:
 
     def _end(self, kind: str, error: bytes = b"") -> None:
         one = self._queue.popleft()
-        self.settle(one.claim, kind, error or one.grown.result, one.keep)
+        self.settle(one.claim, kind, error or one.grown.result, one.ttl)

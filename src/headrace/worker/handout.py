@@ -31,18 +31,18 @@ class Handout:
         seats: by number.
         kinds: the places of each kind of runner.
         changed: places with a line whose runner may have got room.
-        ahead: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
+        prefetch_seconds: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
         costs: measured seconds by task; unknown tasks are not tiny.
         mean: measured seconds of a job on a process runner, over all tasks; None before the first.
         coming: runners for suspects that were asked for and are not there yet, by kind.
     """
 
-    def __init__(self, ahead: float) -> None:
+    def __init__(self, prefetch_seconds: float) -> None:
         self.seats: dict[int, Seat] = {}
         self.kinds: dict[str, Places] = {}
         self.changed: set[Place] = set()
-        self.ahead = ahead
-        self._coarse = ahead / 16
+        self.prefetch_seconds = prefetch_seconds
+        self._coarse = prefetch_seconds / 16
         self.costs: dict[str, float] = {}
         self.mean: float | None = None
         self.coming: Counter[str] = Counter()
@@ -57,9 +57,9 @@ class Handout:
 
     def window(self) -> int:
         """How many jobs of average cost are worth sending to one runner, the running one included."""
-        if not self.ahead or self.mean is None:
+        if not self.prefetch_seconds or self.mean is None:
             return 1
-        return max(1, min(MOST_AHEAD, int(self.ahead / max(self.mean, 1e-6))))
+        return max(1, min(MOST_AHEAD, int(self.prefetch_seconds / max(self.mean, 1e-6))))
 
     def rooms(self, now: float) -> dict[str, int]:
         """How many jobs of each kind a claim may bring.
@@ -148,7 +148,7 @@ class Handout:
         cost = self.costs.get(task)
         return (
             cost is not None
-            and seat.load + cost <= self.ahead
+            and seat.load + cost <= self.prefetch_seconds
             and now - seat.progress <= STALL
             and not (suspect or seat.suspect)
             and seat.spare(MOST_AHEAD) > 0
@@ -162,7 +162,7 @@ class Handout:
         claim = start.claim
         seat.starts[claim.token] = start
         # The cost is written down: what is booked off later must be what was booked, however much was learned since.
-        start.cost = self.costs.get(claim.task, self.ahead)
+        start.cost = self.costs.get(claim.task, self.prefetch_seconds)
         seat.load += start.cost
         if claim.crashes:
             seat.suspect = True

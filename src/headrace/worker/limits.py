@@ -30,9 +30,9 @@ class Deadline:
 class Limits:
     """Deadlines of the starts that run. A deadline whose start has ended is forgotten when it comes."""
 
-    def __init__(self, hard_grace: float) -> None:
+    def __init__(self, kill_timeout: float) -> None:
         self._heap: list[Deadline] = []
-        self._hard_grace = hard_grace
+        self._kill_timeout = kill_timeout
 
     def begin(self, start: Start, now: float) -> None:
         """The start's code begins now."""
@@ -41,13 +41,13 @@ class Limits:
             heapq.heappush(self._heap, Deadline(now + plan.timeout, token, "soft"))
         hard = plan.hard_timeout
         if hard is None and plan.timeout is not None:
-            hard = plan.timeout + self._hard_grace
+            hard = plan.timeout + self._kill_timeout
         if hard is not None:
             heapq.heappush(self._heap, Deadline(now + hard, token, "hard"))
 
     def cancel(self, start: Start, now: float) -> None:
-        """The start was asked to stop; the kill follows after the grace."""
-        heapq.heappush(self._heap, Deadline(now + self._hard_grace, start.claim.token, "hard"))
+        """The start was asked to stop; the kill follows after ``kill_timeout``."""
+        heapq.heappush(self._heap, Deadline(now + self._kill_timeout, start.claim.token, "hard"))
 
     def remind(self, start: Start, now: float) -> None:
         """The start was interrupted: do so again after a while, twice as long each time, until it ends.

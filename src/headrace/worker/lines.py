@@ -193,7 +193,7 @@ class Lines:
         self._handout.kinds[place.kind].weigh(place)
 
     def _cost(self, task: str) -> float:
-        return self._handout.costs.get(task, self._handout.ahead)
+        return self._handout.costs.get(task, self._handout.prefetch_seconds)
 
     def _places(self) -> list[Place]:
         return [place for places in self._handout.kinds.values() for place in places.snapshot.members]

@@ -33,12 +33,12 @@ def of_error(
     # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
     # learns of a shutdown; at any other time that would be a start for nothing, again and again.
     if stopped_by == "interrupt" or (stopped_by == "shutdown" and isinstance(error, JobInterrupted)):
-        return "interrupted", data, plan.keep_failed
+        return "interrupted", data, plan.failure_ttl
     if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
-        return "cancelled", data, plan.keep_failed
+        return "cancelled", data, plan.failure_ttl
     if claim.failures < plan.retry.max and _retryable(plan, error):
         return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, dice))
-    return "failed", data, plan.keep_failed
+    return "failed", data, plan.failure_ttl
 
 
 def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float) -> Ended:
@@ -48,7 +48,7 @@ def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float)
         error: how the runner died.
     """
     if doom == "cancel":
-        return "cancelled", cancelled(claim), plan.keep_failed
+        return "cancelled", cancelled(claim), plan.failure_ttl
     if doom == "hard":
         data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
         return of_error(plan, claim, SoftTimeLimit(), data, dice)
@@ -56,9 +56,9 @@ def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float)
         return (
             "interrupted",
             _told(error, "Lost", "its runner was stopped for another reason than this job"),
-            (plan.keep_failed),
+            (plan.failure_ttl),
         )
-    return "crashed", error_json(error), plan.keep_failed
+    return "crashed", error_json(error), plan.failure_ttl
 
 
 def cancelled(claim: Claim) -> bytes:

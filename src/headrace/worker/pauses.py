@@ -65,7 +65,7 @@ class Pauses:
         self._app.cache.watch(admin.PAUSED, self._due.set)
         while True:
             # A copy has an end, however quiet the server is.
-            self._due.wait(self._app.settings.cache_age if self.names else None)
+            self._due.wait(self._app.settings.cache_max_age if self.names else None)
             self._due.clear()
             if self._closed:
                 return

@@ -45,7 +45,7 @@ class Bench:
     Attributes:
         tasks: by name.
         around: makes the context manager around user code: the current job, and middleware if there is any.
-        keep_failed: microseconds that a job stays whose own options cannot be read.
+        failure_ttl: microseconds that a job stays whose own options cannot be read.
         context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
             one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
@@ -55,7 +55,7 @@ class Bench:
 
     tasks: dict[str, Task[..., Any, Any]]
     around: Callable[[CurrentJob], AbstractContextManager[Any]]
-    keep_failed: int
+    failure_ttl: int
     context: Context
     place: str
     dice: Callable[[], float]
@@ -81,7 +81,7 @@ def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
     """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
-    return Bench(app.tasks, around, microseconds(app.settings.keep_failed), copy_context(), place, dice, app.context)
+    return Bench(app.tasks, around, microseconds(app.settings.failure_ttl), copy_context(), place, dice, app.context)
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
@@ -117,7 +117,7 @@ async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ende
 
 
 def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
-    return "crashed", fault(error, claim.attempt, bench.place), bench.keep_failed
+    return "crashed", fault(error, claim.attempt, bench.place), bench.failure_ttl
 
 
 def prepare(bench: Bench, claim: Claim) -> Ready:
@@ -130,19 +130,19 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
     task = bench.tasks.get(claim.task)
     if task is None:
         raise Refused(("parked", b"", 0))
-    keep = bench.keep_failed
+    ttl = bench.failure_ttl
     try:
         plan = task.plan(claim.options)
-        keep = plan.keep_failed
+        ttl = plan.failure_ttl
         if claim.headers:
             unpacked(claim.headers)
         args, kwargs = task.unpack(_of_node(claim, plan) if claim.facts else claim.args)
     except Refused:
         raise
     except CorruptRecord as error:
-        raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), keep)) from None
+        raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
-        raise Refused(("failed", plain(error, claim.attempt, bench.place), keep)) from None
+        raise Refused(("failed", plain(error, claim.attempt, bench.place), ttl)) from None
     return task, plan, args, kwargs
 
 
@@ -154,14 +154,14 @@ def _of_node(claim: Claim, plan: Plan) -> bytes:
     """
     facts = parse_facts(claim.facts)
     if expand.unwanted(facts, claim.inputs):
-        raise Refused(("skipped", b"", plan.keep))
+        raise Refused(("skipped", b"", plan.result_ttl))
     args = expand.filled(claim)
     if not facts.map:
         return args
     graft = expand.spread(claim, facts, args)
     if graft is None:
-        raise Refused(("succeeded", expand.EMPTY_LIST, plan.keep))
-    raise Refused(("growing", pack_grown(codec.NONE, graft), plan.keep))
+        raise Refused(("succeeded", expand.EMPTY_LIST, plan.result_ttl))
+    raise Refused(("growing", pack_grown(codec.NONE, graft), plan.result_ttl))
 
 
 def _enclosed(
@@ -205,9 +205,13 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
         # None, whatever the annotation says: the function returned nothing.
         result = codec.NONE if value is SWALLOWED else task.pack_result(value)
         graft = expand.added(job)
-        return ("succeeded", result, plan.keep) if graft is None else ("growing", pack_grown(result, graft), plan.keep)
+        return (
+            ("succeeded", result, plan.result_ttl)
+            if graft is None
+            else ("growing", pack_grown(result, graft), plan.result_ttl)
+        )
     except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises
-        return "failed", plain(error, claim.attempt, bench.place), plan.keep_failed
+        return "failed", plain(error, claim.attempt, bench.place), plan.failure_ttl
 
 
 def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
@@ -219,6 +223,6 @@ def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: 
         data = evidence(error, claim.attempt, bench.place, type(signal))
         return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
     except OptionsError as odd:
-        return "failed", plain(odd, claim.attempt, bench.place), plan.keep_failed
+        return "failed", plain(odd, claim.attempt, bench.place), plan.failure_ttl
     finally:
         forget(error)

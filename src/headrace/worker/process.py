@@ -99,11 +99,11 @@ class Process:
         began = time.monotonic_ns()
         if claim.token in self._pending:
             self.gate.remind()
-        voice, audit = Voice(self.reporter), self.reporter.audit
-        watched = audit is not None and audit.begin(claim.task)
+        voice, profiler = Voice(self.reporter), self.reporter.profiler
+        watched = profiler is not None and profiler.begin(claim.task)
         ended = perform(self.bench, self.gate, claim, voice)
-        if watched and audit is not None:
-            audit.end()
+        if watched and profiler is not None:
+            profiler.end()
         self.reporter.done(voice, claim.token, ended, began)
 
     def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.context import CurrentJob
 from headrace.protocol.consume import Note
-from headrace.worker.audit import Audit
+from headrace.worker.startup_profiler import StartupProfiler
 from headrace.worker.wire import Channel, Closed, Done, Say, ToRunner
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
@@ -39,11 +39,11 @@ class Reporter:
     """The sending side of a runner's channel.
 
     Attributes:
-        audit: what this runner found of set-up that others repeat; None where nobody asked for it.
+        profiler: what this runner found of set-up that others repeat; None where nobody asked for it.
     """
 
     def __init__(self, channel: Channel[ToRunner], hold: Hold | None, *, measure_memory: bool) -> None:
-        self.audit: Audit | None = None
+        self.profiler: StartupProfiler | None = None
         self._channel = channel
         self._hold = hold
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
@@ -64,8 +64,8 @@ class Reporter:
         kind, data, amount = ended
         voice.over = True
         with self._lock:
-            if self.audit is not None and self.audit.noted:
-                self._channel.send(self.audit.found(token))
+            if self.profiler is not None and self.profiler.noted:
+                self._channel.send(self.profiler.found(token))
             if voice.waiting:
                 voice.waiting = False
                 self._channel.send(Say(token, voice.share, voice.text, ()))

@@ -27,7 +27,6 @@ from typing import Protocol
 
 from headrace.app import Headrace
 from headrace.worker import prefork, warmup
-from headrace.worker.audit import Audit, clock_imports
 from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
@@ -36,6 +35,7 @@ from headrace.worker.parent import let_fork
 from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
+from headrace.worker.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.threads import Threads
 from headrace.worker.wire import Channel, ToRunner
 
@@ -100,21 +100,21 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
     prefork.prepare(app, work.bench, measure_memory=options.measure_memory)
-    forker = Forker(app, channel, work.gate, audited=options.forked > 0)
+    forker = Forker(app, channel, work.gate, profiled=options.forked > 0)
     if not forker.run():
         _write_out()
         return None
     work.recalls, work.forker = forker.recalls, forker
-    work.reporter.audit = _settle_in(app, channel, forker.forked, options.settled if forker.first else None)
+    work.reporter.profiler = _settle_in(app, channel, forker.forked, options.settled if forker.first else None)
     if app.after_fork_child_hooks:
         work.bench = _bench(app, options)
     return work
 
 
 def _born(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
-    audit = _settle_in(app, channel, options.forked, options.settled)
+    profiler = _settle_in(app, channel, options.forked, options.settled)
     work = _work(kind, _bench(app, options), channel, tickets, options)
-    work.reporter.audit = audit
+    work.reporter.profiler = profiler
     if (gate := work.gate) is not None:
         signal.signal(signal.SIGUSR1, gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
@@ -128,33 +128,33 @@ def _bench(app: Headrace, options: RunnerOptions) -> Bench:
 
 def _settle_in(
     app: Headrace, channel: Channel[ToRunner], forked: int, settled: Callable[[str], None] | None
-) -> Audit | None:
+) -> StartupProfiler | None:
     """Make the fork a process of its own, and say so where somebody waits for that."""
     try:
-        audit = _settle(app, channel, forked)
+        profiler = _settle(app, channel, forked)
     except BaseException:
         if settled is not None:
             settled(traceback.format_exc().rstrip())
         raise
     if settled is not None:
         settled("")
-    return audit
+    return profiler
 
 
-def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> Audit | None:
+def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> StartupProfiler | None:
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
     warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
-    audit = Audit(forked) if forked else None
-    if audit is not None:
-        clock_imports(audit.imported)
+    profiler = StartupProfiler(forked) if forked else None
+    if profiler is not None:
+        clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:
         hook()
-    if audit is not None:
-        audit.ready()
-    return audit
+    if profiler is not None:
+        profiler.ready()
+    return profiler
 
 
 def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:

@@ -3,7 +3,7 @@
 Its duties:
 
 1. on HUP (``asked``) start a new image: a fresh interpreter, so new code;
-2. when that one claims, let the old one finish what it runs, within the grace;
+2. when that one claims, let the old one finish what it runs, within ``shutdown_timeout``;
 3. when it cannot (it fails, is killed, takes too long), say why and leave the old one as it is;
 4. one start at a time: whoever asks meanwhile is served by one more start, since the code may have changed again;
 5. pass a stop on to every image, and a size to the one that works: a roll changes the code, not the size.

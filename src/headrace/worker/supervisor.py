@@ -165,7 +165,7 @@ class Supervisor:
             if self._fork_at is not None and now >= self._fork_at:
                 self._fork_dispatcher()
             while self._wanted:
-                self._fork_runner(self._wanted[0].kind, audit=self._wanted[0].audit)
+                self._fork_runner(self._wanted[0].kind, profile=self._wanted[0].profile)
                 self._wanted.popleft()
             if self.metrics is not None and now >= self.metrics.next and self.metrics.listens():
                 self._fork_metrics(self.metrics)
@@ -370,13 +370,13 @@ class Supervisor:
 
     # -- runners ----------------------------------------------------------------------------------------------------
 
-    def _fork_runner(self, kind: str, *, audit: bool) -> None:
+    def _fork_runner(self, kind: str, *, profile: bool) -> None:
         with contextlib.ExitStack() as stack:
-            self._fork_runner_with(stack, kind, audit=audit)
+            self._fork_runner_with(stack, kind, profile=profile)
 
-    def _fork_runner_with(self, stack: contextlib.ExitStack, kind: str, *, audit: bool) -> None:
+    def _fork_runner_with(self, stack: contextlib.ExitStack, kind: str, *, profile: bool) -> None:
         """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
-        began = time.monotonic_ns() if audit else 0
+        began = time.monotonic_ns() if profile else 0
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
         ticket_read, ticket_write = _pipe(stack)
         err_read, err_write = _pipe(stack)

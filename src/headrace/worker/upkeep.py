@@ -128,12 +128,12 @@ class Upkeep:
             self._suspect = None
         if self.victims:
             victim, known = self.victims[0]
-            keep = microseconds(self.settings.keep_failed)
-            reclaim = consume.reclaim(self.keys, victim, known, BATCH, keep)
+            ttl = microseconds(self.settings.failure_ttl)
+            reclaim = consume.reclaim(self.keys, victim, known, BATCH, ttl)
             found.append((reclaim, lambda reply: self._reclaimed(reply, victim, known)))
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep_at = None
-            sweep = consume.sweep(self.keys, BATCH, self.settings.max_kept, self.settings.max_kept_bytes)
+            sweep = consume.sweep(self.keys, BATCH, self.settings.max_finished, self.settings.max_finished_bytes)
             found.append((sweep, lambda reply: self._swept(reply, now)))
         return found + self._of_workflows(now)
 
@@ -184,7 +184,7 @@ class Upkeep:
 
     def learn_kept(self, kept: int, size: int, now: float) -> None:
         """So much is kept: over the caps, sweep at once."""
-        if kept > self.settings.max_kept or size > self.settings.max_kept_bytes:
+        if kept > self.settings.max_finished or size > self.settings.max_finished_bytes:
             self._sweep_at = now
 
     def _renewed(self, reply: consume.Renewed, sent: float, expected: int) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from headrace.worker.rehearsal import FAILED, UNRELATED, WARM, WORK
 from headrace.worker.wire import Found, Function, Judged, Rehearse, Rehearsed
 
-# The first runners of each kind are audited, then one in so many.
+# The first runners of each kind are profiled, then one in so many.
 FIRST, EACH = 16, 16
 # Below this (microseconds of a first start) nothing is worth a rehearsal; above the other, in all, worth a line.
 WORTH, TELL = 2_000, 250_000
@@ -35,19 +35,19 @@ class Row:
     Attributes:
         kind: of its runners.
         jobs: that ended since the first one here.
-        audited: first starts that were watched.
+        profiled: first starts that were watched.
         imports: microseconds in all of them, by module; ``functions``: the same by function.
     """
 
     kind: str
     jobs: int = 0
-    audited: int = 0
+    profiled: int = 0
     imports: Counter[str] = field(default_factory=Counter[str])
     functions: Counter[Where] = field(default_factory=Counter[Where])
 
 
 class Waste:
-    """The audit of one worker.
+    """The startup profile of one worker.
 
     Attributes:
         rows: by task; the empty name is what happens outside of jobs.
@@ -73,8 +73,8 @@ class Waste:
         self._tell_at: Counter[str] = Counter()
         self._stale = 0
 
-    def audits(self, kind: str) -> bool:
-        """Whether the next runner of this kind is to be audited."""
+    def profiles(self, kind: str) -> bool:
+        """Whether the next runner of this kind is to be profiled."""
         number, self._spawned[kind] = self._spawned[kind], self._spawned[kind] + 1
         return self._enabled and (number < FIRST or number % EACH == 0)
 
@@ -85,7 +85,7 @@ class Waste:
             row.jobs += 1
 
     def heard(self, runner: int, task: str, kind: str, found: Found) -> None:
-        """An audited runner said what it found in a start."""
+        """A profiled runner said what it found in a start."""
         if runner <= self._stale:
             return
         if found.born:
@@ -98,7 +98,7 @@ class Waste:
             self._add(task, kind, found.imports, found.functions, first=found.first or not found.functions)
         elif found.first and task in self.rows:
             # It lost nothing: that counts, too.
-            self.rows[task].audited += 1
+            self.rows[task].profiled += 1
 
     def _add(
         self, task: str, kind: str, imports: list[tuple[str, int]], functions: list[Function], *, first: bool
@@ -108,7 +108,7 @@ class Waste:
             if len(self.rows) >= TASKS:
                 return
             row = self.rows[task] = Row(kind)
-        row.audited += first
+        row.profiled += first
         for name, cost in imports:
             if name in row.imports or len(row.imports) < KINDS:
                 row.imports[name] += cost
@@ -128,11 +128,11 @@ class Waste:
         imports: Counter[str] = Counter()
         functions: Counter[Where] = Counter()
         for row in self.rows.values():
-            if row.audited >= (2 if row.kind == "fork" else 1):
+            if row.profiled >= (2 if row.kind == "fork" else 1):
                 for name, cost in row.imports.items():
-                    imports[name] = max(imports[name], cost // row.audited)
+                    imports[name] = max(imports[name], cost // row.profiled)
                 for where, cost in row.functions.items():
-                    functions[where] = max(functions[where], cost // row.audited)
+                    functions[where] = max(functions[where], cost // row.profiled)
         # All imports that are dear enough, since set-up may need them; and a function for its own sake only.
         names = [name for name, _ in imports.most_common(KINDS) if name not in self._tried]
         places = [(w, cost) for w, cost in functions.most_common(KINDS) if w not in self._tried and cost >= WORTH]
@@ -189,14 +189,14 @@ class Waste:
             # The function that had most of it had the others below it.
             if cost := max((row.functions[where] for where in places), default=0):
                 found[name] = cost
-        count = max(1, row.audited)
+        count = max(1, row.profiled)
         return [(name, cost // count) for name, cost in found.most_common()]
 
     def _sums(self, row: Row) -> tuple[int, int]:
         """Microseconds that one first start loses, and all starts so far."""
         lost = sum(cost for _, cost in self._losses(row))
         # A fork child starts once, and only some were watched; other runners lose it once in their lives.
-        return lost, lost * max(row.jobs, row.audited) if row.kind == "fork" else lost * row.audited
+        return lost, lost * max(row.jobs, row.profiled) if row.kind == "fork" else lost * row.profiled
 
     def lines(self) -> Iterator[str]:
         """What the log should say now: of each task once when it is worth it, then whenever that has doubled."""
@@ -244,7 +244,7 @@ class Waste:
 
 def _shown(task: str, row: Row, losses: list[tuple[str, int]], sums: tuple[int, int]) -> dict[str, Any]:
     return {
-        "task": task, "kind": row.kind, "jobs": row.jobs, "audited": row.audited, "lost": sums[0], "total": sums[1],
+        "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": sums[0], "total": sums[1],
         "what": [[name, cost] for name, cost in losses[:LISTED]],
     }  # fmt: skip
 

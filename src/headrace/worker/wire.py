@@ -152,10 +152,10 @@ class Rehearsed(msgspec.Struct, frozen=True, array_like=True, tag="rehearsed"):
 
 
 class Spawn(msgspec.Struct, frozen=True, array_like=True, tag="spawn"):
-    """Dispatcher to supervisor: fork a runner; ``audit``: it notes what is done again in it."""
+    """Dispatcher to supervisor: fork a runner; ``profile``: it notes what is done again in it."""
 
     kind: Kind
-    audit: bool = False
+    profile: bool = False
 
 
 class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
@@ -211,7 +211,7 @@ class Died(msgspec.Struct, frozen=True, array_like=True, tag="died"):
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
-    """Supervisor to dispatcher: stop claiming, finish, hand back the rest after the grace; ``now``: without grace."""
+    """Supervisor to dispatcher: stop claiming, finish, hand back the rest after the timeout; ``now``: at once."""
 
     now: bool
 

@@ -1,4 +1,4 @@
-"""A runner's part of the audit: what is done again here that was done in every runner before it, and how long it takes.
+"""A runner's part of the startup profile: the set-up that each runner repeats after its fork, and its cost.
 
 Owns the clock around imports and the timer that samples first starts. Says what it found beside the end of the start
 in which it found it; what that means is found out elsewhere (waste.py, rehearsal.py). See docs/design/warmth.md.
@@ -30,7 +30,7 @@ SHARE = 0.1
 IMPORTS = 64
 
 
-class Audit:
+class StartupProfiler:
     """What one runner found.
 
     Attributes:

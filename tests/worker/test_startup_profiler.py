@@ -81,7 +81,7 @@ def app() -> Headrace:
     return app
 
 
-def audited(start: Callable[..., Runner], app: Headrace, kind: str = "process", slots: int = 1) -> Runner:
+def profiled(start: Callable[..., Runner], app: Headrace, kind: str = "process", slots: int = 1) -> Runner:
     return start(kind, slots, app=app, forked=time.monotonic_ns())
 
 
@@ -92,7 +92,7 @@ def told(one: Runner) -> dict[int, list[str]]:
 def test_imports_are_told_with_the_start_that_made_them(
     start: Callable[..., Runner], app: Headrace, modules: list[str]
 ) -> None:
-    one = audited(start, app)
+    one = profiled(start, app)
     for token, how in enumerate(("statement", "function", "broken", "statement"), 1):
         assert one.one(claim(token, "au.imports", how)).kind == "succeeded"
     assert told(one) == {1: ["au_outer"], 2: ["au_late"]}
@@ -103,7 +103,7 @@ def test_imports_are_told_with_the_start_that_made_them(
 
 def test_what_hooks_import_is_no_jobs_fault(start: Callable[..., Runner], app: Headrace, modules: list[str]) -> None:
     app.after_fork_child(lambda: importlib.import_module("au_outer"))
-    one = audited(start, app)
+    one = profiled(start, app)
     one.one(claim(1, "au.waits"))
     (found,) = one.found
     assert ([name for name, _ in found.early], found.imports) == (["au_outer"], [])
@@ -113,14 +113,14 @@ def test_what_hooks_import_is_no_jobs_fault(start: Callable[..., Runner], app: H
 def test_imports_of_mates_are_told_apart(
     kind: str, start: Callable[..., Runner], app: Headrace, modules: list[str]
 ) -> None:
-    one, task = audited(start, app, kind, 2), {"thread": "au.threads", "async": "au.coroutine"}[kind]
+    one, task = profiled(start, app, kind, 2), {"thread": "au.threads", "async": "au.coroutine"}[kind]
     one.run(claim(1, task, "au_outer"), claim(2, task, "au_late"))
     one.until(lambda: one.ended(1, 2), "both ends")
     assert {token: names for token, names in told(one).items() if names} == {1: ["au_outer"], 2: ["au_late"]}
 
 
 def test_a_first_start_tells_where_its_time_went_and_no_other_does(start: Callable[..., Runner], app: Headrace) -> None:
-    one = audited(start, app)
+    one = profiled(start, app)
     for token in (1, 2):
         one.one(claim(token, "au.works", 0.06))
     (found,) = one.found
@@ -131,19 +131,19 @@ def test_a_first_start_tells_where_its_time_went_and_no_other_does(start: Callab
 
 
 def test_waiting_is_no_set_up(start: Callable[..., Runner], app: Headrace) -> None:
-    one = audited(start, app)
+    one = profiled(start, app)
     one.one(claim(1, "au.waits"))
     assert [found.functions for found in one.found] == [[]]
 
 
 def test_a_job_may_use_the_signal_itself(start: Callable[..., Runner], app: Headrace) -> None:
-    one = audited(start, app)
+    one = profiled(start, app)
     assert one.one(claim(1, "au.owns")).kind == "succeeded"
     assert one.one(claim(2, "au.works", 0.03)).kind == "succeeded"
     assert one.leave() == 0
 
 
-def test_a_runner_that_nobody_audits_says_nothing(
+def test_a_runner_that_is_not_profiled_says_nothing(
     start: Callable[..., Runner], app: Headrace, modules: list[str]
 ) -> None:
     one = start(app=app)

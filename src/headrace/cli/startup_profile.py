@@ -1,4 +1,4 @@
-"""``headrace workers audit``: what jobs lose to what every runner does again after its fork, and what to do about it.
+"""``headrace workers startup``: what jobs lose to what every runner does again after its fork, and what to do about it.
 
 Reads what the workers themselves wrote into their records; works out nothing but sums over them.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
-    """Print the audits of the workers whose name begins with ``name``.
+    """Print the startup profiles of the workers whose name begins with ``name``.
 
     Raises:
         OperationFault: there is none.
@@ -31,19 +31,21 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
             if name is None
             else f"no worker is called {name}: headrace workers list has their names, of which the beginning is enough"
         )
-    audits = {one.owner: _read(one.facts.get("audit", "")) for one in sorted(chosen, key=lambda one: one.owner)}
+    profiles = {
+        one.owner: _read(one.facts.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
+    }
     if output.json:
-        for owner, audit in audits.items():
-            output.document({"worker": owner, **_facts(audit)})
+        for owner, profile in profiles.items():
+            output.document({"worker": owner, **_facts(profile)})
         return
-    _table(output, audits)
-    for owner, audit in audits.items():
-        if audit.get("done"):
-            done = ", ".join(f"{what} ({spell(cost)})" for what, cost in audit["done"].items())
+    _table(output, profiles)
+    for owner, profile in profiles.items():
+        if profile.get("done"):
+            done = ", ".join(f"{what} ({spell(cost)})" for what, cost in profile["done"].items())
             output.line(f"done before the fork by {owner} itself: {done}")
-    for what, why in sorted({pair for audit in audits.values() for pair in audit.get("refused", {}).items()}):
+    for what, why in sorted({pair for profile in profiles.values() for pair in profile.get("refused", {}).items()}):
         output.line(f"not to be preloaded: {what}: {why}")
-    if wanted := _preload(audits):
+    if wanted := _preload(profiles):
         output.line(f"preload={to_json(wanted)}")
 
 
@@ -56,7 +58,7 @@ def _read(text: str) -> dict[str, Any]:
         return {}
 
 
-def _table(output: Output, audits: dict[str, dict[str, Any]]) -> None:
+def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
     rows = [
         (
             row["task"] or "(each new runner)",
@@ -67,7 +69,7 @@ def _table(output: Output, audits: dict[str, dict[str, Any]]) -> None:
             ", ".join(f"{what} {spell(cost)}" for what, cost in row["what"][:5]),
         )
         for row in sorted(
-            (row for audit in audits.values() for row in audit.get("rows", ())), key=lambda r: -r["total"]
+            (row for profile in profiles.values() for row in profile.get("rows", ())), key=lambda r: -r["total"]
         )
     ]
     if rows:
@@ -75,16 +77,16 @@ def _table(output: Output, audits: dict[str, dict[str, Any]]) -> None:
             (jobs, kind, task, each, total, what) for task, kind, jobs, each, total, what in rows
         ])  # fmt: skip
     else:
-        output.remark(f"{several(len(audits), 'worker')}: no runner does again what would be worth doing once before")
+        output.remark(f"{several(len(profiles), 'worker')}: no runner does again what would be worth doing once before")
 
 
-def _preload(audits: dict[str, dict[str, Any]]) -> list[str]:
+def _preload(profiles: dict[str, dict[str, Any]]) -> list[str]:
     """What all of them should preload together; each in its own order, modules before functions."""
-    names = dict.fromkeys(name for audit in audits.values() for name in audit.get("preload", ()))
+    names = dict.fromkeys(name for profile in profiles.values() for name in profile.get("preload", ()))
     return sorted(names, key=lambda name: ":" in name)
 
 
-def _facts(audit: dict[str, Any]) -> dict[str, Any]:
+def _facts(profile: dict[str, Any]) -> dict[str, Any]:
     """The same for programs: durations in seconds."""
 
     def seconds(costs: dict[str, int]) -> dict[str, float]:
@@ -96,16 +98,16 @@ def _facts(audit: dict[str, Any]) -> dict[str, Any]:
                 "task": row["task"],
                 "kind": row["kind"],
                 "jobs": row["jobs"],
-                "audited": row["audited"],
+                "profiled": row["profiled"],
                 "lost_each": row["lost"] / 1e6,
                 "lost": row["total"] / 1e6,
                 "to": seconds(dict(row["what"])),
             }
-            for row in audit.get("rows", ())
+            for row in profile.get("rows", ())
         ],
-        "preload": audit.get("preload", []),
-        "auto": audit.get("auto", False),
-        "done": seconds(audit.get("done", {})),
-        "refused": audit.get("refused", {}),
-        "fork_to_ready": seconds(audit.get("born", {})),
+        "preload": profile.get("preload", []),
+        "auto": profile.get("auto", False),
+        "done": seconds(profile.get("done", {})),
+        "refused": profile.get("refused", {}),
+        "fork_to_ready": seconds(profile.get("born", {})),
     }
