@@ -187,7 +187,7 @@ def claim(
     Cost: one round trip, O(limit log n).
     """
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
-    over = [list(passing), at] if passing else []
+    over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
     return load("claim").bind(
         keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues), passing=over
     )

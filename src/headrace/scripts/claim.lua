@@ -18,7 +18,7 @@
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
--- arg     passing    packed  {} or {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
+-- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
 --                            are; behind which entries of a queue to go on looking for them
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, 1 if it met a paused queue} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
@@ -104,35 +104,58 @@ end
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
 -- be in between meanwhile, by its priority, is found when it is at the front.
 local LOOK, FRONT = 200, 50
-local rooms, kinds, cursors, passed, looked, told = {}, {}, {}, {}, {}, {}
-for _, row in ipairs(passing[1] or {}) do
-  rooms[row[1]] = row[2]
-  for _, task in ipairs(row[3]) do kinds[task] = row[1] end
-end
-for n = 1, #(passing[2] or {}), 3 do cursors[passing[2][n]] = {passing[2][n + 1], passing[2][n + 2]} end
+local passed, looked, pass_over = {}, {}, nil
+-- Most claims pass over nothing: what follows is made for the others only.
+if passing ~= '' then
+  local rooms, kinds, cursors, told = {}, {}, {}, {}
+  local crowded, behind = unpack(cmsgpack.unpack(passing))
+  for _, row in ipairs(crowded) do
+    rooms[row[1]] = row[2]
+    for _, task in ipairs(row[3]) do kinds[task] = row[1] end
+  end
+  for n = 1, #behind, 3 do cursors[behind[n]] = {behind[n + 1], behind[n + 2]} end
 
--- Claims from at most so many entries behind one; returns the last of them, and whether there are others behind it.
-local function look(queue, after, most)
-  local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
-  for n = 1, #rows, 2 do
-    if left == 0 then return after, 1 end
-    after = {rows[n + 1], rows[n]}
-    local fields = read(rows[n])
-    local kind = not fields.err and kinds[fields[1] or '']
-    if kind and rooms[kind] <= 0 then
-      passed[kind] = true
-      -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
-      local line = wake .. queue .. '|' .. kind
-      if not told[line] then redis.call('ZADD', line, 0, '') end
-      told[line] = true
+  -- Claims from at most so many entries behind one; returns the last of them, and whether there are others behind it.
+  local function look(queue, after, most)
+    local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
+    for n = 1, #rows, 2 do
+      if left == 0 then return after, 1 end
+      after = {rows[n + 1], rows[n]}
+      local fields = read(rows[n])
+      local kind = not fields.err and kinds[fields[1] or '']
+      if kind and rooms[kind] <= 0 then
+        passed[kind] = true
+        -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
+        local line = wake .. queue .. '|' .. kind
+        if not told[line] then redis.call('ZADD', line, 0, '') end
+        told[line] = true
+      else
+        if kind then rooms[kind] = rooms[kind] - 1 end
+        redis.call('ZREM', ready .. queue, rows[n])
+        take(queue, rows[n], rows[n + 1], fields)
+        left = left - 1
+      end
+    end
+    return after, #rows == 2 * most and 1 or 0
+  end
+
+  pass_over = function(queue)
+    local cursor, before, rest = cursors[queue], left, nil
+    local at = cursor
+    if cursor then
+      look(queue, {'', ''}, FRONT)
+      local found = left < before
+      at, rest = look(queue, cursor, LOOK - FRONT)
+      -- Where something has come before the cursor there may be more.
+      if found then rest = 1 end
     else
-      if kind then rooms[kind] = rooms[kind] - 1 end
-      redis.call('ZREM', ready .. queue, rows[n])
-      take(queue, rows[n], rows[n + 1], fields)
-      left = left - 1
+      at, rest = look(queue, {'', ''}, LOOK)
+    end
+    if at[1] ~= '' then
+      local n = #looked
+      looked[n + 1], looked[n + 2], looked[n + 3], looked[n + 4] = queue, at[1], at[2], rest
     end
   end
-  return after, #rows == 2 * most and 1 or 0
 end
 
 local halted = 0
@@ -140,23 +163,8 @@ for _, queue in ipairs(names) do
   if left > 0 and redis.call('SISMEMBER', paused, queue) == 1 then
     halted = 1
   elseif left > 0 then
-    if next(kinds) and string.sub(queue, 1, 1) ~= '@' then
-      local cursor, rest = cursors[queue], nil
-      local last_seen = cursor
-      if cursor then
-        local before = left
-        look(queue, {'', ''}, FRONT)
-        local found = left < before
-        last_seen, rest = look(queue, cursor, LOOK - FRONT)
-        -- Where something has come before the cursor there may be more.
-        if found then rest = 1 end
-      else
-        last_seen, rest = look(queue, {'', ''}, LOOK)
-      end
-      if last_seen[1] ~= '' then
-        local n = #looked
-        looked[n + 1], looked[n + 2], looked[n + 3], looked[n + 4] = queue, last_seen[1], last_seen[2], rest
-      end
+    if pass_over and string.sub(queue, 1, 1) ~= '@' then
+      pass_over(queue)
     else
       local popped = redis.call('ZPOPMIN', ready .. queue, left)
       for n = 1, #popped, 2 do take(queue, popped[n], popped[n + 1], read(popped[n])) end
@@ -180,7 +188,7 @@ end
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
-if not next(kinds) then return {'ok', now, nearest, jobs, more, nodes, lost, halted} end
+if not pass_over then return {'ok', now, nearest, jobs, more, nodes, lost, halted} end
 local over = {}
 for kind in pairs(passed) do over[#over + 1] = kind end
 return {'ok', now, nearest, jobs, more, nodes, lost, halted, over, looked}

@@ -72,7 +72,7 @@ class Known:
         full = brought >= wish.limit
         if looked is None:
             unknown = full or wish.passing
-            return replace(self, waiting=self.waiting | wish.kinds) if unknown else Known(_NONE)
+            return replace(self, waiting=self.waiting | wish.kinds) if unknown else _EMPTY
         # Behind a cursor nothing is seen of those before it: they are still there.
         goes_on = bool(wish.cursors)
         over = looked.passed | (self.over if goes_on else _NONE)
@@ -98,6 +98,10 @@ class Known:
     def looked_anew(self) -> Known:
         """The same, to look at the queues from their fronts again: something may have come before the cursors."""
         return replace(self, cursors={}, beyond=bool(self.cursors))
+
+
+# What is known when a claim took all.
+_EMPTY = Known(_NONE)
 
 
 def want(known: Known, rooms: Mapping[str, int], most: int, *, ask: bool = False, look: bool = False) -> Wish | None:

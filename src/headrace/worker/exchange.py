@@ -133,7 +133,8 @@ class Exchange:
         """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
         if self._links is None:
             return float("inf") if self._connector.busy else self._connect_at
-        return min((link.deadline for link in self._links.all if link.busy), default=float("inf"))
+        links = self._links
+        return min(links.main.deadline, links.waker.deadline, links.mail.deadline)
 
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each handler gets its reply, whenever that comes."""
@@ -194,8 +195,10 @@ class Exchange:
 
     def _post(self, link: Link, commands: Sequence[Sequence[Any]], patience: float) -> None:
         try:
+            waited = bool(link.backlog)
             link.send(commands, patience)
-            self._watched.also_write(link, wanted=bool(link.backlog))
+            if waited or link.backlog:
+                self._watched.also_write(link, wanted=bool(link.backlog))
         except OSError as error:
             self._fail(error, "take a request")
 

@@ -6,6 +6,7 @@ a reply that comes late would be taken for the answer to the next question.
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Link:
     """One connection with at most one request in flight. After :meth:`ready` no method waits.
 
     Attributes:
-        deadline: monotonic time at which the awaited reply is overdue; 0 when none is awaited.
+        deadline: monotonic time at which the awaited reply is overdue; infinite when none is awaited.
         trips: requests sent.
         backlog: what the socket had no room for; :meth:`flush` sends it.
     """
@@ -47,7 +48,7 @@ class Link:
         self._reader = hiredis.Reader(replyError=parse_error, notEnoughData=_MORE)
         self._expected = 0
         self._replies: list[Any] = []
-        self.deadline = 0.0
+        self.deadline = math.inf
         self.trips = 0
         self.backlog = bytearray()
 
@@ -119,7 +120,7 @@ class Link:
                 self._replies.append(reply)
             elif not self._feed():
                 return None
-        replies, self._replies, self._expected, self.deadline = self._replies, [], 0, 0.0
+        replies, self._replies, self._expected, self.deadline = self._replies, [], 0, math.inf
         return replies
 
     def heard(self) -> list[Any]:
@@ -135,6 +136,8 @@ class Link:
             messages.append(message)
             if self._expected and (isinstance(message, Exception) or message[0] != b"message"):
                 self._expected -= 1
+        if not self._expected:
+            self.deadline = math.inf
         return messages
 
     def _feed(self) -> bool:
