@@ -23,7 +23,7 @@ from headrace.protocol import graph
 from headrace.script import Call, load
 from headrace.settings import Settings
 from headrace.store import Store
-from headrace.workflow import Graph, NewNode, NodeFacts, pack_facts
+from headrace.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
 
 _SIZES = (1_000, 10_000, 1_000_000)
 _KEYS = Keys()
@@ -31,7 +31,7 @@ _FORM = Form("bench.app.kept", queue="nobody")
 _EMPTY = b"\x92\x90\x80"
 
 
-def _node(parents: tuple[int, ...] = (), children: tuple[tuple[int, str], ...] = ()) -> NewNode:
+def _node(parents: tuple[int, ...] = (), children: tuple[tuple[int, Policy], ...] = ()) -> NewNode:
     return NewNode(_FORM, _EMPTY, parents, children, pack_facts(NodeFacts("kept", "bench")))
 
 

@@ -27,7 +27,7 @@ def make(client: Any, count: int, definition: str = "shop.order", ttl: int = -1,
     So order by id, or by the walk over the keyspace, is not order by creation.
     """
     keys, ids = Keys(), list[str]()
-    node = NewNode(Form("tasks.add"), b"\x92\x91\x01\x80", children=((2, "s"),))
+    node = NewNode(Form("tasks.add"), b"\x92\x91\x01\x80", children=((2, "stop"),))
     nodes = (node, NewNode(Form("tasks.add"), b"\x92\x91\x01\x80", parents=(1,)))
     for n in range(count):
         now = MADE + n * apart

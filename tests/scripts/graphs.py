@@ -69,8 +69,8 @@ def fan(width: int) -> Graph:
     """1 -> width -> 1."""
     middle = range(2, width + 2)
     form = Form(task="add")
-    first = NewNode(form, ARGS, (), tuple((n, "s") for n in middle), pack_facts(NodeFacts("first")))
-    items = [NewNode(form, ARGS, (1,), ((width + 2, "s"),), pack_facts(NodeFacts(f"item-{n}"))) for n in middle]
+    first = NewNode(form, ARGS, (), tuple((n, "stop") for n in middle), pack_facts(NodeFacts("first")))
+    items = [NewNode(form, ARGS, (1,), ((width + 2, "stop"),), pack_facts(NodeFacts(f"item-{n}"))) for n in middle]
     last = NewNode(form, ARGS, tuple(middle), (), pack_facts(NodeFacts("last")))
     return Graph("fan", (first, *items, last))
 

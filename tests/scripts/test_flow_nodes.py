@@ -17,9 +17,9 @@ def test_a_node_is_its_job_and_its_edges(stage: Stage) -> None:
     assert u is not None
     assert (c.number, c.facts.name, c.role, c.pending) == (flow.names["c"], "c", "", 2)
     assert c.parents == (flow.names["a"], flow.names["b"])
-    assert c.children == ((flow.names["d"], "s"),)
+    assert c.children == ((flow.names["d"], "stop"),)
     assert (c.job.id, c.job.state, c.job.task, c.job.queue, c.job.priority) == (flow["c"], "blocked", "add", "q", 2)
-    assert (j.role, j.children, u.role) == ("join", ((flow.names["d"], "c"),), "undo")
+    assert (j.role, j.children, u.role) == ("join", ((flow.names["d"], "continue"),), "undo")
 
 
 def test_it_says_what_became_of_it(stage: Stage) -> None:

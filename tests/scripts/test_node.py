@@ -259,7 +259,7 @@ def test_a_node_that_has_an_output_of_its_own_is_not_skipped_with_what_it_added(
     flow = Flow(stage, "a>b").started()
     one = flow.claims()["a"]
     graft = msgspec.structs.replace(grafted("x"), gather=gather)
-    x = msgspec.structs.replace(graft.nodes[0], children=((2, "c"),))
+    x = msgspec.structs.replace(graft.nodes[0], children=((2, "continue"),))
     flow.graft(one, msgspec.structs.replace(graft, nodes=(x, graft.nodes[1])))
     stage.end(one, "grown")
     assert flow.play(**{"+x": "skipped"}) == ["+x"] + ["b"] * (not gather)
