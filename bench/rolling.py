@@ -22,7 +22,7 @@ from bench.processes import BenchError, Group, wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
 from headrace import Headrace
-from headrace.task import Draft
+from headrace.unsent_job import UnsentJob
 
 _EVERY, _RUNNERS, _SHUTDOWN_TIMEOUT = 5.0, 4, 30
 _SHORT, _LONG = 0.01, 2.0
@@ -45,7 +45,7 @@ def _told(path: Path) -> list[Told]:
     return [Told(id, int(image), int(token), int(attempt)) for id, image, token, attempt in rows]
 
 
-def _jobs(app: Headrace, seconds: float, count: int) -> list[Draft[None]]:
+def _jobs(app: Headrace, seconds: float, count: int) -> list[UnsentJob[None]]:
     return [app.by_name("bench.app.claimed").job(seconds) for _ in range(count)]
 
 

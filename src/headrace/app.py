@@ -20,6 +20,7 @@ import msgspec
 from headrace import bulk, elsewhere, naming
 from headrace.annotations import hints, reason_unchecked
 from headrace.app_context import AppContext
+from headrace.bulk import Receipt
 from headrace.client import Client
 from headrace.context import CurrentJob, running
 from headrace.errors import OptionsError
@@ -31,7 +32,8 @@ from headrace.queues import Queues
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated, define_task, define_workflow, include
 from headrace.settings import Duration, Settings, load
 from headrace.signature import Unchecked
-from headrace.task import BoundTask, Draft, Task
+from headrace.task import BoundTask, Task
+from headrace.unsent_job import UnsentJob
 from headrace.workers import Workers
 
 if TYPE_CHECKING:
@@ -269,17 +271,20 @@ class Headrace:
         signature = Unchecked(naming.check(name))
         return BoundTask(self.context, signature, of_call(of_task({}), options))
 
-    def enqueue_many(self, jobs: Iterable[Draft[Any]]) -> int:
+    def enqueue_many(self, jobs: Iterable[UnsentJob[Any]]) -> int:
         """Store many jobs: ``app.enqueue_many(fetch.job(url) for url in urls)``.
 
         Streams: it takes what the iterable gives in chunks of 1,000 (or a mebibyte), each stored wholly or not at
-        all, and keeps none of it. Whoever keeps the drafts finds each one's ``id`` and ``handle`` set afterwards.
+        all, and keeps none of it. A job with a request id that made one before is not stored, and its ``handle`` is on
+        that one. A job that is given again since an earlier attempt failed, or that was packed, is stored only if it
+        is not there yet.
 
         Returns:
             how many were stored.
 
         Raises:
             ArgumentError: the iterable gave something else than ``task.job(...)`` makes.
+            OptionsError: it gave a job that is stored already.
             StoreUnavailable, StoreFull: as :meth:`Task.enqueue`; chunks before it stay stored, a note of the
                 exception tells how many jobs that are.
 
@@ -287,9 +292,35 @@ class Headrace:
         """
         return bulk.enqueue_many(self.client, jobs)
 
-    async def aenqueue_many(self, jobs: Iterable[Draft[Any]] | AsyncIterable[Draft[Any]]) -> int:
+    async def aenqueue_many(self, jobs: Iterable[UnsentJob[Any]] | AsyncIterable[UnsentJob[Any]]) -> int:
         """See :meth:`enqueue_many`; takes asynchronous iterables too."""
         return await bulk.aenqueue_many(self.client, jobs)
+
+    def enqueue_packed(self, envelopes: Iterable[bytes]) -> list[Receipt]:
+        """Store jobs that were packed: ``app.enqueue_packed([job.pack()])``; docs/envelope.md has the format.
+
+        A job is stored once, however often and by however many senders: an envelope whose job is stored, or was
+        within the setting ``request_id_ttl``, is a duplicate. Every field is checked; the arguments are checked by the
+        worker that runs the job, and the task may be unknown here. Nothing is added to what an envelope says: neither
+        the options of the task as it is here, nor the headers of a job that runs this.
+
+        Streams: it takes what the iterable gives in chunks of 1,000 (or a mebibyte), each stored wholly or not at all.
+
+        Returns:
+            what became of each, in order.
+
+        Raises:
+            EnvelopeError: one cannot be stored; ``row`` says which. Chunks before it stay stored, so that all of them
+                may be given again without it.
+            StoreUnavailable, StoreFull: as :meth:`enqueue_many`; all of them may be given again.
+
+        Cost: one round trip per chunk, and one more where an id repeats in it.
+        """
+        return bulk.enqueue_packed(self.context, envelopes)
+
+    async def aenqueue_packed(self, envelopes: Iterable[bytes] | AsyncIterable[bytes]) -> list[Receipt]:
+        """See :meth:`enqueue_packed`; takes asynchronous iterables too."""
+        return await bulk.aenqueue_packed(self.context, envelopes)
 
     def overview(self) -> Overview:
         """How much is where: states, queues, workers. Cost: one round trip, whatever the number of jobs."""

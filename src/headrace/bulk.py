@@ -1,67 +1,123 @@
-"""Many jobs at once: a stream of drafts in chunks, one round trip each, in memory that does not grow with it."""
+"""Many jobs at once: a stream of unsent jobs in chunks, one round trip each, in memory that does not grow with it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterable, Generator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
+from headrace.app_context import AppContext
 from headrace.client import Client
 from headrace.errors import ArgumentError
 from headrace.job import NewJob
 from headrace.keys import make_ids
-from headrace.protocol.produce import CHUNK
-from headrace.task import Draft
+from headrace.protocol.produce import CHUNK, Accepted
+from headrace.signature import Unchecked
+from headrace.task import BoundTask
+from headrace.unsent_job import UnsentJob
 
 # A chunk is sent early when its arguments take this many bytes: a thousand large jobs must not make one huge request.
 CHUNK_BYTES = 1 << 20
 
-Drafts = Iterable[Draft[Any]]
+T = TypeVar("T")
+Unsent = Iterable[UnsentJob[Any]]
+Packed = Iterable[bytes]
+
+_NOTHING = Accepted("")
+
+
+class Receipt(NamedTuple):
+    """What became of one envelope.
+
+    Attributes:
+        id: of the job in the envelope.
+        stored: whether the job was stored now; False: it is a duplicate of a job that is or was stored.
+        job_id: id of the job that is stored: that of the envelope, or of the job that its request id had made before.
+    """
+
+    id: str
+    stored: bool
+    job_id: str
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What is stored in one round trip.
+
+    Attributes:
+        requests: of each row, as :func:`headrace.protocol.produce.enqueue` takes them.
+        accepted: the store's answer.
+    """
+
+    rows: list[NewJob]
+    requests: Sequence[str]
+    accepted: Accepted = _NOTHING
 
 
 class Stream:
-    """Drafts that wait for their chunk to be full.
+    """Unsent jobs that wait for their chunk to be full.
 
     Attributes:
         stored: how many jobs the store has taken.
+        receipts: what became of each, where that is wanted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str, *, receipts: bool = False) -> None:
         self.stored = 0
-        self._drafts: list[Draft[Any]] = []
+        self.receipts: list[Receipt] | None = [] if receipts else None
+        self._verb = verb
+        self._jobs: list[UnsentJob[Any]] = []
+        self._ids: set[str] = set()
         self._bytes = 0
 
-    def add(self, draft: Draft[Any]) -> bool:
+    def add(self, job: UnsentJob[Any]) -> bool:
         """Take one more; True when the chunk is full."""
-        if not isinstance(draft, Draft):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f"enqueue_many takes jobs made by task.job(...), not {type(draft).__name__}")
-        self._drafts.append(draft)
-        self._bytes += len(draft.args) + len(draft.form.headers)
-        return len(self._drafts) >= CHUNK or self._bytes >= CHUNK_BYTES
+        if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"{self._verb} takes jobs made by task.job(...), not {type(job).__name__}")
+        self._jobs.append(job)
+        if self.receipts is not None:
+            self._ids.add(job.drawn)
+        self._bytes += len(job.args) + len(job.form.headers)
+        return len(self._jobs) >= CHUNK or self._bytes >= CHUNK_BYTES
 
     @contextmanager
-    def chunk(self) -> Generator[list[NewJob], None, None]:
-        """Rows to store in the block. When it fails, their drafts have no id: nobody knows whether they are stored."""
-        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._drafts))
-        taken: list[Draft[Any]] = []
+    def chunk(self) -> Generator[Chunk, None, None]:
+        """What to store in the block. If that fails, it may be stored or not: it is asked for by id from then on."""
+        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs))
+        taken: list[UnsentJob[Any]] = []
         try:
             rows: list[NewJob] = []
-            for draft, id in zip(self._drafts, ids, strict=True):
-                rows.append(draft.take(id))
-                taken.append(draft)
-            yield rows
+            for job, id in zip(self._jobs, ids, strict=True):
+                rows.append(job.take(id))
+                taken.append(job)
+            wishes = [job.wish for job in taken]
+            chunk = Chunk(rows, wishes if any(wishes) else ())
+            yield chunk
         except BaseException:
-            for draft in taken:
-                draft.id = ""
+            for job in taken:
+                job.untaken()
             raise
-        self.stored += len(taken)
-        self._drafts.clear()
+        self._told(taken, chunk.accepted.duplicates)
+        self._jobs.clear()
+        self._ids.clear()
         self._bytes = 0
 
+    def _told(self, taken: list[UnsentJob[Any]], earlier: dict[str, str]) -> None:
+        self.stored += len(taken) - len(earlier)
+        for job in taken if earlier else ():
+            job.stored = earlier.get(job.drawn, job.drawn)
+        if self.receipts is not None:
+            self.receipts += [Receipt(job.drawn, job.drawn not in earlier, job.stored) for job in taken]
+
+    def holds(self, job: UnsentJob[Any]) -> bool:
+        """Whether a job of this id waits here: what becomes of the second is known when the first is stored."""
+        return self.receipts is not None and job.drawn in self._ids
+
     def __bool__(self) -> bool:
-        return bool(self._drafts)
+        return bool(self._jobs)
 
     @contextmanager
     def told(self) -> Generator[None, None, None]:
@@ -69,42 +125,99 @@ class Stream:
         try:
             yield
         except Exception as error:
-            error.add_note(f"enqueue_many had stored {self.stored:,} jobs before this")
+            error.add_note(f"{self._verb} had stored {self.stored:,} jobs before this")
             raise
 
 
-def enqueue_many(client: Client, drafts: Drafts) -> int:
+def enqueue_many(client: Client, jobs: Unsent) -> int:
     """See :meth:`headrace.app.Headrace.enqueue_many`."""
-    stream = Stream()
-    with stream.told():
-        for draft in drafts:
-            if stream.add(draft):
-                with stream.chunk() as rows:
-                    client.submit(rows)
-        if stream:
-            with stream.chunk() as rows:
-                client.submit(rows)
+    stream = Stream("enqueue_many")
+    _store(client, stream, jobs)
     return stream.stored
 
 
-async def aenqueue_many(client: Client, drafts: Drafts | AsyncIterable[Draft[Any]]) -> int:
+async def aenqueue_many(client: Client, jobs: Unsent | AsyncIterable[UnsentJob[Any]]) -> int:
     """See :meth:`headrace.app.Headrace.enqueue_many`."""
-    stream = Stream()
-    with stream.told():
-        async for draft in _each(drafts):
-            if stream.add(draft):
-                with stream.chunk() as rows:
-                    await client.asubmit(rows)
-        if stream:
-            with stream.chunk() as rows:
-                await client.asubmit(rows)
+    stream = Stream("enqueue_many")
+    await _astore(client, stream, _each(jobs))
     return stream.stored
 
 
-async def _each(drafts: Drafts | AsyncIterable[Draft[Any]]) -> AsyncIterable[Draft[Any]]:
-    if isinstance(drafts, AsyncIterable):
-        async for draft in drafts:
-            yield draft
+def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
+    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
+    stream = Stream("enqueue_packed", receipts=True)
+    opened = _opener(context)
+    _store(context.client, stream, (opened(data, row) for row, data in enumerate(envelopes)))
+    return stream.receipts or []
+
+
+async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable[bytes]) -> list[Receipt]:
+    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
+    stream = Stream("enqueue_packed", receipts=True)
+    opened = _opener(context)
+
+    async def jobs() -> AsyncIterator[UnsentJob[Any]]:
+        row = 0
+        async for data in _each(envelopes):
+            yield opened(data, row)
+            row += 1
+
+    await _astore(context.client, stream, jobs())
+    return stream.receipts or []
+
+
+def _store(client: Client, stream: Stream, jobs: Unsent) -> None:
+    with stream.told():
+        for job in jobs:
+            if stream.holds(job):
+                _send(client, stream)
+            if stream.add(job):
+                _send(client, stream)
+        if stream:
+            _send(client, stream)
+
+
+def _send(client: Client, stream: Stream) -> None:
+    with stream.chunk() as chunk:
+        chunk.accepted = client.submit(chunk.rows, chunk.requests)
+
+
+async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
+    with stream.told():
+        async for job in jobs:
+            if stream.holds(job):
+                await _asend(client, stream)
+            if stream.add(job):
+                await _asend(client, stream)
+        if stream:
+            await _asend(client, stream)
+
+
+async def _asend(client: Client, stream: Stream) -> None:
+    with stream.chunk() as chunk:
+        chunk.accepted = await client.asubmit(chunk.rows, chunk.requests)
+
+
+def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
+    """What makes a job of an envelope: it is stored only if it is not there yet."""
+    # Loaded at first use: a program without envelopes must not pay for them.
+    from headrace.envelope import Reader
+
+    client = context.client
+    reader = Reader(client.settings.max_payload, client.keys.shard)
+
+    def opened(data: object, row: int) -> UnsentJob[Any]:
+        letter = reader.read(data, row)
+        bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task), letter.options)
+        return UnsentJob(bound, letter.args, letter.form, letter.options.request_id, letter.id, shared=True)
+
+    return opened
+
+
+async def _each(given: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    if isinstance(given, AsyncIterable):
+        async for one in given:
+            yield one
     else:
-        for draft in drafts:
-            yield draft
+        for one in given:
+            yield one

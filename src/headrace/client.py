@@ -102,22 +102,24 @@ class Client:
     async def arun(self, call: Call[T]) -> T:
         return await (await self.ready()).run(call)
 
-    def submit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
-        """Store new jobs, once however often the connection fails. Cost: one round trip."""
+    def submit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+        """Store new jobs, once however often the connection fails.
+
+        Args:
+            requests: of each job, empty for one without; none: no job has one.
+
+        Cost: one round trip.
+        """
         store = self.store
         sender, number = store.slots.take()
-        accepted = store.run(
-            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.request_id_ttl)
-        )
+        accepted = store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
         store.slots.answered(sender, number)
         return accepted
 
-    async def asubmit(self, jobs: Sequence[NewJob], request: str = "") -> Accepted:
+    async def asubmit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
         store = await self.ready()
         sender, number = store.slots.take()
-        accepted = await store.run(
-            enqueue(self.keys, jobs, sender, number, [request] if request else (), self.settings.request_id_ttl)
-        )
+        accepted = await store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
         store.slots.answered(sender, number)
         return accepted
 

@@ -87,6 +87,18 @@ class CorruptHeaders(CorruptRecord):
     """The stored headers of a job are not the MessagePack that an enqueue writes."""
 
 
+class EnvelopeError(HeadraceError, ValueError):
+    """A packed job cannot be stored: its bytes are no envelope, or ask for something that cannot be.
+
+    Attributes:
+        row: place of the envelope among those that were given, from 0.
+    """
+
+    def __init__(self, text: str, row: int) -> None:
+        super().__init__(text)
+        self.row = row
+
+
 class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 

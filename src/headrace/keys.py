@@ -308,6 +308,11 @@ def is_ordered(id: str) -> bool:
     return len(id) == 22 and id[20] in _ORDERED_DIGITS
 
 
+def is_plain(id: str) -> bool:
+    """Whether this is the id of a job that is not a workflow's node."""
+    return _ID.fullmatch(id) is not None and id[20] not in _FLOW_DIGITS
+
+
 def shard_of(id: str) -> int:
     """The shard that an id names.
 

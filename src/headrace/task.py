@@ -22,15 +22,16 @@ from headrace.client import Steps
 from headrace.context import inherited
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job
-from headrace.headers import NO_HEADERS, added, packed
+from headrace.headers import added, packed
 from headrace.job import Form, NewJob, Overrides
 from headrace.keys import id_at, make_tail, ordered_id
-from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, of_call
+from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, form_of, of_call
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Accepted
 from headrace.retry import Retry
 from headrace.settings import microseconds
 from headrace.signature import Signature, Unchecked
+from headrace.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -50,7 +51,6 @@ PLANS = 256
 # Workers that a broadcast goes to.
 MOST_WORKERS = 1000
 
-_pack_overrides = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
 
 
@@ -165,12 +165,12 @@ class Task(Generic[P, R, V]):
         """See :meth:`broadcast`."""
         return await self._bound.abroadcast(*args, **kwargs)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
-        """A job that is not stored yet, for ``app.enqueue_many``.
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
+        """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender.
 
         Raises:
-            ArgumentError: as :meth:`enqueue`.
-            PayloadTooLarge: as :meth:`enqueue`.
+            ArgumentError, PayloadTooLarge: as :meth:`enqueue`.
+            OptionsError: it is ordered, and has no key.
 
         Cost: none.
         """
@@ -264,32 +264,19 @@ class BoundTask(Generic[P, R]):
         self.context = context
         self._signature = signature
         self._options = options
-        self._form = Form(
-            self.task,
-            options.queue,
-            b"" if options.overrides == Overrides() else _pack_overrides(options.overrides),
-            options.priority,
-            options.delay,
-            options.at,
-            options.expires,
-            options.max_crashes,
-            options.at_most_once,
-            options.key,
-            options.ordered,
-            packed(added(options.headers, NO_HEADERS)),
-        )
+        self._form = form_of(self.task, options)
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, self.context.client.submit([new], self._options.request_id))
+        return self._stored(new, self.context.client.submit([new], self._requests))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, await self.context.client.asubmit([new], self._options.request_id))
+        return self._stored(new, await self.context.client.asubmit([new], self._requests))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
@@ -315,13 +302,11 @@ class BoundTask(Generic[P, R]):
         stored: list[str] = yield produce.broadcast(self.context.client.keys, self.form(), data, rows)
         return [self.handle(id) for id in stored]
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> Draft[R]:
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
         """See :meth:`Task.job`."""
-        if self._options.request_id:
-            raise OptionsError(
-                "request_id names one job, so enqueue_many takes none: use options(request_id=...).enqueue(...)"
-            )
-        return Draft(self, self._signature.pack(args, kwargs, self.context.client.settings.max_payload), self.form())
+        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        self.check_key()
+        return UnsentJob(self, data, self.form(), self._options.request_id)
 
     def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
@@ -329,7 +314,7 @@ class BoundTask(Generic[P, R]):
 
     def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
-        return NewJob(self.fitting(new_id()), data, self.form())
+        return NewJob(self.draw(), data, self.form())
 
     def fitting(self, id: str) -> str:
         """An id that was drawn, as these options want it: that of an ordered job says so.
@@ -337,11 +322,21 @@ class BoundTask(Generic[P, R]):
         Raises:
             OptionsError: it is ordered, and nothing says by which key.
         """
-        if not self._form.ordered:
-            return id
-        if not self._form.key:
+        self.check_key()
+        return ordered_id(id) if self._form.ordered else id
+
+    def check_key(self) -> None:
+        """Refuse a job that is ordered, where nothing says by which key.
+
+        Raises:
+            OptionsError: it is so.
+        """
+        if self._form.ordered and not self._form.key:
             raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
-        return ordered_id(id)
+
+    def draw(self) -> str:
+        """An id for a job of these options, which no other process draws."""
+        return self.fitting(new_id())
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
         """What the next jobs share.
@@ -362,6 +357,10 @@ class BoundTask(Generic[P, R]):
             heir = self._heir = (above, form)
         return heir[1]
 
+    @property
+    def _requests(self) -> tuple[str, ...]:
+        return (self._options.request_id,) if self._options.request_id else ()
+
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
         return Job(self.context.client, id, self.task, self._signature.unpack_result, self._options.failure_ttl)
@@ -371,44 +370,6 @@ class BoundTask(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.task} with options>"
-
-
-class Draft(msgspec.Struct, Generic[R], eq=False, gc=False):
-    """A job that is not stored yet, made by ``task.job(...)``: ``app.enqueue_many`` stores it, once.
-
-    Attributes:
-        bound: the task and its options.
-        args: packed.
-        form: everything else that is stored of it.
-        id: empty until it is stored.
-    """
-
-    # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.
-    bound: BoundTask[..., R]
-    args: bytes
-    form: Form
-    id: str = ""
-
-    @property
-    def handle(self) -> Job[R]:
-        """A handle on the stored job. Cost: none.
-
-        Raises:
-            OptionsError: it is not stored.
-        """
-        if not self.id:
-            raise OptionsError("this job is not stored yet: give it to app.enqueue_many first")
-        return self.bound.handle(self.id)
-
-    def take(self, id: str) -> NewJob:
-        """The row to store under an id that was drawn for it."""
-        if self.id:
-            raise OptionsError(f"this job was stored already, as {self.id}: make another with task.job(...)")
-        self.id = self.bound.fitting(id)
-        return NewJob(self.id, self.args, self.form)
-
-    def __repr__(self) -> str:
-        return f"<Draft of {self.bound.task} {self.id or 'not stored'}>"
 
 
 # Drawn ahead, since asking the kernel for each id is a third of what an id costs. A child draws its own.

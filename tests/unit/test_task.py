@@ -267,8 +267,9 @@ def test_an_ordered_job_has_a_key_and_an_id_that_says_so(app: Headrace) -> None:
     assert not is_ordered(task.options(key="customer-7", ordered=False).job().take("0" * 22).id)
     with pytest.raises(OptionsError, match=r"plain is ordered by key, so each job needs one: .*options\(key="):
         row(task.options(priority=1))
-    draft = task.options(key="k").job()
-    assert draft.take("0" * 22).id == draft.id == ordered_id("0" * 22)
+    job = task.options(key="k").job()
+    assert job.take("0" * 22).id == job.id == ordered_id("0" * 22)
+    assert is_ordered(task.options(key="k").job().id)
 
 
 def test_a_call_replaces_delay_by_at_and_the_reverse(app: Headrace) -> None:
@@ -333,18 +334,13 @@ def test_alien_options_are_named(app: Headrace, data: bytes) -> None:
         app.task(plain).plan(data)
 
 
-def test_a_draft_of_a_request_id_is_refused(app: Headrace) -> None:
-    with pytest.raises(OptionsError, match="request_id names one job, so enqueue_many takes none"):
-        app.task(plain).options(request_id="order-7").job()
-
-
-def test_a_draft_has_no_handle_before_it_is_stored(app: Headrace) -> None:
-    draft = app.task(plain).job()
-    with pytest.raises(OptionsError, match="not stored yet"):
-        _ = draft.handle
-    draft.take("0" * 22)
-    with pytest.raises(OptionsError, match="was stored already"):
-        draft.take("1" * 22)
+def test_an_unsent_job_has_its_id_and_its_handle_from_the_beginning(app: Headrace) -> None:
+    job = app.task(plain).job()
+    id = job.id
+    assert (len(id), job.handle.id, job.id) == (22, id, id)
+    assert job.take("0" * 22).id == id
+    with pytest.raises(OptionsError, match=f"was stored already, as {id}"):
+        job.take("1" * 22)
 
 
 def test_each_option_is_documented() -> None:
