@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.run import WorkflowRun as WorkflowRun
     from headrace.settings import Settings as Settings
     from headrace.task import Task as Task
+    from headrace.unsent_job import UnsentJob as UnsentJob
     from headrace.workflow import WorkflowState as WorkflowState
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ _HOMES = {
     "WorkflowRun": "run",
     "Settings": "settings",
     "Task": "task",
+    "UnsentJob": "unsent_job",
     "Tasks": "registry",
     "WorkflowRecord": "flow_record",
     "WorkflowState": "workflow",

@@ -17,7 +17,7 @@ from headrace.errors import EnvelopeError, OptionsError
 from headrace.headers import packed as packed_headers
 from headrace.headers import shown
 from headrace.job import Form, Overrides
-from headrace.keys import is_ordered, is_plain, shard_of
+from headrace.keys import check_name, is_ordered, is_plain, shard_of
 from headrace.options import Options, form_of, of_call, of_task
 from headrace.retry import Retry
 from headrace.settings import microseconds
@@ -103,7 +103,7 @@ def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
         Envelope(
             v=VERSION, id=id, task=form.task, args=positions, kwargs=named, queue=form.queue, priority=form.priority,
             delay=form.delay, at=form.at, expires=form.expires, key=form.key, ordered=form.ordered,
-            at_most_once=form.once, max_crashes=form.crashes, strategy=own.strategy or "", retries=own.retries,
+            at_most_once=form.once, max_crashes=form.max_crashes, strategy=own.strategy or "", retries=own.retries,
             retry_factor=own.retry_factor, retry_jitter=own.retry_jitter, result_ttl=_duration(own.result_ttl),
             failure_ttl=_duration(own.failure_ttl), request_id=request_id, headers=dict(shown(form.headers)), **times,
         )
@@ -144,9 +144,10 @@ class Reader:
             raise _refused(row, "", f"it takes {len(data):,} bytes, and {self.most + MOST_BYTES:,} are the most")
         found = _decoded(data, row)
         try:
+            check_name("task", found.task)
             self._check_id(found)
             options, form = self._options(found)
-            args = codec.encode((found.args, found.kwargs), self.most, "its arguments")
+            args = codec.encode((found.args, found.kwargs), self.most, f"arguments of {found.task}")
             codec.decode(args)
         except (msgspec.MsgspecError, ValueError, OverflowError) as error:
             raise _refused(row, found.id, str(error)) from None

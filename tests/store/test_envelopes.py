@@ -70,8 +70,7 @@ def test_an_envelope_is_stored_once_by_whichever_sender(app: Headrace, url: str)
 
 def test_a_chunk_takes_one_round_trip(app: Headrace) -> None:
     packed = [job.pack() for job in jobs(app, 2500)]
-    app.enqueue_packed([])
-    app.store.run_all([])
+    app.enqueue_packed(packed[:1])
     before = app.store.round_trips
     app.enqueue_packed(iter(packed))
     assert app.store.round_trips - before == 3

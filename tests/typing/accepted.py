@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, current_job
+from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, UnsentJob, current_job
+from headrace.bulk import Receipt
 from headrace.definition import Workflow
 from headrace.run import WorkflowRun
 
@@ -96,6 +97,11 @@ def sync_code() -> object:
     assert_type(forget.enqueue(), Job[None])
     assert_type(fetch.options(queue="low", delay=60).options(key="k").enqueue("u"), Job[bytes])
     assert_type(app.enqueue_many(fetch.job(url) for url in "abc"), int)
+    unsent = fetch.options(headers={"tenant": "a", "trace": None}, request_id="7").job("u")
+    assert_type(unsent, UnsentJob[bytes])
+    assert_type(unsent.id, str)
+    assert_type(unsent.handle, Job[bytes])
+    assert_type(app.enqueue_packed([unsent.pack()]), list[Receipt])
     assert_type(fetch.job("u").handle, Job[bytes])
     assert_type(app.by_name("x").enqueue(1, a=2), Job[Any])
     assert_type(thumbnails.create("u", [1]), WorkflowRun)
@@ -112,4 +118,5 @@ async def async_code() -> None:
     assert_type(await (await notify.aenqueue(7)).aresult(), str)
     assert_type(await notify.options(priority=3).aenqueue(7), Job[str])
     assert_type(await thumbnails.acreate("u", sizes=[1]), WorkflowRun)
+    assert_type(await app.aenqueue_packed([notify.job(1).pack()]), list[Receipt])
     assert_type(await app.aenqueue_many([notify.job(1), fetch.job("u")]), int)

@@ -82,6 +82,8 @@ fetch.options(kind="fork")  # refused
 app.task(kind="rocket")  # refused
 app.task(request_id="x")  # refused
 app.enqueue_many([fetch])  # refused
+app.enqueue_packed([fetch.job("u")])  # refused
+fetch.options(headers={"tenant": 7})  # refused
 text: str = fetch.enqueue("u").result()  # refused
 
 
