@@ -17,12 +17,14 @@ from bench.figure import Bar, Figure
 from bench.processes import wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
+from headrace.client import Client
 from headrace.job import Form
 from headrace.keys import Keys, flow_id
 from headrace.protocol import graph
 from headrace.script import Call, load
 from headrace.settings import Settings
 from headrace.store import Store
+from headrace.waiting import wait_end
 from headrace.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
 
 _SIZES = (1_000, 10_000, 1_000_000)
@@ -116,20 +118,20 @@ def _large(context: Context) -> list[Figure]:
         with server() as target:
             target.client.config_set("slowlog-log-slower-than", 1000)
             target.client.config_set("slowlog-max-len", 1000)
-            store = Store(target.url, Settings())
+            client = Client(Settings(url=target.url))
             context.produce(HEADRACE, target, "waiting_" + verb, 10)
             before = target.work().memory
             context.produce(HEADRACE, target, "waiting_" + verb, count)
             memory = (target.work().memory - before) / nodes
-            (record,) = store.run(graph.flow_page(_KEYS, limit=1)).rows
+            (record,) = client.run(graph.flow_page(_KEYS, limit=1)).rows
             with context.worker(HEADRACE, target) as worker:
                 started = time.perf_counter()
-                store.run(graph.start(_KEYS, record.id))
-                while not store.wait_end(graph.watch_flow, record.id, 5).final:
+                client.run(graph.start(_KEYS, record.id))
+                while not wait_end(client, graph.watch_flow, record.id, 5).final:
                     worker.check()
                 seconds = time.perf_counter() - started
             slow = max((entry["duration"] / 1e3 for entry in target.client.slowlog_get(1000)), default=1.0)
-            store.close()
+            client.close()
         figures.append(Figure(f"{name}, start to end", seconds, "s"))
         figures.append(Figure(f"{name}, slowest command", slow, "ms", bar=Bar("at most", 10)))
         figures.append(Figure(f"{name}, memory per node", memory, "bytes"))

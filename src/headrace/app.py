@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from typing import Concatenate
 
     from headrace.cache import Cache, Cached
+    from headrace.completion import Completions, H, ReturnWhen, Waited
     from headrace.definition import Workflow, WorkflowOptions
     from headrace.flow import Flow
     from headrace.stats import Stats
@@ -321,6 +322,75 @@ class Headrace:
     async def aenqueue_packed(self, envelopes: Iterable[bytes] | AsyncIterable[bytes]) -> list[Receipt]:
         """See :meth:`enqueue_packed`; takes asynchronous iterables too."""
         return await bulk.aenqueue_packed(self.context, envelopes)
+
+    def wait(
+        self,
+        jobs: Iterable[H],
+        timeout: Duration | None = None,
+        *,
+        return_when: ReturnWhen = "ALL_COMPLETED",
+        allow_wait: bool = False,
+    ) -> Waited[H]:
+        """Wait until jobs and workflow runs have ended: ``done, pending = app.wait(jobs, timeout=30)``.
+
+        Does not poll. One that is not stored any more counts as ended: its ``result()`` raises ``JobNotFound``.
+
+        Args:
+            jobs: handles; one that is given twice counts once.
+            timeout: the longest wait, in seconds; None waits for ever, 0 only looks. It raises nothing when it is
+                over: what has not ended by then is ``pending``.
+            return_when: ``ALL_COMPLETED``, ``FIRST_COMPLETED``, or ``FIRST_EXCEPTION``: when one ended in another
+                state than succeeded; as in ``concurrent.futures``.
+            allow_wait: wait even inside of a job, or on a running event loop.
+
+        Raises:
+            ArgumentError: something in ``jobs`` is no handle of this application.
+            WaitRefused: it is called inside of a job, or blocks a running event loop.
+            StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
+            AppClosed: the application was closed meanwhile.
+
+        Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds. All
+        waits of an application share one connection.
+        """
+        from headrace import completion
+
+        return completion.wait(self.client, jobs, timeout, return_when, allow_wait)
+
+    async def await_(
+        self,
+        jobs: Iterable[H],
+        timeout: Duration | None = None,
+        *,
+        return_when: ReturnWhen = "ALL_COMPLETED",
+        allow_wait: bool = False,
+    ) -> Waited[H]:
+        """See :meth:`wait`; its pair's name would be the keyword."""
+        from headrace import completion
+
+        return await completion.await_(self.client, jobs, timeout, return_when, allow_wait)
+
+    def as_completed(
+        self, jobs: Iterable[H], timeout: Duration | None = None, *, allow_wait: bool = False
+    ) -> Completions[H]:
+        """Give jobs and workflow runs as they end: ``for job in app.as_completed(jobs):``, or ``async for``.
+
+        Those that have ended already come first. One that is not stored any more counts as ended.
+
+        Args:
+            jobs: handles; one that is given twice comes once.
+            timeout: the longest wait for all of them, in seconds from this call; None waits for ever.
+            allow_wait: wait even inside of a job, or block a running event loop.
+
+        Raises:
+            ArgumentError: something in ``jobs`` is no handle of this application.
+            ResultTimeout: while iterating: the time is over, and some have not ended.
+            WaitRefused, StoreUnavailable, AppClosed: while iterating, as :meth:`wait`.
+
+        Cost: as :meth:`wait`.
+        """
+        from headrace.completion import Completions
+
+        return Completions(self.client, jobs, timeout, allow_wait)
 
     def overview(self) -> Overview:
         """How much is where: states, queues, workers. Cost: one round trip, whatever the number of jobs."""

@@ -19,6 +19,7 @@ from headrace.settings import Settings
 
 if TYPE_CHECKING:
     from headrace.embedded import Embedded
+    from headrace.end_listener import EndListener
     from headrace.store import AsyncStore, Store
 
 T = TypeVar("T")
@@ -64,6 +65,18 @@ class Client:
             mine = AsyncStore(self.url(), self.settings)
             mine.revive = self._reviver()
             made = cast("AsyncStore", self._made.setdefault("astore", mine))
+        return made
+
+    @property
+    def ends(self) -> EndListener:
+        """What hears of the ends of jobs and workflows, for all that waits here. Nothing connects until it is used."""
+        made: EndListener | None = self._made.get("ends")
+        if made is None:
+            from headrace.end_listener import EndListener
+
+            mine = EndListener(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = cast("EndListener", self._made.setdefault("ends", mine))
         return made
 
     def url(self) -> str:
@@ -143,18 +156,23 @@ class Client:
             return cast(T, end.value)
 
     def disconnect(self) -> None:
-        """Close the connections of the store for threads. They are made anew when they are used."""
+        """End all waits, and close the connections of the store for threads. They are made anew when they are used."""
+        if (ends := self._made.get("ends")) is not None:
+            ends.close()
         if (store := self._made.get("store")) is not None:
             store.close()
 
     def close(self) -> None:
-        """Close the connections of the store for threads, and leave the private server. May be used again."""
-        if (store := self._made.pop("store", None)) is not None:
-            store.close()
+        """End all waits, close the store for threads, and leave the private server. May be used again."""
+        self.disconnect()
+        self._made.pop("store", None)
+        self._made.pop("ends", None)
         if (held := self._made.pop("embedded", None)) is not None:
             held.close()
 
     async def aclose(self) -> None:
+        # In a thread: it waits for the listener's.
+        await asyncio.to_thread(self.disconnect)
         if (astore := self._made.pop("astore", None)) is not None:
             await astore.close()
         self.close()

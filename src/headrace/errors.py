@@ -189,6 +189,10 @@ class WaitRefused(HeadraceError):
     """A wait for a job or workflow would hold up a runner or an event loop; the text names what to do instead."""
 
 
+class AppClosed(HeadraceError):
+    """The application was closed while this waited for a job or workflow, which goes on."""
+
+
 class NoCurrentJob(HeadraceError, LookupError):
     """Called outside of a running job."""
 

@@ -25,10 +25,11 @@ from headrace.job import AttemptRecord, JobError, Record, State, parse_error
 from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
-from headrace.protocol.why import Why, why
+from headrace.protocol.why import why
 from headrace.reasons import PAGE, reason
 from headrace.script import Call
 from headrace.settings import Duration, microseconds, seconds
+from headrace.waiting import aask_all, ask_all, await_job, wait_job
 
 R = TypeVar("R")
 
@@ -97,26 +98,28 @@ class Job(Generic[R]):
             JobQuarantined: it crashed too often, or cannot be read.
             JobSkipped: it is a node of a workflow that was passed over.
             JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
+            StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
+            AppClosed: the application was closed meanwhile.
             ResultUndecodable: the result does not fit the task's return annotation.
 
-        Cost: one round trip when it has ended; three, and one more each five seconds, when it has not; another one
-        for what it waits for, unless the timeout is 0.
+        Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
+        the application waits for share, as they share one connection; another one for what it waits for when the
+        time is over, unless the timeout is 0.
         """
         if timeout != 0 and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
-        seen = self._client.store.wait_final(self.id, _wait(timeout))
+        seen = wait_job(self._client, self.id, _wait(timeout))
         if _overdue(seen) and timeout:
-            raise self._late(seen, timeout, reason(self._client.run(self._why())))
+            raise self._late(seen, timeout, self._reason())
         return self._conclude(seen, timeout)
 
     async def aresult(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
         """See :meth:`result`. ``await job`` does the same without a time."""
         if timeout != 0 and not allow_wait:
             check_wait("aresult()")
-        store = await self._client.ready()
-        seen = await store.wait_final(self.id, _wait(timeout))
+        seen = await await_job(self._client, self.id, _wait(timeout))
         if _overdue(seen) and timeout:
-            raise self._late(seen, timeout, reason(await self._client.arun(self._why())))
+            raise self._late(seen, timeout, await self._areason())
         return self._conclude(seen, timeout)
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -180,10 +183,17 @@ class Job(Generic[R]):
         return await self._client.arun(admin.logs(self._client.keys, self.id, limit))
 
     def _watch(self) -> Call[Watched]:
-        return produce.watch(self._client.keys, self.id, 0)
+        return produce.watch(self._client.keys, self.id, 0, most=0)
 
-    def _why(self) -> Call[Why]:
-        return why(self._client.keys, self.id)
+    def _reason(self) -> str:
+        if fault := self._client.ends.fault:
+            return f"the server does not answer ({fault})"
+        return reason(ask_all(self._client, [why(self._client.keys, self.id)])[0])
+
+    async def _areason(self) -> str:
+        if fault := self._client.ends.fault:
+            return f"the server does not answer ({fault})"
+        return reason((await aask_all(self._client, [why(self._client.keys, self.id)]))[0])
 
     def _read(self) -> Call[list[Record | None]]:
         return produce.read(self._client.keys, [self.id])

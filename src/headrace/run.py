@@ -21,6 +21,7 @@ from headrace.nodes import NodePage
 from headrace.protocol import graph
 from headrace.settings import Duration, seconds
 from headrace.task import Task
+from headrace.waiting import await_end, wait_end
 from headrace.workflow import WorkflowState
 
 Tasks = Mapping[str, Task[..., Any, Any]]
@@ -183,13 +184,16 @@ class WorkflowRun:
             WaitRefused: it is called inside of a job, or blocks a running event loop.
             ResultTimeout: it has not ended by then; it goes on.
             WorkflowNotFound: it is not stored, or was deleted meanwhile.
+            StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
+            AppClosed: the application was closed meanwhile.
 
-        Cost: one round trip when it has ended; three, and one more each five seconds, when it has not.
+        Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
+        the application waits for share, as they share one connection.
         """
         if timeout != 0 and not allow_wait:
             check_wait("wait()", "await run")
         end = None if timeout is None else seconds(timeout, "timeout")
-        return self._verbs.ended(self._client.store.wait_end(graph.watch_flow, self.id, end), timeout)
+        return self._verbs.ended(wait_end(self._client, graph.watch_flow, self.id, end), timeout)
 
     def __await__(self) -> Generator[Any, None, WorkflowState]:
         """Wait until the workflow has ended, and return how; ``async with asyncio.timeout(...)`` limits the wait.
@@ -202,8 +206,7 @@ class WorkflowRun:
 
     async def _ended(self) -> WorkflowState:
         check_wait("await run", accept="asyncio.to_thread(run.wait, allow_wait=True)")
-        store = await self._client.ready()
-        return self._verbs.ended(await store.wait_end(graph.watch_flow, self.id, None), None)
+        return self._verbs.ended(await await_end(self._client, graph.watch_flow, self.id, None), None)
 
     def outputs(self, *names: str) -> dict[str, Any]:
         """What nodes returned, by their names; those that have not succeeded are left out.

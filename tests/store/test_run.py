@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 
-from headrace import Headrace, store
+from headrace import Headrace, end_listener
 from headrace.errors import (
     JobNotFound,
     NodeNotFound,
@@ -183,16 +184,19 @@ def test_a_key_that_lives_elsewhere_is_not_taken_back(app: Headrace, dispatcher:
 
 
 def test_a_wait_hears_of_the_end(
-    app: Headrace, dispatcher: Dispatcher, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    app: Headrace,
+    dispatcher: Dispatcher,
+    client: redis.Redis,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store, "RECHECK", 60)
+    monkeypatch.setattr(end_listener, "RECHECK", 60)
     run = create(app, chain("a", "b"))
     run.start()
     heard: list[str] = []
-    before = app.store.round_trips
     waiter = threading.Thread(target=lambda: heard.append(run.wait(50)))
     waiter.start()
-    eventually(lambda: app.store.round_trips >= before + 3)
+    eventually(lambda: client.exists(app.client.keys("waited")))
     dispatcher.work()
     waiter.join(30)
     assert heard == ["succeeded"], "by an announcement: a look comes each minute only"

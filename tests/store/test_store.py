@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from headrace import errors, keys
-from headrace import store as store_module
+from headrace import end_listener, errors, keys
 from headrace.job import Form, NewJob, State
 from headrace.keys import make_id
 from headrace.protocol import admin, consume, produce
@@ -417,7 +416,7 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
 
 
 def test_a_waiter_wakes_at_once(make: Make, url: str, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "RECHECK", 60)
+    monkeypatch.setattr(end_listener, "RECHECK", 60)
     claim = stage.running()
     twin, other = make(url), stage.client
     ended = [0.0]
@@ -664,14 +663,14 @@ def test_a_refused_server_leaves_no_connection(make: Make, url: str, client: red
 def public(kind: type) -> dict[str, list[str]]:
     return {
         name: list(inspect.signature(member).parameters)
-        for name, member in inspect.getmembers(kind, callable)
-        if not name.startswith("_")
+        for name, member in vars(kind).items()
+        if callable(member) and not name.startswith("_")
     }
 
 
 def test_both_stores_have_the_same_names_and_arguments() -> None:
     assert public(Store) == public(AsyncStore)
-    assert public(Store).keys() >= {"run", "run_all", "wait_final", "close"}
+    assert public(Store).keys() >= {"run", "run_all", "close"}
     for name in public(AsyncStore):
         assert inspect.iscoroutinefunction(getattr(AsyncStore, name))
         assert not inspect.iscoroutinefunction(getattr(Store, name))

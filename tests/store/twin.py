@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from headrace.client import Client
 from headrace.keys import SCHEMA
 from headrace.protocol.produce import Watched
 from headrace.script import Call
 from headrace.settings import Settings
 from headrace.store import AsyncStore, Store
+from headrace.waiting import await_job, wait_job
 
 T = TypeVar("T")
 KINDS = ("Store", "AsyncStore")
@@ -24,8 +26,8 @@ class Twin:
     """A Store, or an AsyncStore on an event loop of its own."""
 
     def __init__(self, kind: str, url: str, **settings: Any) -> None:
-        chosen = Settings(**{"timeout": 30.0} | settings)
-        self.store: Store | AsyncStore = (Store if kind == "Store" else AsyncStore)(url, chosen)
+        self.client = Client(Settings(**{"url": url, "timeout": 30.0} | settings))
+        self.store: Store | AsyncStore = self.client.store if kind == "Store" else self.client.astore
         self._runner = asyncio.Runner() if isinstance(self.store, AsyncStore) else None
 
     def _do(self, made: Any) -> Any:
@@ -38,10 +40,10 @@ class Twin:
         return self._do(self.store.run_all(calls))
 
     def wait_final(self, id: str, timeout: float | None) -> Watched:
-        return self._do(self.store.wait_final(id, timeout))
+        return self._do((await_job if self._runner else wait_job)(self.client, id, timeout))
 
     def close(self) -> None:
-        self._do(self.store.close())
+        self._do(self.client.aclose() if self._runner else self.client.close())
         if self._runner:
             self._runner.close()
 

@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeAlias
 import hiredis
 from redis import exceptions as driver
 
-from headrace.cache.wire import MORE, Lost, Wire
 from headrace.connection import packed
 from headrace.errors import HeadraceError, ServerError
 from headrace.keys import Keys
 from headrace.protocol.cache import probe
+from headrace.raw_connection import MORE, Lost, RawConnection
 from headrace.url import Target
 
 Protocol = Literal[2, 3]
@@ -85,11 +85,11 @@ class Link:
         self.flights: deque[Flight] = deque()
         self._keys = keys
         self._start = keys.cache("").encode()
-        self._feed: Wire | None = None
-        self._data = Wire(target, timeout)
+        self._feed: RawConnection | None = None
+        self._data = RawConnection(target, timeout)
         try:
             if protocol == 2:
-                self._feed = Wire(target, timeout)
+                self._feed = RawConnection(target, timeout)
             self._track()
             self._probe(os.urandom(9).hex())
         except BaseException:
@@ -102,7 +102,7 @@ class Link:
         # A Unix socket's other end cannot vanish without a word.
         self.may_fall_silent = "path" not in target.options
 
-    def wires(self) -> list[Wire]:
+    def wires(self) -> list[RawConnection]:
         return [self._data] if self._feed is None else [self._data, self._feed]
 
     def read(self, flight: Flight) -> None:
@@ -141,14 +141,14 @@ class Link:
         if not self.flights:
             raise Lost("the server answered what it was not asked")
         flight = self.flights[0]
-        if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("WRONGTYPE"):
+        if isinstance(reply, driver.RedisError) and not str(reply).startswith("WRONGTYPE"):
             raise Lost(f"the server refused a read: {reply}")
         flight.replies.append(reply)
         if len(flight.replies) == flight.awaited:
             self.flights.popleft()
             flight.land()
 
-    def _announced(self, message: Any, wire: Wire) -> Any:
+    def _announced(self, message: Any, wire: RawConnection) -> Any:
         """The names in an announcement, None for all, ``MORE`` when it is none."""
         if not self._is_announcement(message, wire):
             # Other pushes concern nobody here; RESP2's feed says nothing else that matters.
@@ -158,7 +158,7 @@ class Link:
             return None
         return [key[len(self._start) :].decode("utf-8", "replace") for key in keys if key.startswith(self._start)]
 
-    def _is_announcement(self, message: Any, wire: Wire) -> bool:
+    def _is_announcement(self, message: Any, wire: RawConnection) -> bool:
         if wire is self._feed:
             return _is(message, list) and bool(message[:2] == [b"message", CHANNEL])
         return _is(message, hiredis.PushNotification) and bool(message[0] == b"invalidate")
@@ -207,7 +207,7 @@ def _is(message: object, kind: type) -> bool:
 
 def _accepted(replies: Sequence[Any], what: str) -> None:
     for reply in replies:
-        if isinstance(reply, hiredis.ReplyError):
+        if isinstance(reply, driver.RedisError):
             raise Untracked(f"the server refuses {what}: {reply}")
 
 

@@ -26,9 +26,9 @@ from headrace.anew import in_forks
 from headrace.cache.computing import Signal
 from headrace.cache.link import Announced, Flight, Link, Protocol, Untracked, open_link
 from headrace.cache.shelf import Bounds, Shelf
-from headrace.cache.wire import Bell, Lost
 from headrace.connection import pause_before
 from headrace.keys import Keys
+from headrace.raw_connection import Bell, Lost
 from headrace.url import parse
 
 log = logging.getLogger("headrace.cache")

@@ -171,11 +171,12 @@ def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a waiter learns: ``state`` is None when nothing is stored."""
+    """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is."""
 
     state: State | None
     result: bytes | None
     error: bytes | None
+    whole: bool = True
 
 
 def state_of(text: str) -> State:
@@ -188,18 +189,21 @@ def state_of(text: str) -> State:
 
 def _watched(reply: Any) -> Watched:
     state = reply[0].decode()
-    return Watched(None if state == "missing" else state_of(state), reply[1], reply[2])
+    result, error = (None if isinstance(part, int) else part for part in reply[1:])
+    whole = not any(isinstance(part, int) for part in reply[1:])
+    return Watched(None if state == "missing" else state_of(state), result, error, whole)
 
 
-def watch(keys: Keys, id: str, wait: int, now: int = 0) -> Call[Watched]:
+def watch(keys: Keys, id: str, wait: int, now: int = 0, most: int = -1) -> Call[Watched]:
     """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling).
 
     Args:
         wait: microseconds that the announcement is wanted for; 0 only reads.
+        most: bytes of a result or error at most; a longer one is left out. Negative: whatever there is.
 
     Cost: one round trip.
     """
-    return load("watch").bind(keys, _watched, now=now, id=id, wait=wait)
+    return load("watch").bind(keys, _watched, now=now, id=id, wait=wait, most=most)
 
 
 def _text(value: bytes | None) -> str:

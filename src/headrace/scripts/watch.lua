@@ -4,7 +4,8 @@
 -- derive  job     hash  job:<id>
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
--- return  {state, result or false, error or false} | {missing}
+-- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
+-- return  {state, result or its length or false, error or its length or false} | {missing}
 local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}
@@ -12,5 +13,8 @@ if not finals[f[1]] and wait > 0 then
   -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
   redis.call('ZREM', waited, '')
   redis.call('ZADD', waited, 'GT', now + wait, id)
+end
+for n = 2, 3 do
+  if most >= 0 and f[n] and #f[n] > most then f[n] = #f[n] end
 end
 return {f[1], f[2], f[3]}

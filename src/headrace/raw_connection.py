@@ -23,13 +23,14 @@ class Lost(Exception):
     """The link is of no use any more: nothing that was read over it may be served."""
 
 
-class Wire:
+class RawConnection:
     """One connection: the driver makes it, its socket and a parser of our own serve it without ever blocking."""
 
     def __init__(self, target: Target, timeout: float) -> None:
         self._connection = connect(target, timeout)
         self.sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
-        self._reader: Any = hiredis.Reader(notEnoughData=MORE)
+        parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
+        self._reader: Any = hiredis.Reader(notEnoughData=MORE, replyError=parse_error)
 
     def fileno(self) -> int:
         number: int = self.sock.fileno()
@@ -117,7 +118,7 @@ class Bell:
         with contextlib.suppress(OSError):
             os.write(self._rings, b"!")
 
-    def wait(self, others: Sequence[Wire], seconds: float | None) -> list[int]:
+    def wait(self, others: Sequence[RawConnection], seconds: float | None) -> list[int]:
         """Sockets that have something to say; none when it rang or time was up."""
         poll = select.poll()
         for number in (self._listens, *(wire.fileno() for wire in others)):

@@ -1,0 +1,230 @@
+"""Waits for many jobs and workflows at once: until all have ended, or one at a time as they end.
+
+Owns what is accepted as a list of handles, and the order in which they are given. All waits share the application's
+listener.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+
+from headrace.client import Client
+from headrace.context import check_wait
+from headrace.end_listener import Look, end_of
+from headrace.errors import ArgumentError, OptionsError, ResultTimeout
+from headrace.handle import Job
+from headrace.protocol import graph, produce
+from headrace.run import WorkflowRun
+from headrace.script import Call
+from headrace.settings import Duration, seconds
+from headrace.waiting import AsyncInbox, Inbox, aask_all, ask_all
+
+H = TypeVar("H", bound=Job[Any] | WorkflowRun)
+
+ReturnWhen = Literal["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION"]
+
+# Ids that one message names.
+_NAMED = 5
+# Seconds that are given to what has ended at the same time as the first.
+_NOW = 0.0
+
+
+class Waited(NamedTuple, Generic[H]):
+    """What came of a wait: handles in the order in which they were given, each once.
+
+    Attributes:
+        done: of what has ended, or is not stored any more.
+        pending: of what has not.
+    """
+
+    done: list[H]
+    pending: list[H]
+
+
+class Completions(Generic[H]):
+    """Handles as their jobs or workflows end: for ``for`` and for ``async for``. Made by ``app.as_completed(...)``."""
+
+    def __init__(self, client: Client, handles: Iterable[H], timeout: Duration | None, allow_wait: bool) -> None:
+        self._client = client
+        self._left = _checked(client, handles)
+        self._count = len(self._left)
+        self._timeout = None if timeout is None else seconds(timeout, "timeout")
+        self._end = None if self._timeout is None else time.monotonic() + self._timeout
+        self._allow_wait = allow_wait or self._timeout == 0
+
+    def __iter__(self) -> Iterator[H]:
+        if not self._allow_wait:
+            check_wait("as_completed()", "async for job in app.as_completed(jobs)")
+        return (handle for handles in self.batches() for handle, _ in handles)
+
+    def __aiter__(self) -> AsyncIterator[H]:
+        if not self._allow_wait:
+            check_wait("as_completed()")
+        return self._aiter()
+
+    async def _aiter(self) -> AsyncIterator[H]:
+        async for handles in self.abatches():
+            for handle, _ in handles:
+                yield handle
+
+    def batches(self) -> Iterator[list[tuple[H, str]]]:
+        """Handles that have ended, with their states, as many as are known at the time.
+
+        Raises:
+            ResultTimeout: the time is over, and some have not ended.
+        """
+        if not self._left:
+            return
+        yield self._seen(ask_all(self._client, self._calls()))
+        if not self._more():
+            return
+        inbox = Inbox()
+        self._client.ends.add(self._looks(), inbox.put)
+        try:
+            while self._left:
+                told = [inbox.get(self._end)]
+                while told[-1] is not None:
+                    told.append(inbox.get(_NOW))
+                yield self._told(told[:-1])
+        finally:
+            self._client.ends.remove(list(self._left), inbox.put)
+
+    async def abatches(self) -> AsyncGenerator[list[tuple[H, str]]]:
+        """See :meth:`batches`."""
+        if not self._left:
+            return
+        await self._client.ready()
+        yield self._seen(await aask_all(self._client, self._calls()))
+        if not self._more():
+            return
+        inbox = AsyncInbox()
+        self._client.ends.add(self._looks(), inbox.put)
+        try:
+            while self._left:
+                told = [await inbox.get(self._end)]
+                while told[-1] is not None:
+                    told.append(await inbox.get(_NOW))
+                yield self._told(told[:-1])
+        finally:
+            self._client.ends.remove(list(self._left), inbox.put)
+
+    def _looks(self) -> list[tuple[str, Look]]:
+        return [
+            (id, _state_of_job if isinstance(handle, Job) else graph.watch_flow) for id, handle in self._left.items()
+        ]
+
+    def _calls(self) -> list[Call[Any]]:
+        return [look(self._client.keys, id, 0) for id, look in self._looks()]
+
+    def _seen(self, seen: Sequence[Any]) -> list[tuple[H, str]]:
+        words = list(zip(self._left, map(end_of, seen), strict=True))
+        return [(self._left.pop(id), word) for id, word in words if word]
+
+    def _more(self) -> bool:
+        """Whether anything has to be waited for; a mere look needs no listener."""
+        if self._left and self._timeout == 0:
+            raise ResultTimeout(self._late())
+        return bool(self._left)
+
+    def _told(self, told: Sequence[tuple[str, str]]) -> list[tuple[H, str]]:
+        if not told:
+            raise ResultTimeout(self._late())
+        # An id that was told twice, since it ended while the connection was lost, counts once.
+        return [(self._left.pop(id), word) for id, word in told if id in self._left]
+
+    def _late(self) -> str:
+        more = f" and {len(self._left) - _NAMED} more" if len(self._left) > _NAMED else ""
+        fault = f"the server does not answer ({self._client.ends.fault}); " if self._client.ends.fault else ""
+        return (
+            f"{len(self._left)} of {self._count} have not ended after {self._timeout:g} s: "
+            f"{', '.join(list(self._left)[:_NAMED])}{more}: {fault}wait again, or cancel them"
+        )
+
+
+def _state_of_job(keys: Any, id: str, wait: int) -> Any:
+    return produce.watch(keys, id, wait, most=0)
+
+
+def _checked(client: Client, handles: Iterable[H]) -> dict[str, H]:
+    """Handles by id, each once.
+
+    Raises:
+        ArgumentError: one is no handle, or belongs to another application.
+    """
+    if isinstance(handles, (str, bytes, Job, WorkflowRun)) or not isinstance(handles, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"a wait takes a list of jobs and workflow runs, not {handles!r}: write [job]")
+    found: dict[str, H] = {}
+    for handle in handles:
+        if not isinstance(handle, (Job, WorkflowRun)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(
+                f"a wait takes handles of jobs and workflow runs, not {handle!r}: task.enqueue(...) gives one, and "
+                f"app.jobs.get(id)"
+            )
+        if handle._client is not client:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no user needs it
+            raise ArgumentError(f"{handle!r} belongs to another application: wait with that one")
+        found[handle.id] = handle
+    return found
+
+
+def wait(
+    client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
+) -> Waited[H]:
+    """See ``app.wait``."""
+    waiting = _Waiting(client, handles, timeout, return_when, allow_wait)
+    waiting.refuse("wait()", "await app.await_(jobs)")
+    try:
+        for ended in waiting.completions.batches():
+            if waiting.enough(ended):
+                break
+    except ResultTimeout:
+        pass
+    return waiting.result()
+
+
+async def await_(
+    client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
+) -> Waited[H]:
+    """See ``app.wait``."""
+    waiting = _Waiting(client, handles, timeout, return_when, allow_wait)
+    waiting.refuse("await_()", "")
+    batches = waiting.completions.abatches()
+    try:
+        async for ended in batches:
+            if waiting.enough(ended):
+                break
+    except ResultTimeout:
+        pass
+    finally:
+        await batches.aclose()
+    return waiting.result()
+
+
+class _Waiting(Generic[H]):
+    """One ``app.wait``: what it waits for, and what of it has ended."""
+
+    def __init__(
+        self, client: Client, handles: Iterable[H], timeout: Duration | None, when: ReturnWhen, allow_wait: bool
+    ) -> None:
+        if when not in get_args(ReturnWhen):
+            raise OptionsError(f"return_when must be one of {', '.join(get_args(ReturnWhen))}, not {when!r}")
+        self._handles = _checked(client, handles)
+        self._ended: dict[str, str] = {}
+        self._when = when
+        self._allowed = allow_wait or (timeout is not None and seconds(timeout, "timeout") == 0)
+        self.completions = Completions(client, self._handles.values(), timeout, allow_wait=True)
+
+    def refuse(self, verb: str, pair: str) -> None:
+        if not self._allowed:
+            check_wait(verb, pair)
+
+    def enough(self, ended: Sequence[tuple[H, str]]) -> bool:
+        self._ended.update((handle.id, state) for handle, state in ended)
+        if self._when == "FIRST_EXCEPTION":
+            return any(state != "succeeded" for state in self._ended.values())
+        return self._when == "FIRST_COMPLETED" and bool(self._ended)
+
+    def result(self) -> Waited[H]:
+        done = [handle for handle in self._handles.values() if handle.id in self._ended]
+        return Waited(done, [handle for handle in self._handles.values() if handle.id not in self._ended])
