@@ -7,6 +7,7 @@ from typing import Any, assert_type
 
 from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, UnsentJob, current_job
 from headrace.bulk import Receipt
+from headrace.completion import Waited
 from headrace.definition import Workflow
 from headrace.run import WorkflowRun
 
@@ -106,6 +107,11 @@ def sync_code() -> object:
     assert_type(app.by_name("x").enqueue(1, a=2), Job[Any])
     assert_type(thumbnails.create("u", [1]), WorkflowRun)
     assert_type(nightly.options(ttl=3, queue="low").create("x"), WorkflowRun)
+    handle = fetch.enqueue("u")
+    assert_type(app.wait([handle]), Waited[Job[bytes]])
+    assert_type(app.wait([handle], timeout=1, return_when="FIRST_EXCEPTION").done, list[Job[bytes]])
+    assert_type([job.result() for job in app.as_completed([handle], 3)], list[bytes])
+    assert_type(app.wait([thumbnails.create("u", [1])]).pending, list[WorkflowRun])
     defined: Workflow[[str, list[int]]] = thumbnails
     kept: Task[[int], str, Coroutine[Any, Any, str]] = notify
     named: Task[..., Any, Any] = fetch
@@ -119,4 +125,7 @@ async def async_code() -> None:
     assert_type(await notify.options(priority=3).aenqueue(7), Job[str])
     assert_type(await thumbnails.acreate("u", sizes=[1]), WorkflowRun)
     assert_type(await app.aenqueue_packed([notify.job(1).pack()]), list[Receipt])
+    both: list[Job[Any] | WorkflowRun] = [await notify.aenqueue(7), await thumbnails.acreate("u", sizes=[1])]
+    assert_type(await app.await_(both), Waited[Job[Any] | WorkflowRun])
+    assert_type([await job async for job in app.as_completed([await notify.aenqueue(7)])], list[str])
     assert_type(await app.aenqueue_many([notify.job(1), fetch.job("u")]), int)

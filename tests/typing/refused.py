@@ -84,6 +84,9 @@ app.task(request_id="x")  # refused
 app.enqueue_many([fetch])  # refused
 app.enqueue_packed([fetch.job("u")])  # refused
 fetch.options(headers={"tenant": 7})  # refused
+app.wait([fetch])  # refused
+app.wait([fetch.enqueue("u")], return_when="ANY")  # refused
+app.as_completed(["id"])  # refused
 text: str = fetch.enqueue("u").result()  # refused
 
 
