@@ -473,6 +473,33 @@ class Headrace:
                 stack.enter_context(middleware(job))
             yield job
 
+    def move(self, settings: Settings, stores: dict[str, Any]) -> Callable[[], None]:
+        """Use another server, wherever this application was imported, until what is returned is called; for tests.
+
+        Args:
+            settings: the whole of them.
+            stores: the store for threads and that for event loops, by their names: ``store``, ``astore``.
+        """
+        self.disconnect()
+        before, stats = self.settings, self._stats
+        # Those that count through the client of the application follow it; others would go on to their own server.
+        follow = before.stats == "direct" and before.stats_url is None
+        _, made = self.client.move(settings, stores)
+        self._begin_anew(settings, stats if follow else None)
+
+        def back() -> None:
+            self.disconnect()
+            self.client.move(before, made)
+            self._begin_anew(before, self._stats if follow else stats)
+
+        return back
+
+    def _begin_anew(self, settings: Settings, stats: Stats | None) -> None:
+        self.settings, self._stats = settings, stats
+        vars(self).pop("_made_stats", None)
+        if (cache := vars(self).get("cache")) is not None:
+            cache.begin_anew()
+
     def disconnect(self) -> None:
         """Flush statistics, end the threads and connections of the synchronous verbs. They begin anew when used.
 

@@ -109,6 +109,16 @@ class Client:
             await asyncio.to_thread(self.url)
         return self.astore
 
+    def move(self, settings: Settings, stores: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
+        """Go to another server, with these stores, and whatever was made for this one after it; for the test kit.
+
+        Returns:
+            what leads back.
+        """
+        before = self.settings, self._made
+        self.settings, self.keys, self._made = settings, keys_of(settings.namespace), stores
+        return before
+
     def run(self, call: Call[T]) -> T:
         return self.store.run(call)
 

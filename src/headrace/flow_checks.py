@@ -1,6 +1,6 @@
 """What must hold of stored workflows: their nodes, counters, edges, views and chores explain each other.
 
-Owns these sentences; reads what :mod:`headrace.testing` has read, and nothing else. The data is explained in
+Owns these sentences; reads what :mod:`headrace.testing.keyspaces` has read, and nothing else. The data is explained in
 docs/design/workflows.md.
 """
 

@@ -8,7 +8,7 @@ cannot disagree::
     -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument
     -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
     -- channel done    done:<id>                           likewise, for PUBLISH
-    -- clock   now                                         local now = server microseconds, or the caller's in tests
+    -- clock   now                                         local now = microseconds of the server's clock, or as told
     -- arg     owner   text    who settles                 text, int or packed (MessagePack, unpacked)
     -- return  ...                                         words for people
 
@@ -104,6 +104,12 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
     args: tuple[str | bytes | int, ...]
     parse: Callable[[Any], T]
 
+    def ahead(self, offset: int) -> Call[T]:
+        """The same call, so many microseconds ahead of the server's clock; one that was given a time keeps that."""
+        if not offset or not self.script.header.clock or self.args[1] != 0:
+            return self
+        return Call(self.script, self.keys, (self.args[0], -offset, *self.args[2:]), self.parse)
+
     def command(self) -> tuple[str | bytes | int, ...]:
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
@@ -136,7 +142,7 @@ class Script:
         """A call with every argument given by name.
 
         Args:
-            now: server microseconds for tests; 0 reads the server's clock.
+            now: server microseconds for tests; 0 reads the server's clock, less than 0 is so far ahead of it.
             values: exactly the header's arguments.
 
         Raises:
@@ -228,7 +234,7 @@ def _prelude(header: Header) -> str:
     first = 2
     if header.clock:
         parts.append("local now = tonumber(ARGV[2])")
-        parts.append("if now == 0 then local t = redis.call('TIME') now = t[1] * 1000000 + t[2] end")
+        parts.append("if now <= 0 then local t = redis.call('TIME') now = t[1] * 1000000 + t[2] - now end")
         first = 3
     parts += [
         f"local {arg.name} = {_UNPACK[arg.kind].format(f'ARGV[{n}]')}" for n, arg in enumerate(header.args, first)

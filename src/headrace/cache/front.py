@@ -35,7 +35,13 @@ class Cache:
         Args:
             protocols: RESP versions to hear the server's announcements over, the first that works.
         """
-        settings = client.settings
+        self._client = client
+        self._protocols = protocols
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all values, and go where the client goes now."""
+        client, settings = self._client, self._client.settings
         bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))
         self._listener = Listener(
             client.url,
@@ -43,7 +49,7 @@ class Cache:
             bounds,
             timeout=settings.timeout,
             silence=settings.cache_heartbeat_timeout,
-            protocols=protocols,
+            protocols=self._protocols,
         )
         computations = Computations()
         in_forks(computations)

@@ -114,6 +114,24 @@ def enqueue(
     )
 
 
+def made(call: Call[Any], answer: Any) -> list[str]:
+    """Ids of the jobs that an answered call has stored; none of a call that enqueues nothing."""
+    if call.script.name == "broadcast":
+        return list(answer)
+    if call.script.name not in ("enqueue", "enqueue_ordered"):
+        return []
+    names = [arg.name for arg in call.script.header.args]
+    packed = call.args[names.index("batches") - len(names)]
+    assert isinstance(packed, bytes)
+    ids = [_unpacked(id) for _, rows in _sent(packed) for id in rows[::2]]
+    return [id for id in ids if id not in answer.duplicates]
+
+
+# Arguments are no text, though they travel as one: see script.blob.
+_sent = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]]).decode
+_unpacked = msgspec.msgpack.Decoder(str).decode
+
+
 def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]], now: int = 0) -> Call[list[str]]:
     """Store a job for each of some live incarnations, which it alone will run, at most once.
 

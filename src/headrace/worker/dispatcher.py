@@ -40,11 +40,12 @@ from headrace.worker.crew import Crew
 from headrace.worker.exchange import CALLED, HURRY, Exchange, Selectors, Step
 from headrace.worker.growth import Growth
 from headrace.worker.handout import SHARED, STALL
-from headrace.worker.inputs import MOST, Inputs
+from headrace.worker.inputs import Inputs, too_large
 from headrace.worker.journal import starts
 from headrace.worker.lines import MOST as MOST_WAITING
 from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
+from headrace.worker.outcomes import before_start
 from headrace.worker.pauses import Pauses
 from headrace.worker.places import Waiting
 from headrace.worker.reconcile import Reconciler
@@ -565,41 +566,37 @@ class Dispatcher:
 
     def _startable(self, claim: Claim, now: int) -> bool:
         """Whether the job may start at all; one that may not ends here."""
-        if not claim.task:
-            log.error("job %s: its record names no task", claim.id)
-            error = JobError(type="Corrupt", message="the record names no task")
-            self._conclude(claim, "corrupt", error_json(error), microseconds(self.settings.failure_ttl))
-        elif claim.expires and claim.expires < now:
-            self._expired(claim)
+        # Most jobs have no such time, and every job passes here.
+        ended = (
+            before_start(claim, now, microseconds(self.settings.failure_ttl))
+            if claim.expires or not claim.task
+            else None
+        )
+        if ended is not None:
+            if ended[0] == "corrupt":
+                log.error("job %s: its record names no task", claim.id)
+            self._conclude(claim, *ended)
         elif claim.parents:
             self.inputs.add(claim)
         else:
             return True
         return False
 
-    def _expired(self, claim: Claim) -> None:
-        error = JobError(type="Expired", message="it did not start before its time was over")
-        self._conclude(claim, "cancelled", error_json(error), microseconds(self.settings.failure_ttl))
-
     def _in_time(self, waiting: Waiting) -> bool:
         """Whether a job that waited here may still start; one whose time is over ends."""
-        claim = waiting[0]
-        if claim.expires and claim.expires < self._ahead_of_us + time.monotonic() * 1e6:
-            self._expired(claim)
-            return False
-        return True
+        now = round(self._ahead_of_us + time.monotonic() * 1e6)
+        ended = before_start(waiting[0], now, microseconds(self.settings.failure_ttl))
+        if ended is not None:
+            self._conclude(waiting[0], *ended)
+        return ended is None
 
     def _feed(self) -> None:
         """Hand out the nodes whose inputs are complete."""
         fed: list[Claim] = []
         for inputs, claims in self.inputs.ready():
-            size = sum(len(one.output) for one in inputs)
-            if size <= MOST:
+            if not (text := too_large(inputs)):
                 fed += [msgspec.structs.replace(claim, inputs=inputs) for claim in claims]
                 continue
-            text = (
-                f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
-            )
             for claim in claims:
                 error = error_json(JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt))
                 self._conclude(claim, "failed", error, microseconds(self.settings.failure_ttl))

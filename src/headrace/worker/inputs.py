@@ -168,6 +168,14 @@ class Inputs:
             self._size -= _weight(old)
 
 
+def too_large(inputs: Sequence[Input]) -> str:
+    """What is to be said of a node that would get more than one may; empty: it may have them."""
+    size = sum(len(one.output) for one in inputs)
+    if size <= MOST:
+        return ""
+    return f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
+
+
 def _weight(output: Output) -> int:
     """Bytes that it takes in memory, about."""
     return OVERHEAD + len(output.result or b"")

@@ -64,7 +64,7 @@ class Drive(Generator[Any, Any, Any]):
         task: asyncio's task that awaits this.
     """
 
-    task: asyncio.Task[None]
+    task: asyncio.Task[Any]
 
     def __init__(self, gate: MainGate) -> None:
         self._gate = gate

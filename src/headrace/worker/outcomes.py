@@ -19,6 +19,23 @@ Ended = tuple[str, bytes, int]
 Doom = Literal["", "cancel", "hard", "other"]
 
 
+def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
+    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start.
+
+    Args:
+        now: microseconds of server time.
+        keep: microseconds that it stays.
+    """
+    if not claim.task:
+        return "corrupt", error_json(JobError(type="Corrupt", message="the record names no task")), keep
+    if claim.expires and claim.expires < now:
+        return "cancelled", error_json(JobError(type="Expired", message=_EXPIRED)), keep
+    return None
+
+
+_EXPIRED = "it did not start before its time was over"
+
+
 def of_error(
     plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
 ) -> Ended:

@@ -51,6 +51,7 @@ class Bench:
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
         app: what a job that adds nodes to its workflow needs of the application.
+        raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
     """
 
     tasks: dict[str, Task[..., Any, Any]]
@@ -60,6 +61,7 @@ class Bench:
     place: str
     dice: Callable[[], float]
     app: AppContext
+    raised: Callable[[BaseException], None] | None = None
 
     def job(self, claim: Claim, emit: Emit) -> CurrentJob:
         """What the code of this start sees of itself."""
@@ -217,6 +219,8 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
 def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
     signal = signal_in(error)
+    if bench.raised is not None:
+        bench.raised(error)
     try:
         if isinstance(signal, Snooze):
             return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))

@@ -1,0 +1,50 @@
+"""What test suites use: a kit that runs the jobs of an application in the test itself, and checks of a store.
+
+Loads nothing until it is asked for: pytest imports the plugin that is beside this in every run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.testing.drain import Drained as Drained
+    from headrace.testing.drain import DrainError as DrainError
+    from headrace.testing.expectations import Enqueued as Enqueued
+    from headrace.testing.keyspaces import assert_invariants as assert_invariants
+    from headrace.testing.keyspaces import documented as documented
+    from headrace.testing.keyspaces import explain as explain
+    from headrace.testing.keyspaces import kind_of as kind_of
+    from headrace.testing.keyspaces import read as read
+    from headrace.testing.keyspaces import violations as violations
+    from headrace.testing.kit import Kit as Kit
+    from headrace.testing.stubs import Stub as Stub
+    from headrace.testing.virtual_clock import VirtualClock as VirtualClock
+
+_HOMES = {
+    "DrainError": "drain",
+    "Drained": "drain",
+    "Enqueued": "expectations",
+    "assert_invariants": "keyspaces",
+    "documented": "keyspaces",
+    "explain": "keyspaces",
+    "kind_of": "keyspaces",
+    "read": "keyspaces",
+    "violations": "keyspaces",
+    "Kit": "kit",
+    "Stub": "stubs",
+    "VirtualClock": "virtual_clock",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"headrace.testing.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,186 @@
+"""What a block of a test has enqueued, and whether that is what the test expects.
+
+Owns the list of what was enqueued through the application in this process, whatever became of it since.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.app import Headrace
+from headrace.errors import HeadraceError
+from headrace.handle import Job
+from headrace.job import Record
+from headrace.task import BoundTask, Task
+
+# Jobs that a failed assertion shows.
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """One job that was enqueued during the test.
+
+    Attributes:
+        task: name of its task.
+        arguments: by parameter, as the task will get them, those with a default included.
+        queue, key, priority: as enqueued.
+        delay: seconds from the enqueue until it is due; 0: at once.
+        job: a handle on it.
+    """
+
+    task: str
+    arguments: Mapping[str, Any]
+    queue: str
+    key: str
+    priority: int
+    delay: float
+    job: Job[Any]
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        more = [f"delay={self.delay:g}"] if self.delay else []
+        more += [f"key={self.key!r}"] if self.key else []
+        more += [f"priority={self.priority}"] if self.priority else []
+        return f"{self.task}({said}) in {self.queue}" + (f", {', '.join(more)}" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A description of jobs; what is None, or not named among the arguments, may be anything."""
+
+    task: str
+    arguments: Mapping[str, Any]
+    queue: str | None = None
+    key: str | None = None
+    priority: int | None = None
+    delay: float | None = None
+
+    def misses(self, one: Enqueued) -> list[str]:
+        """What of a job is otherwise."""
+        if one.task != self.task:
+            return [f"its task is {one.task}"]
+        found = [
+            f"{name} is {one.arguments[name]!r}, not {value!r}" if name in one.arguments else f"it has no {name}"
+            for name, value in self.arguments.items()
+            if name not in one.arguments or not value == one.arguments[name]  # noqa: SIM201 - the wanted one decides
+        ]
+        for name in ("queue", "key", "priority", "delay"):
+            wanted, real = getattr(self, name), getattr(one, name)
+            same = abs(wanted - real) < 1 if name == "delay" and wanted is not None else wanted == real
+            if wanted is not None and not same:
+                found.append(f"{name} is {real!r}, not {wanted!r}")
+        return found
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        options = ("queue", "key", "priority", "delay")
+        more = [f"{name}={getattr(self, name)!r}" for name in options if getattr(self, name) is not None]
+        return f"{self.task}({said or '...'})" + (f" with {', '.join(more)}" if more else "")
+
+
+class Expectation(AbstractContextManager["Expectation"], AbstractAsyncContextManager["Expectation"]):
+    """A block that must enqueue what is wanted, or must not; it sees what is enqueued in it, by any thread or task.
+
+    Attributes:
+        jobs: what was enqueued in the block and is as wanted; complete when the block has ended.
+        entered: whether it was the head of a block: without one it asserts nothing.
+    """
+
+    def __init__(self, log: Sequence[Enqueued], wanted: Wanted, count: int | None) -> None:
+        """Use ``kit.assert_enqueued(...)``; ``count`` None: at least one."""
+        self.jobs: list[Enqueued] = []
+        self.entered = False
+        self.wanted = wanted
+        self._log = log
+        self._count = count
+        self._first = 0
+
+    def __enter__(self) -> Self:
+        self.entered = True
+        self._first = len(self._log)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        seen = self._log[self._first :]
+        self.jobs = [one for one in seen if not self.wanted.misses(one)]
+        if error is None and (not self.jobs if self._count is None else len(self.jobs) != self._count):
+            raise AssertionError(self._told(seen))
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        self.__exit__(kind, error, trace)
+
+    def _told(self, seen: Sequence[Enqueued]) -> str:
+        wanted = {None: "at least one job", 0: "no job", 1: "one job"}.get(self._count, f"{self._count} jobs")
+        lines = [f"expected {wanted} {self.wanted}, and the block enqueued {len(self.jobs) or 'none'}"]
+        if self.jobs:
+            lines += _shown([f"as wanted: {one}" for one in self.jobs])
+        else:
+            others = sorted(seen, key=lambda one: (one.task != self.wanted.task, len(self.wanted.misses(one))))
+            lines += _shown([f"nearest: {one}: {'; '.join(self.wanted.misses(one))}" for one in others])
+            lines += [] if others else ["it enqueued nothing at all"]
+        return "\n  ".join(lines)
+
+
+def _shown(lines: list[str]) -> list[str]:
+    more = len(lines) - SHOWN
+    return lines[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+
+
+def described(app: Headrace, record: Record, job: Job[Any], now: int) -> Enqueued:
+    """A job of a test, as its record says just after it was stored, at ``now``."""
+    task = app.tasks.get(record.task)
+    arguments: dict[str, Any] = {}
+    if task is not None:
+        try:
+            args, kwargs = task.unpack(record.args)
+            arguments = bound(task, args, kwargs)
+        except HeadraceError as error:
+            arguments = {"?": str(error)}
+    delay = max(0, record.due - now) / 1e6 if record.state == "scheduled" else 0.0
+    return Enqueued(record.task, arguments, record.queue, record.key, record.priority, round(delay, 3), job)
+
+
+def bound(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by parameter, defaults included."""
+    found = inspect.signature(task).bind(*args, **kwargs)
+    found.apply_defaults()
+    return found.arguments
+
+
+def named(task: Task[..., Any, Any] | BoundTask[..., Any] | str) -> str:
+    """The name of a task, however it is given."""
+    if isinstance(task, str):
+        return task
+    return task.name if isinstance(task, Task) else task.task
+
+
+def wanted_arguments(
+    app: Headrace, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ready: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What a test names of a job's arguments, by parameter.
+
+    Raises:
+        TypeError: the task has no such parameter.
+    """
+    found = {**kwargs, **(ready or {})}
+    task = app.tasks.get(name)
+    if task is None:
+        if args:
+            raise TypeError(f"{name} is not a task of this application: name its arguments, by keyword")
+        return found
+    return dict(inspect.signature(task).bind_partial(*args, **found).arguments)

@@ -1,0 +1,79 @@
+"""Faults on demand: what is armed, and whom it meets. Decides; the stores and the drain carry it out."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.errors import StoreUnavailable
+from headrace.job import Claim
+
+Moment = Literal["start", "end"]
+
+
+class RunnerKilled(BaseException):
+    """Ends the code of a start where its process would die: at its hard limit, or at a crash that a test asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The death of a process that runs a job.
+
+    Attributes:
+        task: name of the task that it meets; empty: any.
+        at: before the code began, or after it returned and before its result was told.
+        worker: the whole worker dies, and nothing tells the store.
+    """
+
+    task: str
+    at: Moment
+    worker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LostReply:
+    """A reply that the server gave and the program never got.
+
+    Attributes:
+        give_up: the store does not try again.
+    """
+
+    give_up: bool
+
+    def error(self) -> Exception:
+        """What the caller of the driver sees."""
+        if self.give_up:
+            return StoreUnavailable("the test kit has lost the reply: the call may or may not have been applied")
+        return ConnectionResetError("the test kit has lost the reply")
+
+
+class Faults:
+    """What is armed, each for one occasion.
+
+    Attributes:
+        failures: errors of the next calls of the application, which the server never sees.
+        replies: of the next calls, whose replies are lost.
+    """
+
+    def __init__(self) -> None:
+        self.failures: deque[Exception] = deque()
+        self.replies: deque[LostReply] = deque()
+        self._crashes: list[Crash] = []
+
+    def add(self, crash: Crash) -> None:
+        self._crashes.append(crash)
+
+    def crash_of(self, claim: Claim) -> Crash | None:
+        """The crash that meets this start, which is disarmed by it."""
+        for one in self._crashes:
+            if one.task in ("", claim.task):
+                self._crashes.remove(one)
+                return one
+        return None
+
+    def unmet(self) -> list[str]:
+        """What was armed and has met nothing: a test that counts on it has shown nothing."""
+        crashes = [f"a crash of {one.task or 'any task'}" for one in self._crashes]
+        failures = [f"a failure of the store ({type(one).__name__})" for one in self.failures]
+        return [*crashes, *failures, *("a lost reply" for _ in self.replies)]

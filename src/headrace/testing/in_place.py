@@ -1,0 +1,39 @@
+"""A current job for tasks that a test calls like functions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from headrace import codec
+from headrace.context import CurrentJob, running
+from headrace.errors import OptionsError
+from headrace.job import Claim, Input
+from headrace.protocol.consume import Note
+from headrace.task import new_id
+
+# Bytes of one payload.
+MOST = 64 << 20
+
+
+@contextmanager
+def job_here(
+    task: str, attempt: int, queue: str, key: str, payloads: Mapping[str, Any], notes: list[Note]
+) -> Generator[CurrentJob, None, None]:
+    """Make a job that is in no store the current one for the length of a block; see :meth:`headrace.testing.Kit.job`.
+
+    Args:
+        notes: gets what the job says of itself.
+    """
+    if isinstance(attempt, bool) or attempt < 1:
+        raise OptionsError(f"attempt counts starts from 1, so it is not {attempt!r}")
+    inputs = tuple(
+        Input(new_id(), name, name, "succeeded", codec.encode(value, MOST, f"the payload {name}"))
+        for name, value in payloads.items()
+    )
+    now = time.time_ns() // 1000
+    claim = Claim(new_id(), now, queue, now, task, b"", key=key, failures=attempt - 1, inputs=inputs)
+    with running(CurrentJob(claim, notes.append)) as job:
+        yield job

@@ -1,0 +1,388 @@
+"""The test kit: an application on a private server, whose jobs run when the test says so.
+
+Owns what a test has changed, and undoes it: the application's server, stubs, the keys of the test. What a drain does
+is in drain.py; how a job runs, in perform_here.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+import msgspec
+
+from headrace.app import Headrace
+from headrace.context import CurrentJob, StopReason, current_job
+from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
+from headrace.job import Record
+from headrace.protocol.consume import Note
+from headrace.run import WorkflowRun
+from headrace.task import BoundTask, Task
+from headrace.testing import keyspaces
+from headrace.testing.drain import Drain, Drained, DrainError, Wishes
+from headrace.testing.drain_driver import DrainDriver
+from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, named, wanted_arguments
+from headrace.testing.faults import Crash, Faults, LostReply, Moment, RunnerKilled
+from headrace.testing.in_place import job_here
+from headrace.testing.kit_store import AsyncKitStore, KitStore, Wire
+from headrace.testing.private_server import connection, private_server
+from headrace.testing.stubs import Stub
+from headrace.testing.virtual_clock import VirtualClock
+from headrace.worker.gate import SIGNALS
+
+Mode = Literal["manual", "inline"]
+Stop = Literal["timeout", "cancel", "shutdown"]
+AnyTask = Task[..., Any, Any] | BoundTask[..., Any] | str
+
+# The runner's own words for what stops a job.
+_STOPS: dict[Stop, StopReason] = {"timeout": "soft", "cancel": "cancel", "shutdown": "interrupt"}
+_INLINE = Wishes(raises=False)
+
+
+class Kit:
+    """An application during one test.
+
+    ``with Kit(app) as kit:`` or pytest's fixture ``headrace_app``. Until the block ends, the application uses a private
+    server and a namespace of this test, wherever it and its tasks were imported. Nothing runs by itself: ``drain``
+    runs what waits, in the caller's thread, by the code and the scripts that workers run.
+
+    Attributes:
+        app: the application.
+        clock: the time of the test; ``clock.advance(hours=25)``.
+        url: of the server that the test uses.
+        namespace: of its keys.
+        mode: ``manual``, or ``inline``: each job runs within its enqueue. It may be set at any time.
+        notes: progress and log lines of jobs that :meth:`job` made.
+    """
+
+    def __init__(self, app: Headrace, *, url: str | None = None, mode: Mode = "manual") -> None:
+        """Make one; the block takes the application over.
+
+        Args:
+            url: of a server that is not private and that the test may use all the same; the keys of other namespaces
+                are left alone. What the application or ``HEADRACE_URL`` names is never used.
+            mode: ``manual`` or ``inline``.
+
+        Raises:
+            OptionsError: there is no such mode.
+        """
+        if mode not in ("manual", "inline"):
+            raise OptionsError(f"mode must be manual or inline, not {mode!r}")
+        self.app = app
+        self.clock = VirtualClock(self._passed)
+        self.namespace = f"test-{os.urandom(6).hex()}"
+        self.url = url or ""
+        self.mode: Mode = mode
+        self.notes: list[Note] = []
+        self._faults = Faults()
+        self._log: list[Enqueued] = []
+        self._expectations: list[Expectation] = []
+        self._stubs: list[Stub] = []
+        self._back: Callable[[], None] | None = None
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.url = self.url or private_server().url
+        settings = msgspec.structs.replace(
+            self.app.settings, url=self.url, namespace=self.namespace, stats="direct", stats_url=None
+        )
+        wire = Wire(self.clock, self._faults, self._stored, self._astored)
+        self._driver = DrainDriver(self.app, self.clock, self._faults, self.url, settings)
+        self._client = connection(self.url)
+        stores = {"store": KitStore(self.url, settings, wire), "astore": AsyncKitStore(self.url, settings, wire)}
+        self._back = self.app.move(settings, stores)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(check=kind is None)
+
+    def close(self, *, check: bool = True) -> None:
+        """Give the application its own server back, and remove the keys of the test. Closing twice is fine.
+
+        Args:
+            check: also look at what the test leaves.
+
+        Raises:
+            AssertionError: the store breaks a promise of Headrace, a job still runs, an ``assert_enqueued`` was the
+                head of no block, or a fault was asked for and nothing met it.
+        """
+        if self._back is None:
+            return
+        for stub in reversed(self._stubs):
+            stub.remove()
+        self._back()
+        self._back = None
+        try:
+            problems = self._problems() if check else []
+        finally:
+            self._driver.close()
+            keys = list(self._keys())
+            for first in range(0, len(keys), 1000):
+                self._client.unlink(*keys[first : first + 1000])
+            self._client.close()
+        if problems:
+            raise AssertionError("the test leaves behind:\n  " + "\n  ".join(problems))
+
+    def _keys(self) -> Generator[bytes, None, None]:
+        return self._client.scan_iter(match=f"{{{self.namespace}:*", count=1000)  # type: ignore[no-any-return]
+
+    def _problems(self) -> list[str]:
+        found = sorted(keyspaces.violations(self._client, self.namespace))
+        for space in keyspaces.read(self._client, self.namespace):
+            for owner in space.values["claims"].keys() - self._driver.dead:
+                found += [f"job {id} still runs" for id in space.values["claims"][owner]]
+        found += [f"an assertion about {one.wanted} without `with`" for one in self._expectations if not one.entered]
+        return found + [f"{text}, which nothing met" for text in self._faults.unmet()]
+
+    # -- running jobs -----------------------------------------------------------------------------------------------
+
+    def drain(
+        self,
+        run: WorkflowRun | None = None,
+        *,
+        queue: str | None = None,
+        scheduled: bool | None = None,
+        retries: bool | None = None,
+        limit: int = 1000,
+        raises: bool = True,
+    ) -> Drained:
+        """Run what waits, one job after the other, and what that enqueues, until nothing is left that may run now.
+
+        Functions run in this thread, coroutines on an event loop of the drain. A job is claimed, converted, put into
+        its middleware, limited, settled and tried again as a worker does it, and its record is the same afterwards.
+
+        Args:
+            run: drain until this workflow has ended, which must have been started; ``scheduled`` and ``retries`` are
+                True then if they are not given.
+            queue: only jobs of this queue.
+            scheduled: let time pass (see ``clock``) until what is scheduled is due.
+            retries: let time pass until the retries of what ran here are due. An error that is tried again ends the
+                drain only without this.
+            limit: most starts.
+            raises: end with the first error of a job, as its code raised it. Its record is stored before.
+
+        Raises:
+            DrainError: the limit is reached, the text says what is left; or the workflow waits for something else.
+            WaitRefused: an event loop runs in this thread: await :meth:`adrain`.
+
+        Cost: about ten round trips per job, to a server on this machine.
+        """
+        drained = self._driver.run(Drain.steps, _wishes(run, queue, scheduled, retries, limit, raises=raises))
+        if run is not None:
+            _check_ended(run, str(run.state), drained)
+        return drained
+
+    async def adrain(
+        self,
+        run: WorkflowRun | None = None,
+        *,
+        queue: str | None = None,
+        scheduled: bool | None = None,
+        retries: bool | None = None,
+        limit: int = 1000,
+        raises: bool = True,
+    ) -> Drained:
+        """See :meth:`drain`; coroutines run on this event loop, functions each in a thread."""
+        wishes = _wishes(run, queue, scheduled, retries, limit, raises=raises)
+        drained = await self._driver.arun(Drain.steps, wishes)
+        if run is not None:
+            _check_ended(run, str(await run.astate()), drained)
+        return drained
+
+    def job(
+        self,
+        task: AnyTask = "test",
+        *,
+        attempt: int = 1,
+        queue: str = "default",
+        key: str = "",
+        payloads: Mapping[str, Any] | None = None,
+    ) -> AbstractContextManager[CurrentJob]:
+        """Make a job the current one in a ``with`` block, for tasks that are called like functions in it.
+
+        It is stored nowhere. What it says of itself is added to ``notes``.
+
+        Args:
+            task: whose job it is.
+            attempt: which start, from 1; those before it have failed.
+            payloads: what ``current_job().payloads`` gives, by the names of the nodes.
+
+        Raises:
+            OptionsError: ``attempt`` is no number from 1 on.
+        """
+        return job_here(named(task), attempt, queue, key, payloads or {}, self.notes)
+
+    def stub(
+        self,
+        task: Task[..., Any, Any],
+        *,
+        returns: Any = None,
+        raises: BaseException | type[BaseException] | None = None,
+        times: int = 0,
+    ) -> Stub:
+        """Have a task return or raise this instead of running its code, until the test or its ``with`` block ends.
+
+        Args:
+            times: of so many calls; the next one runs its own code. 0: of all.
+        """
+        made = Stub(task, returns, raises, times)
+        self._stubs.append(made)
+        return made
+
+    # -- what was enqueued ------------------------------------------------------------------------------------------
+
+    def assert_enqueued(
+        self,
+        task: AnyTask,
+        *args: Any,
+        queue: str | None = None,
+        key: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        count: int | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Expectation:
+        """``with kit.assert_enqueued(send, 7): ...`` fails unless the block enqueues such a job of the task.
+
+        It sees what is enqueued within the block through this application and process, also jobs that have ended by
+        its end; not the nodes of workflows. ``async with`` works too.
+
+        Args:
+            args, kwargs: of the job, by the task's parameters; those that are not named may be anything. A value that
+                is equal to everything (``unittest.mock.ANY``) may stand for any.
+            queue, key, priority: of the job.
+            delay: seconds until it is due, to the second.
+            count: how many such jobs, exactly; without it, at least one.
+            arguments: those that have the name of an option of this method.
+
+        Raises:
+            TypeError: the task has no such parameter.
+        """
+        name = named(task)
+        wanted = Wanted(name, wanted_arguments(self.app, name, args, kwargs, arguments), queue, key, priority, delay)
+        made = Expectation(self._log, wanted, count)
+        self._expectations.append(made)
+        return made
+
+    def refute_enqueued(self, task: AnyTask, *args: Any, **kwargs: Any) -> Expectation:
+        """``with kit.refute_enqueued(send): ...`` fails if the block enqueues one; see :meth:`assert_enqueued`."""
+        return self.assert_enqueued(task, *args, **kwargs, count=0)
+
+    def all_enqueued(self, task: AnyTask | None = None, *, queue: str | None = None) -> list[Enqueued]:
+        """Every job that was enqueued during the test, oldest first, whether it has ended or not."""
+        name = None if task is None else named(task)
+        return [one for one in self._log if name in (None, one.task) and queue in (None, one.queue)]
+
+    # -- faults -----------------------------------------------------------------------------------------------------
+
+    def crash(self, task: AnyTask | None = None, *, at: Moment = "end", times: int = 1, worker: bool = False) -> None:
+        """Have the next start end as if its process died; called by the code of a job, that job, at this line.
+
+        Args:
+            task: only a job of this task.
+            at: ``start``: before its code runs; ``end``: when that has run and nothing was told of it.
+            times: so many starts.
+            worker: the whole worker dies: the drain ends, and the job runs until the lease is over: ``clock.advance``.
+        """
+        if _in_job():
+            raise RunnerKilled
+        for _ in range(times):
+            self._faults.add(Crash("" if task is None else named(task), at, worker))
+
+    def interrupt(self, reason: Stop = "shutdown") -> NoReturn:
+        """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``.
+
+        For what the job calls, such as ``Mock(side_effect=kit.interrupt)``: it decides where the job is stopped.
+
+        Raises:
+            NoCurrentJob: no job runs here.
+        """
+        job, word = current_job(), _STOPS[reason]
+        job.begin_stop(word)
+        raise SIGNALS[word]
+
+    def fail(self, error: Exception | None = None, *, times: int = 1) -> None:
+        """Have the next call of the application to its server fail with this error; the server never sees it.
+
+        Args:
+            error: without one, :class:`headrace.errors.StoreUnavailable`.
+            times: so many calls.
+        """
+        text = "the test kit lets the server be unreachable"
+        self._faults.failures.extend(error or StoreUnavailable(text) for _ in range(times))
+
+    def lose_reply(self, *, give_up: bool = False, times: int = 1) -> None:
+        """Have the reply of the next call of the application be lost, when the server has done it.
+
+        Args:
+            give_up: the caller gets ``StoreUnavailable`` and does not know what was done; otherwise the call is
+                repeated, as it is on a connection that fails, which does nothing twice.
+            times: so many calls.
+        """
+        self._faults.replies.extend(LostReply(give_up) for _ in range(times))
+
+    # -- what the stores and the clock say --------------------------------------------------------------------------
+
+    def _stored(self, records: list[Record], now: int) -> None:
+        self._note(records, now)
+        if self.mode == "inline" and not self._driver.busy:
+            self._driver.run_apart(Drain.steps, _INLINE)
+
+    async def _astored(self, records: list[Record], now: int) -> None:
+        self._note(records, now)
+        if self.mode == "inline" and not self._driver.busy:
+            await self._driver.arun(Drain.steps, _INLINE)
+
+    def _note(self, records: list[Record], now: int) -> None:
+        self._log += [described(self.app, record, self.app.jobs.handle(record), now) for record in records]
+
+    def _passed(self, by: int) -> None:
+        """The clock was moved: what the server itself would let expire by then, expires; and what is due is ready."""
+        keys = list(self._keys())
+        pipe = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipe.pttl(key)
+        for key, left in zip(keys, pipe.execute(), strict=True):
+            if left >= 0:
+                pipe.pexpire(key, max(0, left - by // 1000))
+        pipe.execute()
+        if not self._driver.busy:
+            self._driver.run_apart(Drain.tidy, Wishes())
+
+    def __repr__(self) -> str:
+        return f"<Kit of {self.app!r}>"
+
+
+def _in_job() -> bool:
+    try:
+        current_job()
+    except NoCurrentJob:
+        return False
+    return True
+
+
+def _wishes(
+    run: WorkflowRun | None, queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, raises: bool
+) -> Wishes:
+    if limit < 1:
+        raise OptionsError(f"limit must be at least 1, not {limit!r}")
+    whole = run is not None
+    return Wishes(
+        queue or "", whole if scheduled is None else scheduled, whole if retries is None else retries, limit, raises
+    )
+
+
+def _check_ended(run: WorkflowRun, state: str, drained: Drained) -> None:
+    if state not in ("succeeded", "failed", "cancelled"):
+        left = ", ".join(f"{count:,} {word}" for word, count in drained.left.items())
+        raise DrainError(
+            f"workflow {run.id} of {run.definition} is {state} after the drain, and nothing is left that could run "
+            f"({left or 'no job waits'}): was it started, is it stopped, does a queue pause?"
+        )

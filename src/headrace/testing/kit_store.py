@@ -1,0 +1,108 @@
+"""The stores of an application that a kit has taken over: the real ones, at the kit's time, with the kit's faults.
+
+Inherits, since everything that users and the library call on a store must stay what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.job import Record
+from headrace.keys import Keys
+from headrace.protocol import admin, produce
+from headrace.script import Call
+from headrace.settings import Settings
+from headrace.store import AsyncStore, Store
+from headrace.testing.faults import Faults
+from headrace.testing.virtual_clock import VirtualClock
+
+Wave = Sequence[Call[Any]]
+# Scripts that say nothing of the test: no fault meets them.
+_QUIET = frozenset({"greet", "read"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What the stores of one kit share.
+
+    Attributes:
+        faults: None for the store of the kit itself.
+        stored: told the records of jobs that were enqueued, and the time (microseconds).
+        astored: the same, from an event loop.
+    """
+
+    clock: VirtualClock
+    faults: Faults | None = None
+    stored: Callable[[list[Record], int], None] | None = None
+    astored: Callable[[list[Record], int], Awaitable[None]] | None = None
+
+    def before(self, calls: Wave) -> list[Call[Any]]:
+        """The calls as they are sent; raises where one was to fail."""
+        if self.faults is not None and self.faults.failures and not _quiet(calls):
+            raise self.faults.failures.popleft()
+        return [call.ahead(self.clock.offset) for call in calls]
+
+    def after(self, calls: Wave) -> None:
+        """Raises where the replies were to be lost."""
+        if self.faults is not None and self.faults.replies and not _quiet(calls):
+            raise self.faults.replies.popleft().error()
+
+    def reads(self, keys: Keys, ids: Sequence[str]) -> list[Call[Any]]:
+        """What is asked of jobs that were enqueued."""
+        pages: list[Call[Any]] = [produce.read(keys, ids[first : first + 500]) for first in range(0, len(ids), 500)]
+        return [*pages, admin.overview(keys, details=False).ahead(self.clock.offset)]
+
+
+def _quiet(calls: Wave) -> bool:
+    return all(call.script.name in _QUIET for call in calls)
+
+
+def _new(calls: Wave, values: Sequence[Any]) -> list[str]:
+    """Ids of the jobs that these calls have made."""
+    return [id for call, value in zip(calls, values, strict=True) for id in produce.made(call, value)]
+
+
+class KitStore(Store):
+    """The store for threads; see :class:`Wire`."""
+
+    def __init__(self, url: str, settings: Settings, wire: Wire) -> None:
+        super().__init__(url, settings)
+        self.wire = wire
+
+    def run_all(self, calls: Wave) -> list[Any]:
+        values = super().run_all(self.wire.before(calls))
+        if self.wire.stored is not None and (ids := _new(calls, values)):
+            self.wire.stored(*_found(super().run_all(self.wire.reads(self.keys, ids))))
+        return values
+
+    def _exchange(self, connection: Any, calls: Wave) -> list[Any]:
+        values = super()._exchange(connection, calls)
+        self.wire.after(calls)
+        return values
+
+
+class AsyncKitStore(AsyncStore):
+    """The store for event loops; see :class:`Wire`."""
+
+    def __init__(self, url: str, settings: Settings, wire: Wire) -> None:
+        super().__init__(url, settings)
+        self.wire = wire
+
+    async def run_all(self, calls: Wave) -> list[Any]:
+        values = await super().run_all(self.wire.before(calls))
+        if self.wire.astored is not None and (ids := _new(calls, values)):
+            await self.wire.astored(*_found(await super().run_all(self.wire.reads(self.keys, ids))))
+        return values
+
+    async def _exchange(self, connection: Any, calls: Wave) -> list[Any]:
+        values = await super()._exchange(connection, calls)
+        self.wire.after(calls)
+        return values
+
+
+def _found(replies: Sequence[Any]) -> tuple[list[Record], int]:
+    *pages, seen = replies
+    records: list[Record | None] = [record for page in pages for record in page]
+    return [record for record in records if record is not None], seen.now

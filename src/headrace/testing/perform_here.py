@@ -1,0 +1,159 @@
+"""Runs claimed jobs in the caller's thread or event loop, through the runner's own path.
+
+Owns the event loop of a drain that has none. Sends nothing: what comes of a start is returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+from headrace.app import Headrace
+from headrace.errors import HeadraceError
+from headrace.job import Claim, JobError
+from headrace.protocol.consume import Note
+from headrace.settings import microseconds
+from headrace.task import Plan
+from headrace.testing.faults import Crash, RunnerKilled
+from headrace.testing.limit_gate import LimitGate
+from headrace.worker.gate import MainGate
+from headrace.worker.loops import Drive
+from headrace.worker.outcomes import Ended, of_death
+from headrace.worker.perform import aperform, bench, perform
+
+PLACE = f"test:{os.getpid()}"
+# Instead of a random number: the jitter of retries is none.
+DICE = 0.5
+
+
+@dataclass(slots=True)
+class Performed:
+    """One start that has ended.
+
+    Attributes:
+        ended: its outcome.
+        error: what left its code, as it was raised; None where nothing did.
+        notes: what it said of itself.
+        asked: it ended as the test had asked for, which is no error.
+    """
+
+    ended: Ended
+    error: BaseException | None = None
+    notes: list[Note] = field(default_factory=list[Note])
+    asked: bool = False
+
+
+class Performer:
+    """Runs one start after the other."""
+
+    def __init__(self, app: Headrace) -> None:
+        self._app = app
+        self._bench = replace(bench(app, PLACE, lambda: DICE), raised=self._raised)
+        self._error: BaseException | None = None
+        self._links: list[tuple[BaseException, TracebackType | None]] = []
+        self._runner: asyncio.Runner | None = None
+
+    def close(self) -> None:
+        """End the event loop, if there is one."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def run(self, claim: Claim, crash: Crash | None) -> Performed:
+        """Run a start in this thread; a coroutine on an event loop of this drain."""
+        task = self._app.tasks.get(claim.task)
+        if task is not None and task.is_async:
+            self._runner = self._runner or asyncio.Runner()
+            return self._runner.run(self.arun(claim, crash))
+        return self._run(claim, crash)
+
+    async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
+        """Run a start on this event loop; a plain function in a thread, where it may block."""
+        task = self._app.tasks.get(claim.task)
+        if task is None or not task.is_async:
+            return await asyncio.to_thread(self._run, claim, crash)
+        notes: list[Note] = []
+        plan, late = self._plan(claim), False
+        if crash is not None and crash.at == "start":
+            return self._crashed(claim, notes)
+        self._error = None
+        drive = Drive(MainGate(lambda _: ""))
+        own = asyncio.ensure_future(aperform(self._bench, drive, claim, notes.append))
+        drive.task = own
+
+        def kill() -> None:
+            nonlocal late
+            late = True
+            own.cancel()
+
+        loop = asyncio.get_running_loop()
+        limits: list[tuple[float | None, Callable[..., Any], tuple[Any, ...]]] = []
+        if plan is not None:
+            limits = [(plan.timeout, drive.stop, ("soft",)), (plan.hard_timeout, kill, ())]
+        timers = [loop.call_later(after, act, *args) for after, act, args in limits if after]
+        try:
+            ended = await own
+        finally:
+            for timer in timers:
+                timer.cancel()
+        return self._concluded(claim, ended, notes, crash, late=late)
+
+    def _run(self, claim: Claim, crash: Crash | None) -> Performed:
+        notes: list[Note] = []
+        if crash is not None and crash.at == "start":
+            return self._crashed(claim, notes)
+        self._error = None
+        gate = LimitGate(self._plan(claim))
+        ended = perform(self._bench, gate, claim, notes.append)
+        return self._concluded(claim, ended, notes, crash, late=gate.late)
+
+    def _concluded(
+        self, claim: Claim, ended: Ended, notes: list[Note], crash: Crash | None, *, late: bool
+    ) -> Performed:
+        error = self._restored()
+        if late:
+            return Performed(self._died(claim, "hard", "it ran past its hard time limit"), None, notes)
+        if crash is not None or isinstance(error, RunnerKilled):
+            return self._crashed(claim, notes)
+        return Performed(ended, error, notes)
+
+    def _crashed(self, claim: Claim, notes: list[Note]) -> Performed:
+        return Performed(self._died(claim, "", "the test kit ended its process"), None, notes, asked=True)
+
+    def _died(self, claim: Claim, doom: Any, text: str) -> Ended:
+        error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
+        plan = self._plan(claim)
+        return (
+            ("crashed", b"", microseconds(self._app.settings.failure_ttl))
+            if plan is None
+            else of_death(plan, claim, doom, error, DICE)
+        )
+
+    def _plan(self, claim: Claim) -> Plan | None:
+        """How the job is to be run; None where nothing tells: its start says why."""
+        task = self._app.tasks.get(claim.task)
+        try:
+            return None if task is None else task.plan(claim.options)
+        except HeadraceError:
+            return None
+
+    def _raised(self, error: BaseException) -> None:
+        """Keep what left the code: the record's text is all that a runner keeps."""
+        self._error, self._links = error, []
+        left, seen = [error], set[int]()
+        while left:
+            one = left.pop()
+            if id(one) not in seen:
+                seen.add(id(one))
+                self._links.append((one, one.__traceback__))
+                left += [other for other in (one.__cause__, one.__context__) if other is not None]
+
+    def _restored(self) -> BaseException | None:
+        """What left the code, with its tracebacks."""
+        for error, trace in self._links:
+            error.__traceback__ = trace
+        found, self._error, self._links = self._error, None, []
+        return found

@@ -1,0 +1,152 @@
+"""The kit takes an application over wherever it is known, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from headrace import Headrace, State, current_job
+from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
+from headrace.protocol import consume
+from headrace.testing import Kit
+from headrace.testing.private_server import private_server
+from tests.kit import shop
+from tests.servers import Server
+
+
+@pytest.fixture
+def client() -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(private_server().url) as client:
+        yield client
+
+
+def test_the_application_comes_back_and_the_keys_go(client: redis.Redis) -> None:
+    settings, before = shop.app.settings, set(client.keys("*"))
+    with Kit(shop.app) as kit:
+        job = shop.send.enqueue(1)
+        assert set(client.keys("*")) != before
+        assert shop.app.settings.url == kit.url
+    assert set(client.keys("*")) == before
+    assert shop.app.settings is settings
+    with pytest.raises(StoreUnavailable):
+        Headrace(url=shop.app.settings.url, timeout=0.1).jobs.get(job.id)
+
+
+def test_everything_that_was_made_before_uses_the_server_of_the_test(headrace_app: Kit) -> None:
+    run = shop.sums.create([1])
+    later = BOUND.enqueue(9)
+    shop.app.enqueue_many(shop.send.job(n) for n in range(3))
+    run.start()
+    headrace_app.drain()
+    assert later.result() == 18
+    assert run.outputs() == {"total": 2}
+    assert shop.app.overview().states["succeeded"] == 4
+    assert shop.app.jobs.get(later.id).state is State.SUCCEEDED
+
+
+BOUND = shop.double.options(queue="other")
+
+
+def test_two_kits_in_turn_share_nothing() -> None:
+    with Kit(shop.app):
+        job = shop.send.enqueue(1)
+    with Kit(shop.app) as kit:
+        assert kit.drain().starts == 0
+        with pytest.raises(LookupError):
+            assert job.state
+
+
+def test_statistics_and_cached_values_are_those_of_the_test() -> None:
+    app = Headrace(url="redis://127.0.0.1:1/0")
+
+    @app.cached
+    def answer(number: int) -> int:
+        return number
+
+    stats = app.stats
+    for expected in (1, 2):
+        with Kit(app):
+            stats.add("views", {"count": 1})
+            stats.flush()
+            assert app.cache.get("name") is None
+            app.cache.set("name", expected)
+            assert app.cache.get("name") == expected
+            assert answer(expected) == expected
+    gc.collect()
+
+
+def test_a_server_is_used_only_if_it_is_named_in_the_call(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Headrace(url=server.url, namespace="production")
+    monkeypatch.setenv("HEADRACE_URL", server.url)
+    with redis.Redis.from_url(server.url) as theirs:
+        theirs.config_resetstat()
+        with Kit(app) as kit:
+            app.by_name("some.task").enqueue()
+            assert kit.url != server.url
+        assert theirs.info("commandstats").keys() <= {
+            "cmdstat_config|resetstat",
+            "cmdstat_info",
+            "cmdstat_client|setinfo",
+        }
+        theirs.set("{production:0}:mine", 1)
+        with Kit(app, url=server.url):
+            app.by_name("some.task").enqueue()
+            assert len(theirs.keys("{test-*")) > 0
+        assert theirs.keys("*") == [b"{production:0}:mine"]
+        theirs.flushall()
+
+
+def test_what_a_test_leaves_running_fails_it() -> None:
+    with pytest.raises(AssertionError, match="still runs"), Kit(shop.app):
+        shop.send.enqueue(1)
+        # As a worker of somebody else's would.
+        keys, store = shop.app.client.keys, shop.app.store
+        store.run(consume.register(keys, "other", 1_000_000, ["place", "other"]))
+        assert len(store.run(consume.claim(keys, "other", 1, 1, ["default"])).jobs) == 1
+
+
+def test_a_keyspace_that_breaks_a_promise_fails_the_test(client: redis.Redis) -> None:
+    with pytest.raises(AssertionError, match="no key of this form"), Kit(shop.app) as kit:
+        client.set(f"{{{kit.namespace}:0}}:alien", 1)
+
+
+def test_a_mode_that_is_unknown_is_refused() -> None:
+    with pytest.raises(OptionsError, match="manual or inline"):
+        Kit(shop.app, mode="eager")  # type: ignore[arg-type]
+
+
+def test_inline_runs_each_job_within_its_enqueue(headrace_app: Kit) -> None:
+    headrace_app.mode = "inline"
+    assert shop.send.enqueue(1).result() == "welcome 1"
+    assert shop.chain.enqueue(2).result() == 2
+    failed = shop.broken.enqueue()
+    assert failed.state is State.FAILED
+    assert shop.flaky.enqueue(1).state is State.SCHEDULED
+    assert shop.send.options(delay=5).enqueue(2).state is State.SCHEDULED
+
+
+@pytest.mark.headrace(mode="inline")
+async def test_inline_works_on_an_event_loop_for_both_kinds_of_enqueue(headrace_app: Kit) -> None:
+    job = await shop.notify.aenqueue(7)
+    assert await job == 7
+    plain = shop.notify.enqueue(8)
+    assert await plain == 8
+    assert await (await shop.achain.aenqueue(2)) == 2
+
+
+def test_a_task_that_is_called_in_place_has_the_job_that_the_test_makes(headrace_app: Kit) -> None:
+    with pytest.raises(NoCurrentJob):
+        shop.flaky(0)
+    with headrace_app.job(shop.flaky, attempt=3) as job:
+        assert shop.flaky(2) == 3
+        current_job().progress(0.5, "half")
+        current_job().log("a line")
+    assert (job.task, job.failures) == ("tests.kit.shop.flaky", 2)
+    assert [note.progress for note in headrace_app.notes] == [0.5, None]
+    with headrace_app.job(payloads={"fetch": [1, 2]}) as job:
+        assert [(one.name, one.output) for one in job.payloads] == [("fetch", [1, 2])]
+    with pytest.raises(OptionsError), headrace_app.job(attempt=0):
+        pass
