@@ -73,6 +73,8 @@ class Reader:
         programs = str(Path(sys.executable).parent)
         self._environ = {
             **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HEADRACE_EMBEDDED_IDLE_TIMEOUT": "0",
+            # Plugins that only we have installed: a reader's tests run in the order of their file.
+            "PYTEST_ADDOPTS": "-p no:randomly -p no:asyncio -p no:valkey -p no:cacheprovider",
             "COLUMNS": "100", "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
 

@@ -148,7 +148,7 @@ class Drain:
         settings = self._app.settings
         yield from self._begin()
         yield from self._upkeep()
-        sweep = consume.sweep(self._keys, BATCH, settings.max_kept, settings.max_kept_bytes)
+        sweep = consume.sweep(self._keys, BATCH, settings.max_finished, settings.max_finished_bytes)
         for call in (graph.lapse(self._keys, BATCH), sweep):
             while (yield call)[0]:
                 pass

@@ -369,7 +369,13 @@ def _in_job() -> bool:
 
 
 def _wishes(
-    run: WorkflowRun | None, queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, raises: bool
+    run: WorkflowRun | None,
+    queue: str | None,
+    scheduled: bool | None,
+    retries: bool | None,
+    limit: int,
+    *,
+    raises: bool,
 ) -> Wishes:
     if limit < 1:
         raise OptionsError(f"limit must be at least 1, not {limit!r}")

@@ -54,7 +54,7 @@ def private_server() -> PrivateServer:
         if found is None:
             # Not pytest's own directory, whose path is too long for a socket.
             directory = Path(tempfile.mkdtemp(prefix="headrace-test-"))
-            held = attach(directory / "server", linger=0)
+            held = attach(directory / "server", idle_timeout=0)
             found = _made[os.getpid()] = PrivateServer(held.url, held, directory)
             with connection(found.url) as client:
                 client.config_set("appendonly", "no")
