@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect as kinds
 
+from headrace.type_registry import Types, full_name
+
 
 class Unresolved:
     """An annotation whose names are not known at run time, and why."""
@@ -36,25 +38,28 @@ def _alone(function: Any, name: str, annotation: Any) -> Any:
         return Unresolved(f"{annotation!r} cannot be resolved: {error}")
 
 
-def reason_unchecked(annotation: Any) -> str:
+def reason_unchecked(annotation: Any, types: Types) -> str:
     """Why values are not converted to an annotation; empty when they are."""
     if isinstance(annotation, Unresolved):
         return annotation.reason
     try:
         msgspec.msgpack.Decoder(annotation)
-        custom = next(_custom(kinds.type_info(annotation)), None)
+        alien = next((cls for cls in _custom(kinds.type_info(annotation)) if not types.knows(cls)), None)
     except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
         return str(error)
-    return f"MessagePack has no {custom.__module__}.{custom.__qualname__}" if custom else ""
+    return f"MessagePack has no {full_name(alien)}: app.types.add(...) says how one is sent" if alien else ""
 
 
 def is_open(annotation: Any) -> bool:
     """Whether an annotation leaves the type of a value in it to MessagePack: Any, object, a bare list."""
-    return any(isinstance(kind, kinds.AnyType) for kind in _within(kinds.type_info(annotation)))
+    return any(
+        isinstance(kind, kinds.AnyType) or (isinstance(kind, kinds.CustomType) and kind.cls is object)
+        for kind in _within(kinds.type_info(annotation))
+    )
 
 
 def _custom(kind: Any) -> Iterator[type]:
-    """Types that msgspec would only compare with isinstance."""
+    """Types that msgspec knows nothing of."""
     return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))
 
 

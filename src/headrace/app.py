@@ -60,6 +60,7 @@ class Headrace:
 
     Attributes:
         settings: from the environment (``HEADRACE_...``), overridden by what the constructor was given.
+        types: how values are sent that MessagePack has no form for: ``app.types.add(...)``.
         tasks: by name.
         workflow_definitions: by name.
         context: what tasks and definitions know of this application.
@@ -91,6 +92,7 @@ class Headrace:
         self.settings = settings
         self.client = Client(settings)
         self.context = AppContext(self.client)
+        self.types = self.client.types
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
@@ -212,7 +214,7 @@ class Headrace:
 
         def decorate(function: Callable[..., Any]) -> Cached[..., Any]:
             returns = hints(function).get("return", inspect.Parameter.empty)
-            if returns is not inspect.Parameter.empty and reason_unchecked(returns):
+            if returns is not inspect.Parameter.empty and reason_unchecked(returns, self.client.types):
                 returns = inspect.Parameter.empty
             name = naming.name_of(function, None)
             return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags), wait=wait)
@@ -269,7 +271,7 @@ class Headrace:
         """
         if name in self.tasks:
             return self.tasks[name].options(**options)
-        signature = Unchecked(naming.check(name))
+        signature = Unchecked(naming.check(name), self.types)
         return BoundTask(self.context, signature, of_call(of_task({}), options))
 
     def enqueue_many(self, jobs: Iterable[UnsentJob[Any]]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TasksNotIncluded
+from headrace.type_registry import Types
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -21,13 +22,15 @@ class AppContext:
 
     Attributes:
         tasks, definitions: by name; those of the whole application, or before there is one, those that share this.
+        types: how values are sent that MessagePack has no form for.
     """
 
-    __slots__ = ("_client", "definitions", "tasks")
+    __slots__ = ("_client", "definitions", "tasks", "types")
 
     def __init__(self, client: Client | None = None) -> None:
         """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
         self._client = client
+        self.types = Types() if client is None else client.types
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.definitions: dict[str, Workflow[...]] = {}
 
@@ -54,7 +57,12 @@ class AppContext:
             raise self._lost()
 
     def join(self, app: AppContext) -> None:
-        """Become that of an application: what is registered from now on is registered there."""
+        """Become that of an application: what is registered from now on is registered there.
+
+        Raises:
+            OptionsError: a class was added to the types of both, with other functions.
+        """
+        self.types.join(app.types)
         self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
 
     def _lost(self) -> TasksNotIncluded:

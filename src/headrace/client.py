@@ -16,6 +16,7 @@ from headrace.keys import Keys, keys_of
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.script import Call
 from headrace.settings import Settings
+from headrace.type_registry import Types
 
 if TYPE_CHECKING:
     from headrace.embedded import Embedded
@@ -34,11 +35,13 @@ class Client:
     Attributes:
         settings: of the application.
         keys: of its shard.
+        types: how values are sent that MessagePack has no form for.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.keys: Keys = keys_of(settings.namespace)
+        self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
         self._made: dict[str, Any] = {}

@@ -34,26 +34,55 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_refuse)
 _decoder = msgspec.msgpack.Decoder()
 
 
-def encode(value: object, limit: int, what: str) -> bytes:
+def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
     """MessagePack of ``value``.
 
     Args:
         limit: the most bytes allowed.
         what: how an error names the value, such as ``arguments of fetch``.
+        encoder: of the application's :class:`headrace.type_registry.Types`; without one, further types are refused.
 
     Raises:
         ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested too deeply, or an integer
             beyond 64 bits.
         PayloadTooLarge: it takes more than ``limit`` bytes.
     """
-    return _encode(_encoder, value, limit, what)
+    try:
+        data = encoder.encode(value)
+    except HeadraceError:
+        raise
+    except RecursionError:
+        raise ArgumentError(
+            f"{what} cannot be sent: nested too deeply, or it contains itself; send a flat list, or ids instead of "
+            f"linked objects"
+        ) from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise ArgumentError(
+            f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, pydantic models, msgspec Structs, "
+            f"enums, dates, decimals, UUIDs, paths or bytes, or app.types.add(...); integers of at most 64 bits"
+        ) from None
+    return capped(data, limit, what)
 
 
-def culprit(name: str, value: object) -> str:
+def capped(data: bytes, limit: int, what: str) -> bytes:
+    """``data``, unless it takes more than ``limit`` bytes.
+
+    Raises:
+        PayloadTooLarge: it does.
+    """
+    if len(data) > limit:
+        raise PayloadTooLarge(
+            f"{what} takes {len(data):,} bytes, more than the cap of {limit:,}: store it elsewhere and send a "
+            f"reference, or raise the cap in the settings"
+        )
+    return data
+
+
+def culprit(name: str, value: object, encoder: msgspec.msgpack.Encoder) -> str:
     """`` at name[2]['when']``: where the innermost part is that cannot be sent; empty: the value is one itself."""
     path = ""
     for _ in range(_LEVELS):
-        found = next(((key, part) for key, part in _parts(value) if not _is_sendable(part)), None)
+        found = next(((key, part) for key, part in _parts(value) if not _is_sendable(part, encoder)), None)
         if found is None:
             break
         path, value = f"{path}[{found[0]!r:.40}]", found[1]
@@ -68,9 +97,9 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
     return ()
 
 
-def _is_sendable(value: object) -> bool:
+def _is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
     try:
-        _encoder.encode(value)
+        encoder.encode(value)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return False
     except RecursionError:
@@ -86,16 +115,22 @@ class Slotted:
         met: how many slots were written so far.
     """
 
-    def __init__(self, position: Position) -> None:
-        """``position`` tells the place of what a value stands for; None: it is a plain value."""
+    def __init__(self, position: Position, further: Callable[[Any], Any] = _refuse) -> None:
+        """What stands for nothing is as it is.
+
+        Args:
+            position: tells the place of what a value stands for; None: it is a plain value.
+            further: gives what is sent for a value that MessagePack has no form for.
+        """
         self.met = 0
         self._position = position
+        self._further = further
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
 
     def encode(self, value: object, limit: int, what: str) -> bytes:
         """See :func:`encode`."""
         met = self.met
-        data = _encode(self._encoder, value, limit, what)
+        data = encode(value, limit, what, self._encoder)
         if self.met != met:
             try:
                 _strict.decode(data)
@@ -108,7 +143,7 @@ class Slotted:
     def _slot(self, value: object) -> Any:
         position = self._position(value)
         if position is None:
-            return _refuse(value)
+            return self._further(value)
         self.met += 1
         return slot(position)
 
@@ -148,27 +183,55 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
         ) from None
 
 
-def _encode(encoder: msgspec.msgpack.Encoder, value: object, limit: int, what: str) -> bytes:
+# Stored arguments that begin with this byte, a bracket, are JSON: no MessagePack of a pair does.
+JSON = 0x5B
+_Sent = tuple[list[Any], dict[str, Any]]
+_packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(_Sent)
+_json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
+
+
+def is_json(arguments: bytes) -> bool:
+    """Whether stored arguments are JSON."""
+    return arguments[:1] == b"["
+
+
+def arguments(data: bytes) -> _Sent:
+    """Stored arguments as plain values, by position and by name.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: no enqueue wrote these bytes.
+        RecursionError: they are nested too deeply to be read here.
+    """
+    return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
+
+
+def json_arguments(
+    task: str, args: str | bytes, kwargs: str | bytes
+) -> tuple[tuple[msgspec.Raw, ...], dict[str, msgspec.Raw]]:
+    """Arguments that are given as a JSON array and a JSON object; what they hold stays as it is.
+
+    Raises:
+        ArgumentError: they are something else.
+    """
     try:
-        data = encoder.encode(value)
-    except HeadraceError:
-        raise
+        # The whole first: the parts are passed over, not read.
+        msgspec.json.decode(args)
+        msgspec.json.decode(kwargs)
+        positions = msgspec.json.decode(args, type=tuple[msgspec.Raw, ...])
+        return positions, msgspec.json.decode(kwargs, type=dict[str, msgspec.Raw])
     except RecursionError:
-        raise ArgumentError(
-            f"{what} cannot be sent: nested too deeply, or it contains itself; send a flat list, or ids instead of "
-            f"linked objects"
-        ) from None
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise ArgumentError(
-            f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, msgspec Structs, enums, dates, "
-            f"decimals, UUIDs or bytes; integers of at most 64 bits"
-        ) from None
-    if len(data) > limit:
-        raise PayloadTooLarge(
-            f"{what} takes {len(data):,} bytes, more than the cap of {limit:,}: store it elsewhere and send a "
-            f"reference, or raise the cap in the settings"
-        )
-    return data
+        raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise ArgumentError(f"the arguments of {task} are no JSON array and JSON object: {error}") from None
+
+
+def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], limit: int) -> bytes:
+    """Arguments as JSON, as they are stored.
+
+    Raises:
+        PayloadTooLarge: they take more than ``limit`` bytes.
+    """
+    return capped(msgspec.json.encode((positions, keywords)), limit, f"arguments of {task}")
 
 
 def decode(data: bytes) -> Any:

@@ -113,7 +113,7 @@ class Workflow(Generic[P]):
         self.definition = Definition(
             name,
             function,
-            Signature(name, bare, loose=self._options.loose),
+            Signature(name, bare, context.types, loose=self._options.loose),
             _task(context, name, function),
             self._options.queue,
             self._options.globals,
@@ -163,7 +163,9 @@ class Workflow(Generic[P]):
                 nodes.append(_callback(scope, task, when))
                 ends[when] = len(nodes)
         ttl = microseconds(client.settings.workflow_ttl) if options.ttl is None else options.ttl
-        shared = codec.encode(scope.globals, client.settings.max_payload, f"globals of workflow {self.name}")
+        shared = codec.encode(
+            scope.globals, client.settings.max_payload, f"globals of workflow {self.name}", client.types.encoder
+        )
         waits = microseconds(client.settings.unstarted_workflow_ttl)
         key = self._key(args, kwargs)
         return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, **ends)

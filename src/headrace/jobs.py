@@ -107,7 +107,9 @@ class Jobs:
         """A handle on the job of a record that was read. Cost: none."""
         task = self._tasks.get(record.task)
         if task is None:
-            return Job(self._client, record.id, record.task, Unchecked(record.task).unpack_result, None)
+            return Job(
+                self._client, record.id, record.task, Unchecked(record.task, self._client.types).unpack_result, None
+            )
         failure_ttl = None
         with suppress(CorruptOptions):
             failure_ttl = task.plan(record.options).failure_ttl / 1_000_000
@@ -116,7 +118,7 @@ class Jobs:
     def decoder(self, task: str) -> Callable[[bytes], Any]:
         """What makes a value of a stored result of this task; plain values where the task is not defined here."""
         known = self._tasks.get(task)
-        return Unchecked(task).unpack_result if known is None else known.signature.unpack_result
+        return Unchecked(task, self._client.types).unpack_result if known is None else known.signature.unpack_result
 
     def page(
         self,

@@ -55,6 +55,7 @@ class Tasks:
 
     Attributes:
         tasks: by name, what was defined here; a workflow is a task too, by the name ``workflow:...``.
+        types: as ``app.types``; the application's, once it is included.
         context: of the application, once it is included.
     """
 
@@ -70,6 +71,7 @@ class Tasks:
         self._defaults = {} if queue is None else {"queue": queue}
         of_task(self._defaults)
         self.context = AppContext()
+        self.types = self.context.types
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         _made.add(self)
 

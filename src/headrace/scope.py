@@ -108,8 +108,18 @@ class Scope:
         known = self.context.tasks.get(name)
         task = given
         if isinstance(given, str):
-            task = cast(Any, known or BoundTask(self.context, Unchecked(naming.check(name)), of_call(of_task({}), {})))
-        signature = known.signature if known else task.signature if isinstance(given, Task) else Unchecked(name)
+            task = cast(
+                Any,
+                known
+                or BoundTask(self.context, Unchecked(naming.check(name), self.context.types), of_call(of_task({}), {})),
+            )
+        signature = (
+            known.signature
+            if known
+            else task.signature
+            if isinstance(given, Task)
+            else Unchecked(name, self.context.types)
+        )
         # Most nodes of a graph are of few forms. A task with options of its own is not known by its name.
         kind = None if isinstance(given, BoundTask) else (name, *options.items())
         try:
@@ -147,7 +157,7 @@ class Scope:
             return positions.setdefault(place, len(positions))
 
         limit = self.context.client.settings.max_payload
-        return checks.pack_open(args, kwargs, limit, codec.Slotted(position)), edges
+        return checks.pack_open(args, kwargs, limit, codec.Slotted(position, self.context.types.encode)), edges
 
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
         node: Node[Any] = value if isinstance(value, Node) else value.node
@@ -161,7 +171,7 @@ class Scope:
     def add(self, task: Any, args: tuple[Any, ...], asked: Wish, name: str, *, check: bool = True) -> int:
         """A row for a task, without its references."""
         signature, form = self.target(task, asked.options)
-        checks = signature if check else Unchecked(form.task)
+        checks = signature if check else Unchecked(form.task, self.context.types)
         data, edges = self.pack(checks, args, self._with_globals(checks, signature, args, asked.params))
         row = Row(name, form.task, form, data, edges, asked.on_failure)
         if asked.when is not None:
@@ -190,7 +200,7 @@ class Scope:
         self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
 
     def _given(self, name: str, value: Any, what: str) -> Any:
-        slots = codec.Slotted(lambda inner: 0 if is_node(inner) else None)
+        slots = codec.Slotted(lambda inner: 0 if is_node(inner) else None, self.context.types.encode)
         data = slots.encode(value, self.context.client.settings.max_payload, what)
         if slots.met or len(data) < ONCE:
             return value

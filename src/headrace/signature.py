@@ -6,32 +6,26 @@ Pure. The producer checks exactly what the worker will see: it decodes what it e
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import Any, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import msgspec
 
 from headrace import codec
 from headrace.annotations import hints, is_open, reason_unchecked
 from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
-from headrace.options import misplaced
+from headrace.parameters import Keywords, Named, Parameters, Positions, unnamed
+from headrace.type_registry import Types
 
 # What an enqueue without arguments sends: [[], {}].
 NOTHING = b"\x92\x90\x80"
 # Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
 SHAPES = 128
 
-_empty = inspect.Parameter.empty
-_sent = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]])
-
-Positions = tuple[Any, ...]
-Keywords = dict[str, Any]
+Decoder: TypeAlias = msgspec.msgpack.Decoder[tuple[Positions, Keywords]]
 # Arguments, by position or name, that hold what is not known yet.
 Unknown = frozenset[int | str]
-# Arguments: position or keyword, what messages call it, and its value.
-Named = list[tuple[int | str, str, Any]]
 
 
 class Signature:
@@ -39,34 +33,25 @@ class Signature:
 
     Attributes:
         task: the task's name, for messages.
-        text: the signature for messages, such as ``(url, sizes=...)``.
+        parameters: what it takes.
     """
 
-    def __init__(self, task: str, function: Callable[..., Any], *, loose: bool = False) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
         """Read a signature.
 
         Args:
+            types: the application's.
             loose: let values without an annotation arrive as another type, a tuple as a list.
         """
         self.task = task
+        self.parameters = Parameters(task, function)
+        self._further = types
         self._loose = loose
         self._function = function
-        parameters = list(inspect.signature(function).parameters.values())
-        by_kind = {kind: [p.name for p in parameters if p.kind is kind] for kind in {p.kind for p in parameters}}
-        only_position = by_kind.get(inspect.Parameter.POSITIONAL_ONLY, [])
-        either = by_kind.get(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
-        only_keyword = by_kind.get(inspect.Parameter.KEYWORD_ONLY, [])
-        demanded = {p.name for p in parameters if p.default is _empty}
-        self._positions = only_position + either
-        self._least = len([name for name in self._positions if name in demanded])
-        self._keywords = {*either, *only_keyword}
-        self._demanded = [name for name in only_keyword if name in demanded]
-        self._rest = next(iter(by_kind.get(inspect.Parameter.VAR_POSITIONAL, [])), None)
-        self._others = next(iter(by_kind.get(inspect.Parameter.VAR_KEYWORD, [])), None)
-        self._bare = not self._least and not self._demanded
-        self._decoders: dict[Any, msgspec.msgpack.Decoder[tuple[Positions, Keywords]]] = {}
-        shown = [p.replace(annotation=_empty, default=_empty if p.default is _empty else ...) for p in parameters]
-        self.text = str(inspect.Signature(shown)).replace("=Ellipsis", "=...")
+        # Looked at for every job.
+        self._bare, self._demanded = self.parameters.bare, self.parameters.demanded
+        self._least, self._most = self.parameters.least, len(self.parameters.positions)
+        self._decoders: dict[Any, Decoder] = {}
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         """Arguments as an enqueue sends them: what the worker would refuse is refused here.
@@ -77,12 +62,12 @@ class Signature:
         """
         if not args and not kwargs and self._bare:
             return NOTHING
-        if kwargs or not self._least <= len(args) <= len(self._positions) or self._demanded:
-            args, kwargs = self._bound(args, kwargs)
+        if kwargs or not self._least <= len(args) <= self._most or self._demanded:
+            args, kwargs = self.parameters.bound(args, kwargs)
         try:
-            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise _named(error, self.task, self._names(args, kwargs), limit) from None
+            raise _named(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
         back = self._decode(data, len(args), kwargs)
         if self._open:
             self._refuse_changed((args, kwargs), back)
@@ -90,16 +75,30 @@ class Signature:
 
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
         """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
-        args, kwargs = self._bound(args, kwargs)
-        data, unknown = _packed(self.task, self._names(args, kwargs), limit, slots)
+        args, kwargs = self.parameters.bound(args, kwargs)
+        data, unknown = _packed(self.task, self.parameters.named(args, kwargs), limit, slots)
         back = self._decode(data, len(args), kwargs, unknown)
         if self._open:
             self._refuse_changed((args, kwargs), back, unknown)
         return data
 
+    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
+        """As :meth:`pack`, of a JSON array and a JSON object: they stay JSON, and are checked as JSON.
+
+        Raises:
+            ArgumentError: they are something else, or do not fit.
+            PayloadTooLarge: they take more than ``limit`` bytes.
+        """
+        positions, keywords = self.parameters.bound(*codec.json_arguments(self.task, args, kwargs))
+        if not positions and not keywords:
+            return NOTHING
+        data = codec.pack_json(self.task, positions, keywords, limit)
+        self._decode(data, len(positions), keywords)
+        return data
+
     def prepare(self) -> None:
         """Make what the first :meth:`unpack` of each usual form would make: all arguments by position."""
-        for count in range(self._least, min(len(self._positions), 15) + 1):
+        for count in range(self._least, min(self._most, 15) + 1):
             # Annotations that nothing can be made of are told by the job that meets them.
             with contextlib.suppress(Exception):
                 self._decoder(count, count, ())
@@ -108,9 +107,7 @@ class Signature:
 
     def accepts(self, name: str, count: int) -> bool:
         """Whether a call with ``count`` positions may still be given ``name``."""
-        if name in self._keywords:
-            return name not in self._positions[:count]
-        return self._others is not None and name not in self._positions
+        return self.parameters.accepts(name, count)
 
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
         """Positions and keywords to call the function with, converted to its annotations.
@@ -124,14 +121,14 @@ class Signature:
         if (found := self._by_position(data)) is not None:
             return found
         try:
-            args, kwargs = _sent.decode(data)
+            args, kwargs = codec.arguments(data)
         except RecursionError:
             raise self._too_deep() from None
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptArguments(
                 f"the stored arguments of {self.task} cannot be read ({error}): another program wrote or cut them"
             ) from None
-        self._bound(tuple(args), kwargs)
+        self.parameters.bound(tuple(args), kwargs)
         return self._decode(data, len(args), kwargs)
 
     def pack_result(self, value: object, limit: int) -> bytes:
@@ -144,7 +141,7 @@ class Signature:
         """
         if value is None and self._may_be_none:
             return codec.NONE
-        data = codec.encode(value, limit, f"result of {self.task}")
+        data = codec.encode(value, limit, f"result of {self.task}", self._further.encoder)
         if self._returns is not Any:
             try:
                 self._result_decoder.decode(data)
@@ -180,18 +177,19 @@ class Signature:
         """Parameter (or ``return``) -> what its values are converted to; see ``unchecked`` for those that are not."""
         found: dict[str, Any] = {}
         for name, annotation in hints(self._function).items():
-            found[name] = Any if reason_unchecked(annotation) else annotation
+            found[name] = Any if reason_unchecked(annotation, self._further) else annotation
         return found
 
     @cached_property
     def unchecked(self) -> dict[str, str]:
         """Parameter (or ``return``) -> why its values are not converted to its annotation."""
-        reasons = {name: reason_unchecked(annotation) for name, annotation in hints(self._function).items()}
+        found = hints(self._function).items()
+        reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
 
     @cached_property
     def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        return msgspec.msgpack.Decoder(self._returns)
+        return msgspec.msgpack.Decoder(self._returns, dec_hook=self._further.decode)
 
     @cached_property
     def _returns(self) -> Any:
@@ -210,8 +208,7 @@ class Signature:
         """Parameters whose values MessagePack may change the type of, since no annotation says it."""
         if self._loose:
             return frozenset()
-        names = {*self._positions, *self._keywords, *filter(None, (self._rest, self._others))}
-        return frozenset(name for name in names if name not in self.types or is_open(self.types[name]))
+        return frozenset(name for name in self.parameters.names if name not in self.types or is_open(self.types[name]))
 
     def _refuse_changed(
         self, sent: tuple[Positions, Keywords], back: tuple[Positions, Keywords], unknown: Unknown = frozenset()
@@ -221,7 +218,7 @@ class Signature:
             *((name, one, back[1][name]) for name, one in sent[1].items()),
         ]
         for place, one, other in places:
-            name = self._name_at(place)
+            name = self.parameters.name_at(place)
             if name not in self._open or place in unknown:
                 continue
             try:
@@ -231,22 +228,18 @@ class Signature:
             if found is None:
                 continue
             what, path = type(found.sent).__name__, f" at {name}{found.path}" if found.path else ""
+            fault = f"argument {name!r} of {self.task}: {what} would arrive as {type(found.back).__name__}{path}"
+            if name in self.unchecked:
+                raise ArgumentError(f"{fault}; its annotation does not help: {self.unchecked[name]}")
             raise ArgumentError(
-                f"argument {name!r} of {self.task}: {what} would arrive as {type(found.back).__name__}{path}; annotate "
-                f"it in the task, {name}: {found.annotation}, or let it with @app.task(loose=True)"
+                f"{fault}; annotate it in the task, {name}: {found.annotation}, or let it with @app.task(loose=True)"
             )
-
-    def _name_at(self, place: int | str) -> str:
-        """The parameter that takes what stands at a position or under a name."""
-        if isinstance(place, str):
-            return place if place in self._keywords else self._others or place
-        return self._positions[place] if place < len(self._positions) else self._rest or ""
 
     def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
         """Arguments in one decode, where all are given by position; None where more must be looked at."""
         # A pair, then a short array whose second byte tells its length: see the MessagePack specification.
         count = data[1] - 0x90 if len(data) > 2 and data[0] == 0x92 else -1
-        if self._demanded or not self._least <= count <= min(len(self._positions), 15):
+        if self._demanded or not self._least <= count <= min(self._most, 15):
             return None
         try:
             found = (self._decoders.get(count) or self._decoder(count, count, ())).decode(data)
@@ -255,36 +248,6 @@ class Signature:
         except (msgspec.MsgspecError, TypeError, ValueError):
             return None
         return None if found[1] else found
-
-    def _bound(self, args: Positions, kwargs: Keywords) -> tuple[Positions, Keywords]:
-        """Arguments that fit the signature, each by position where it can be; one call has one form."""
-        names = self._positions
-        if len(args) > len(names) and self._rest is None:
-            raise self._misfit(f"takes at most {len(names)} arguments by position, got {len(args)}")
-        kwargs, more = dict(kwargs), list(args)
-        for name in names[len(args) :]:
-            if name not in kwargs or name not in self._keywords:
-                break
-            more.append(kwargs.pop(name))
-        for name in kwargs:
-            if name in names[: len(more)] and (name in self._keywords or self._others is None):
-                raise self._misfit(f"got its argument {name!r} twice, by position and by name")
-            if name not in self._keywords and self._others is None:
-                raise self._misfit(f"takes no argument {name!r}", misplaced(self.task, name, kwargs[name]))
-        for name in (*names[len(more) : self._least], *self._demanded):
-            if name not in kwargs or name not in self._keywords:
-                raise self._misfit(f"is missing its argument {name!r}")
-        return tuple(more), kwargs
-
-    def _names(self, args: Positions, kwargs: Keywords) -> Named:
-        found = [
-            (place, self._positions[place] if place < len(self._positions) else f"*{self._rest}", value)
-            for place, value in enumerate(args)
-        ]
-        return [*found, *((name, name, value) for name, value in kwargs.items())]
-
-    def _misfit(self, text: str, hint: str = "") -> ArgumentError:
-        return ArgumentError(f"{self.task} {text}: it is {self.task}{self.text}{hint}")
 
     def _too_deep(self) -> ArgumentError:
         return ArgumentError(f"the arguments of {self.task} are {codec.TOO_DEEP}: send a flat list, or ids")
@@ -295,8 +258,10 @@ class Signature:
         shape: Any = (count, tuple(kwargs)) if kwargs else count
         if unknown:
             shape = (shape, unknown)
+        if json := data[0] == codec.JSON:
+            shape = (shape, "json")
         try:
-            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown)
+            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown, json=json)
             return decoder.decode(data)
         except RecursionError:
             raise self._too_deep() from None
@@ -304,14 +269,14 @@ class Signature:
             raise ArgumentError(self._explain(str(error), kwargs)) from None
 
     def _decoder(
-        self, shape: Any, count: int, names: Collection[str], unknown: Unknown = frozenset()
-    ) -> msgspec.msgpack.Decoder[tuple[Positions, Keywords]]:
-        types = self.types
-        rest = types.get(self._rest or "", Any)
-        positions = [types.get(name, Any) for name in self._positions[:count]]
+        self, shape: Any, count: int, names: Collection[str], unknown: Unknown = frozenset(), *, json: bool = False
+    ) -> Decoder:
+        types, known = self.types, self.parameters
+        rest = types.get(known.rest or "", Any)
+        positions = [types.get(name, Any) for name in known.positions[:count]]
         positions += [rest] * (count - len(positions))
-        others = types.get(self._others or "", Any)
-        keywords = {name: types.get(name, Any) if name in self._keywords else others for name in names}
+        others = types.get(known.others or "", Any)
+        keywords = {name: types.get(name, Any) if name in known.keywords else others for name in names}
         for place in unknown:
             if isinstance(place, int):
                 positions[place] = Any
@@ -320,47 +285,42 @@ class Signature:
         # To type checkers these are declarations, not values: hence the detour over Any.
         typed_dict, array = cast(Any, TypedDict), cast(Any, tuple)
         pair = array[array[tuple(positions)], typed_dict("Keywords", keywords) if keywords else dict[str, Any]]
-        decoder: msgspec.msgpack.Decoder[tuple[Positions, Keywords]] = msgspec.msgpack.Decoder(pair)
+        form: Any = msgspec.json if json else msgspec.msgpack
         if len(self._decoders) >= SHAPES:
             self._decoders.clear()
-        self._decoders[shape] = decoder
-        return decoder
+        decoder = self._decoders[shape] = form.Decoder(pair, dec_hook=self._further.decode)
+        return cast(Decoder, decoder)
 
     def _explain(self, text: str, kwargs: Keywords) -> str:
         """``Expected `int`, got `str` - at `$[0][1][2]` `` with the argument's name and the path inside it."""
         what, _, path = text.rpartition(" - at `$")
         path = path.removesuffix("`")
-        name, inside = self._culprit(path, kwargs)
+        name, inside = self.parameters.culprit(path, kwargs)
         fault = _lower(what.replace("`", ""))
         return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
-
-    def _culprit(self, path: str, kwargs: Keywords) -> tuple[str, str]:
-        if path.startswith("[0]["):
-            number, _, inside = path[4:].partition("]")
-            position = int(number)
-            if position < len(self._positions):
-                return self._positions[position], inside
-            return f"*{self._rest}", f"[{position - len(self._positions)}]{inside}"
-        named = path.removeprefix("[1].")
-        name = max((key for key in kwargs if named.startswith(key)), key=len, default=named)
-        return name, named[len(name) :]
 
 
 class Unchecked:
     """The signature of a task whose code is elsewhere: everything that can be sent is."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, types: Types) -> None:
         self.task = task
+        self._further = types
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         try:
-            return codec.encode((args, kwargs), limit, f"arguments of {self.task}")
+            return codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise _named(error, self.task, _unnamed(args, kwargs), limit) from None
+            raise _named(error, self.task, unnamed(args, kwargs), limit, self._further) from None
 
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
         """See :meth:`Signature.pack_open`; nothing is checked."""
-        return _packed(self.task, _unnamed(args, kwargs), limit, slots)[0]
+        return _packed(self.task, unnamed(args, kwargs), limit, slots)[0]
+
+    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
+        """See :meth:`Signature.pack_json`; only the form is checked."""
+        positions, keywords = codec.json_arguments(self.task, args, kwargs)
+        return codec.pack_json(self.task, positions, keywords, limit) if positions or keywords else NOTHING
 
     def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
         """Nobody knows what it takes, so it is given no more than was meant for it."""
@@ -387,16 +347,12 @@ def _packed(task: str, values: Named, limit: int, slots: codec.Slotted) -> tuple
     return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
 
 
-def _unnamed(args: Positions, kwargs: Keywords) -> Named:
-    """Arguments of a function that is not known: those by position are called by their number."""
-    return [*((n, f"{n + 1}", value) for n, value in enumerate(args)), *((n, n, value) for n, value in kwargs.items())]
-
-
-def _named(error: Exception, task: str, values: Named, limit: int) -> Exception:
+def _named(error: Exception, task: str, values: Named, limit: int, types: Types) -> Exception:
     """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
     for _, name, value in values:
         try:
-            codec.encode(value, limit, f"argument {name!r} of {task}{codec.culprit(name, value)}")
+            path = codec.culprit(name, value, types.encoder)
+            codec.encode(value, limit, f"argument {name!r} of {task}{path}", types.encoder)
         except (ArgumentError, PayloadTooLarge) as named:
             return named
     return error

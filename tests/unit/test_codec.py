@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace import codec
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
 from headrace.signature import Signature, Unchecked
+from headrace.type_registry import Types
 
 
 class Level(enum.IntEnum):
@@ -85,11 +86,11 @@ def test_what_is_nested_too_deeply_is_named() -> None:
 def test_arguments_and_results_that_are_nested_too_deeply_are_named() -> None:
     def tree(root: object) -> object: ...
 
-    signature = Signature("tasks.tree", tree)
+    signature = Signature("tasks.tree", tree, Types())
     for data in (b"\x92\x91" + nested(5000) + b"\x80", b"\x92\x90\x81\xa4root" + nested(5000)):
         with pytest.raises(ArgumentError, match=r"^the arguments of tasks.tree are nested too deeply"):
             signature.unpack(data)
-    for one in (signature, Unchecked("tasks.tree")):
+    for one in (signature, Unchecked("tasks.tree", Types())):
         with pytest.raises(ResultUndecodable, match=r"the stored result of tasks.tree is .*nested too deeply"):
             one.unpack_result(nested(5000))
     deep: list[object] = []

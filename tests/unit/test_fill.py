@@ -16,6 +16,7 @@ from headrace import codec
 from headrace.codec import Slotted, fill
 from headrace.errors import ArgumentError, CorruptArguments, ForeignNode, PayloadTooLarge
 from headrace.signature import Signature, Unchecked
+from headrace.type_registry import Types
 
 LIMIT = 1 << 20
 
@@ -130,7 +131,7 @@ def resize(image: bytes, sizes: list[int], *, quality: int = 3) -> None: ...
 
 
 def test_an_argument_with_a_slot_is_checked_once_it_is_filled_and_the_others_at_once(slots: Slotted) -> None:
-    signature = Signature("resize", resize)
+    signature = Signature("resize", resize, Types())
     assert signature.pack_open((Later(0), [1]), {"quality": Later(1)}, LIMIT, slots)
     assert signature.pack_open((b"x", [1, Later(0)]), {}, LIMIT, slots)
     for args, kwargs, message in [
@@ -147,13 +148,13 @@ def test_an_argument_with_a_slot_is_checked_once_it_is_filled_and_the_others_at_
 
 
 def test_by_keyword_and_by_position_are_one_call(slots: Slotted) -> None:
-    signature = Signature("resize", resize)
+    signature = Signature("resize", resize, Types())
     by_name = signature.pack_open((), {"sizes": [1], "image": Later(0)}, LIMIT, slots)
     assert by_name == signature.pack_open((Later(0), [1]), {}, LIMIT, slots)
 
 
 def test_the_arguments_of_an_unknown_task_have_slots_too(slots: Slotted) -> None:
-    data = Unchecked("elsewhere").pack_open((Later(0),), {"x": [Later(0)]}, LIMIT, slots)
+    data = Unchecked("elsewhere", Types()).pack_open((Later(0),), {"x": [Later(0)]}, LIMIT, slots)
     assert codec.decode(fill(data, outputs(5))) == [[5], {"x": [5]}]
 
 
@@ -162,13 +163,13 @@ def test_the_arguments_of_an_unknown_task_have_slots_too(slots: Slotted) -> None
     [("quality", 0, True), ("image", 0, True), ("image", 1, False), ("sizes", 1, True), ("other", 0, False)],
 )
 def test_what_is_shared_goes_to_those_who_take_it(name: str, count: int, accepted: bool) -> None:
-    assert Signature("resize", resize).accepts(name, count) is accepted
-    assert not Unchecked("elsewhere").accepts(name, count)
+    assert Signature("resize", resize, Types()).accepts(name, count) is accepted
+    assert not Unchecked("elsewhere", Types()).accepts(name, count)
 
 
 def test_a_function_of_any_keywords_takes_all_that_is_shared() -> None:
     def anything(first: int, /, **more: int) -> None: ...
 
-    signature = Signature("anything", anything)
+    signature = Signature("anything", anything, Types())
     assert signature.accepts("quality", 1)
     assert not signature.accepts("first", 0), "it can only be given by position"

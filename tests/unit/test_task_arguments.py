@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from headrace import Headrace, Task
 from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultUndecodable
 from headrace.signature import NOTHING, SHAPES, Signature, Unchecked
+from headrace.type_registry import Types
 
 if TYPE_CHECKING:
     from nowhere import Ghost
@@ -168,7 +169,7 @@ def test_what_cannot_be_converted_is_passed_as_it_is_and_says_why() -> None:
     reasons = task.signature.unchecked
     assert set(reasons) == {"ghost", "log", "call", "looks", "both", "items", "return"}
     assert "name 'Ghost' is not defined" in reasons["ghost"]
-    assert reasons["log"] == "MessagePack has no logging.Logger"
+    assert reasons["log"] == "MessagePack has no logging.Logger: app.types.add(...) says how one is sent"
     with pytest.raises(
         ArgumentError, match=r"argument 'numbers' of tasks.strange: expected int, got str at numbers\[0\]"
     ):
@@ -176,7 +177,7 @@ def test_what_cannot_be_converted_is_passed_as_it_is_and_says_why() -> None:
 
 
 def test_code_that_changed_since_the_enqueue_is_an_argument_error_on_the_worker() -> None:
-    other = Signature("tasks.thumb", lambda url, *, wait: None)
+    other = Signature("tasks.thumb", lambda url, *, wait: None, Types())
     data = thumb.job("u", [1]).args
     with pytest.raises(ArgumentError, match="takes at most 1 arguments by position, got 2"):
         other.unpack(data)
@@ -211,7 +212,7 @@ def test_what_is_packed_is_unpacked(first: int, second: str, rest: list[float], 
 
 
 def test_a_task_elsewhere_takes_whatever_can_be_sent() -> None:
-    remote = Unchecked("elsewhere")
+    remote = Unchecked("elsewhere", Types())
     assert msgspec.msgpack.decode(remote.pack((1, [2]), {"x": b"3"}, 100)) == [[1, [2]], {"x": b"3"}]
     with pytest.raises(ArgumentError, match="argument '1' of elsewhere cannot be sent"):
         remote.pack((object(),), {}, 100)

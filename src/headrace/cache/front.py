@@ -36,6 +36,7 @@ class Cache:
             protocols: RESP versions to hear the server's announcements over, the first that works.
         """
         self._client = client
+        self.types = client.types
         self._protocols = protocols
         self.begin_anew()
 
@@ -54,7 +55,7 @@ class Cache:
         computations = Computations()
         in_forks(computations)
         self._driver = Driver(client, self._listener, computations)
-        self._steps = Values(settings, client.keys, self._listener, computations)
+        self._steps = Values(settings, client.keys, client.types, self._listener, computations)
         self._values = self._listener.shelf.values
         self._hits = 0
 

@@ -146,10 +146,10 @@ class Cached(Generic[P, R]):
             ArgumentError: it would come back as another type.
             ResultMismatch: it does not fit the annotation.
         """
-        plain = decode(encode(made, MOST, f"the result of {self.name}"))
+        plain = decode(encode(made, MOST, f"the result of {self.name}", self._cache.types.encoder))
         if self._returns is not None:
             try:
-                back = msgspec.convert(plain, self._returns)
+                back = msgspec.convert(plain, self._returns, dec_hook=self._cache.types.decode)
             except (msgspec.ValidationError, TypeError) as error:
                 raise ResultMismatch(f"what {self.name} returned does not fit its return annotation: {error}") from None
         else:
@@ -207,7 +207,7 @@ class Cached(Generic[P, R]):
         bound.apply_defaults()
         # MessagePack, since repr and hash of equal arguments may differ from process to process.
         given = [list(bound.args), dict(sorted(bound.kwargs.items()))]
-        data = encode(given, 1 << 20, f"arguments of {self.name}")
+        data = encode(given, 1 << 20, f"arguments of {self.name}", self._cache.types.encoder)
         if changed(given, decode(data)) is not None:
             # A tuple and a list, or a decimal and its text, are other calls, and one MessagePack.
             data += repr(_types(given)).encode()
@@ -217,7 +217,7 @@ class Cached(Generic[P, R]):
         if self._returns is None:
             return found
         try:
-            return msgspec.convert(found, self._returns)
+            return msgspec.convert(found, self._returns, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
             raise ResultUndecodable(
                 f"the cached result of {self.name} does not fit its annotation ({error}): after a change of the "

@@ -24,6 +24,7 @@ from headrace.keys import Keys, check_name
 from headrace.protocol import cache as protocol
 from headrace.script import Call
 from headrace.settings import Duration, Settings, seconds
+from headrace.type_registry import Types
 
 log = logging.getLogger("headrace.cache")
 
@@ -96,9 +97,12 @@ class Values:
         faults: reads that went without an answer of the server, or met a value that cannot be read.
     """
 
-    def __init__(self, settings: Settings, keys: Keys, listener: Listener, computations: Computations) -> None:
+    def __init__(
+        self, settings: Settings, keys: Keys, types: Types, listener: Listener, computations: Computations
+    ) -> None:
         self._settings = settings
         self._keys = keys
+        self._types = types
         self._listener = listener
         self._computations = computations
         self.hits = self.misses = self.faults = 0
@@ -262,7 +266,7 @@ class Values:
             ArgumentError, PayloadTooLarge: it cannot be stored, or would come back as another type.
         """
         what = f"the value of {name!r}"
-        data = encode(value, self._settings.max_result, what)
+        data = encode(value, self._settings.max_result, what, self._types.encoder)
         if (found := changed(value, decode(data))) is not None:
             raise ArgumentError(
                 f"{what}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would come back as "

@@ -8,49 +8,64 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.cli.exits import ApplicationFault, UsageFault
 
 if TYPE_CHECKING:
+    import msgspec
+
     from headrace.app import Headrace
 
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[list[Any], dict[str, Any]]:
-    """Positions and keywords: each text is JSON or, where it is not, text; ``name=text`` goes by name.
+def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes, bytes]:
+    """A JSON array and a JSON object: each text is JSON or, where it is not, text; ``name=text`` goes by name.
 
     Raises:
         UsageFault: an argument is given twice, or ``kwargs`` is not a JSON object.
     """
     import msgspec
 
-    named: dict[str, Any] = {}
+    named: dict[str, msgspec.Raw] = {}
     if kwargs is not None:
         try:
-            named = msgspec.json.decode(kwargs, type=dict[str, Any])
+            msgspec.json.decode(kwargs)
+            named = msgspec.json.decode(kwargs, type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, ValueError) as error:
             raise UsageFault(f"--kwargs {kwargs!r} is not a JSON object: {error}") from error
-    positions: list[Any] = []
+    positions: list[msgspec.Raw] = []
     for text in given:
         if (found := _NAMED.fullmatch(text)) is None:
-            positions.append(_parsed(text))
+            positions.append(_json(text))
         elif found[1] in named:
             raise UsageFault(f"the argument {found[1]} is given twice")
         else:
-            named[found[1]] = _parsed(found[2])
-    return positions, named
+            named[found[1]] = _json(found[2])
+    return msgspec.json.encode(positions), msgspec.json.encode(named)
 
 
-def _parsed(text: str) -> Any:
-    """The value of a JSON text; anything else is taken as the text that it is."""
+def _json(text: str) -> msgspec.Raw:
+    """A JSON text as it is; anything else as the text that it is."""
     import msgspec
 
     try:
-        return msgspec.json.decode(text)
+        msgspec.json.decode(text)
+        return msgspec.Raw(text.encode())
     except (msgspec.MsgspecError, ValueError):
-        return text
+        return msgspec.Raw(msgspec.json.encode(text))
+
+
+def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a workflow's function is called with, read by its annotations.
+
+    Raises:
+        ArgumentError: they do not fit.
+    """
+    signature = definition.definition.signature
+    packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
+    return cast("tuple[tuple[Any, ...], dict[str, Any]]", signature.unpack(packed))
 
 
 def definition_of(app: Headrace, name: str) -> Any:

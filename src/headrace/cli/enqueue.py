@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,16 +69,18 @@ def enqueue(
 
     Without --app the arguments are checked by the worker that runs it. An argument that starts with - goes behind --.
     """
+    import msgspec
+
     if timeout is not None and not wait:
         raise UsageFault("--timeout says how long to --wait: give both")
-    positions, named = parse_arguments(arguments or [], kwargs)
+    packed = parse_arguments(arguments or [], kwargs)
     given = {"queue": queue, "delay": delay, "expires": expires, "priority": priority, "request_id": request_id}
     given |= {"key": key, "ordered": ordered or None, "strategy": strategy}
     options: Any = {name: value for name, value in given.items() if value is not None}
     with session.code(application) if application else session.app() as app:
         if application:
             _defined(app, task)
-        job = app.by_name(task, **options).enqueue(*positions, **named)
+        job = app.by_name(task, **options).enqueue_json(*packed)
         name = queue or (app.tasks[task].defaults.queue if application else "default")
         facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name}
         if not wait:
@@ -89,6 +92,8 @@ def enqueue(
             return
         session.output.remark(job.id)
         value = job.result(timeout)
+        with suppress(TypeError):
+            value = msgspec.to_builtins(value, enc_hook=app.types.encode)
     session.output.document(facts | {"result": value} if session.output.json else value)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace import codec
 from headrace.cli.measures import moment, size, stamp
 from headrace.cli.output import to_json
 from headrace.codec import decode, readable
@@ -206,7 +207,7 @@ def call_of(data: bytes) -> str:
 def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
     """Positions and keywords; or what cannot be read, as text, and None."""
     try:
-        return msgspec.msgpack.decode(data, type=tuple[list[Any], dict[str, Any]])
+        return codec.arguments(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return readable(data), None
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.cli.arguments import defining, definition_of, parse_arguments
+from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.exits import OperationFault, UsageFault
 from headrace.cli.measures import parse_moment, several
 from headrace.cli.session import Session
@@ -153,9 +153,9 @@ def viz(
     else:
         if not application:
             raise UsageFault(f"{name!r} is not the id of a workflow; to draw a definition, name its --app")
-        positions, named = parse_arguments(arguments or [])
         with session.code(application) as app:
             definition = definition_of(app, name)
+            positions, named = values_of(app, definition, arguments or [])
             with defining(name):
                 view = of_graph(definition.graph(*positions, **named))
     drawn = render(view, form, width=session.output.console().width)

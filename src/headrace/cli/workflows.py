@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import views
-from headrace.cli.arguments import defining, definition_of, parse_arguments
+from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.jobs import each
 from headrace.cli.measures import distance, parse_duration, several
@@ -47,10 +47,10 @@ def create(
     application: Code = None,
 ) -> None:
     """Store a workflow of a definition, and print its id. It runs when it is started."""
-    positions, named = parse_arguments(arguments or [])
     with session.code(application) as app:
         definition = definition_of(app, name)
         chosen = definition if key is None else definition.options(key=key)
+        positions, named = values_of(app, definition, arguments or [])
         with defining(name):
             run = chosen.create(*positions, **named)
         if start_it:
