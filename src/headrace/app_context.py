@@ -57,11 +57,7 @@ class AppContext:
             raise self._lost()
 
     def join(self, app: AppContext) -> None:
-        """Become that of an application: what is registered from now on is registered there.
-
-        Raises:
-            OptionsError: a class was added to the types of both, with other functions.
-        """
+        """Become that of an application: what is registered from now on is registered there."""
         self.types.join(app.types)
         self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
 

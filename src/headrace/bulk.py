@@ -208,7 +208,7 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
 
     def opened(data: object, row: int) -> UnsentJob[Any]:
         letter = reader.read(data, row)
-        bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task), letter.options)
+        bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task, context.types), letter.options)
         return UnsentJob(bound, letter.args, letter.form, letter.options.request_id, letter.id, shared=True)
 
     return opened

@@ -163,6 +163,7 @@ def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
     """Have an application include sets of tasks, all or none; see :meth:`headrace.Headrace.include`."""
     new: dict[str, Task[..., Any, Any]] = {}
     joining: list[Tasks] = []
+    types = app.types
     for one in many:
         if not isinstance(one, Tasks):
             raise OptionsError(_no_tasks(one))
@@ -177,6 +178,7 @@ def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
             if (known := app.tasks.get(name) or new.get(name)) is not None:
                 raise _duplicate("task", name, known.function, task.function)
             new[name] = task
+        types = types.joined(one.types)
         joining.append(one)
     for one in joining:
         old = one.context

@@ -68,14 +68,20 @@ class Types:
             )
         self._added[cls] = (encode, decode)
 
-    def join(self, other: Types) -> None:
-        """Know what the other one knows, and have it know what this one knows, from now on.
+    def joined(self, other: Types) -> Types:
+        """What knows what both know, without a change of either.
 
         Raises:
             OptionsError: a class was added to both, with other functions.
         """
-        for cls, functions in self._added.items():
-            other.add(cls, *functions)
+        made = Types()
+        for cls, functions in (*self._added.items(), *other._added.items()):
+            made.add(cls, *functions)
+        return made
+
+    def join(self, other: Types) -> None:
+        """Know what the other one knows, and have it know what this one knows, from now on; see :meth:`joined`."""
+        other._added.update(self._added)
         self._added, self._missed = other._added, other._missed
 
     def knows(self, kind: Any) -> bool:

@@ -86,7 +86,15 @@ def nightly(flow: Flow, name: str = "") -> None:
     assert_type(current_job().workflow, Flow)
 
 
+class Money:
+    cents = 0
+
+
+app.types.add(Money, lambda money: money.cents, lambda plain: Money())
+
+
 def sync_code() -> object:
+    assert_type(fetch.enqueue_json('["u"]', b"{}"), Job[bytes])
     assert_type(fetch("u"), bytes)
     assert_type(fetch.enqueue("u", tries=2), Job[bytes])
     assert_type(fetch.enqueue("u").result(timeout=1), bytes)

@@ -53,6 +53,15 @@ def thumbnails(flow: Flow, url: str, sizes: list[int]) -> None:
 def no_flow(url: str) -> None: ...
 
 
+class Money:
+    cents = 0
+
+
+app.types.add("Money", str, str)  # refused
+app.types.add(Money, "cents", Money)  # refused
+fetch.enqueue_json(["u"])  # refused
+
+
 app.workflow(no_flow)  # refused
 app.workflow(ttl="long")  # refused
 app.workflow(colour=3)  # refused

@@ -28,7 +28,7 @@ from pydantic import (
     field_validator,
 )
 
-from headrace import Flow, Headrace, Task
+from headrace import Flow, Headrace, Task, Tasks
 from headrace.errors import ArgumentError, CorruptArguments, OptionsError, ResultMismatch
 from headrace.type_registry import Types
 
@@ -310,7 +310,7 @@ def late(x: Late) -> None: ...
 
 
 def use_late() -> None:
-    late.job(1)  # type: ignore[arg-type]
+    late.job(1)
     app.types.add(Late, str, str)
 
 
@@ -318,13 +318,13 @@ async def coroutine(value: Any) -> Any: ...
 
 
 ADDED: list[tuple[Callable[[], object], str]] = [
-    (lambda: app.types.add("Point", str, str), "app.types.add takes a class, not 'Point'"),  # type: ignore[arg-type]
+    (lambda: app.types.add("Point", str, str), "app.types.add takes a class, not 'Point'"),
     (lambda: app.types.add(list[Point], str, str), "app.types.add takes a class"),
     (lambda: app.types.add(Holder, str, str), "test_types.Holder is sent as it is: nothing can be added for it"),
     (lambda: app.types.add(int, str, int), "builtins.int is sent as it is"),
     (lambda: app.types.add(object, str, str), "builtins.object is sent as it is"),
     (lambda: app.types.add(Point, str, str), "test_types.Point was added before, with other functions: add it once"),
-    (lambda: app.types.add(Special, 7, str), "encode of tests.unit.test_types.Special must be an ordinary function, not 7"),  # type: ignore[arg-type]
+    (lambda: app.types.add(Special, 7, str), "encode of tests.unit.test_types.Special must be an ordinary function, not 7"),
     (lambda: app.types.add(Special, str, coroutine), "decode of tests.unit.test_types.Special must be an ordinary function"),
     (use_late, "test_types.Late was used before it was added: call app.types.add where the application is made"),
 ]  # fmt: skip
@@ -345,17 +345,23 @@ def test_a_class_may_be_added_twice_alike_and_an_added_one_comes_before_a_known_
         types.encode(Path("x"))
 
 
-def test_two_registries_that_are_joined_know_the_same() -> None:
-    one, other = Types(), Types()
-    one.add(Point, loud, loud)
-    one.join(other)
-    other.add(Special, str, str)
-    assert one.knows(Special)
-    assert other.knows(Point)
-    third = Types()
-    third.add(Point, str, str)
-    with pytest.raises(OptionsError, match="added before"):
-        third.join(one)
+def test_types_of_tasks_that_are_included_are_those_of_the_application() -> None:
+    tasks, own = Tasks(), Headrace("redis://localhost:1/0")
+
+    @tasks.task(name="t")
+    def take(point: Point, special: Special | None = None) -> None: ...
+
+    tasks.types.add(Point, lambda point: [point.x, point.y], lambda plain: Point(*plain))
+    own.include(tasks)
+    own.types.add(Special, lambda point: [point.x, point.y], lambda plain: Special(*plain))
+    args, _ = sent(take, Point(1, 2), Special(3, 4))
+    assert args == (Point(1, 2), Special(3, 4))
+    assert type(args[1]) is Special
+    other = Tasks()
+    other.types.add(Point, str, loud)
+    with pytest.raises(OptionsError, match="Point was added before, with other functions"):
+        own.include(Tasks(), other)
+    assert not other.context.included
 
 
 def test_json_arguments_stay_json_and_are_read_by_the_annotations() -> None:
