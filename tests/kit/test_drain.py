@@ -29,8 +29,7 @@ def test_a_drain_runs_jobs_and_their_handles_tell_it(headrace_app: Kit) -> None:
 
 def test_it_runs_in_the_thread_that_drains(headrace_app: Kit) -> None:
     threads: list[int] = []
-    stub = headrace_app.stub(shop.send)
-    stub._answer = lambda: threads.append(threading.get_ident()) or ""  # type: ignore[method-assign]
+    headrace_app.stub(shop.send, runs=lambda _: threads.append(threading.get_ident()) or "")
     shop.send.enqueue(1)
     headrace_app.drain()
     assert threads == [threading.get_ident()]
@@ -52,8 +51,7 @@ async def test_adrain_runs_coroutines_on_the_loop_of_the_test(headrace_app: Kit)
     loops: list[object] = []
     job = await shop.notify.aenqueue(7)
     plain = await shop.send.aenqueue(8)
-    stub = headrace_app.stub(shop.achain)
-    stub._answer = lambda: loops.append(asyncio.get_running_loop()) or 0  # type: ignore[method-assign]
+    headrace_app.stub(shop.achain, runs=lambda _: loops.append(asyncio.get_running_loop()) or 0)
     await shop.achain.aenqueue(1)
     assert (await headrace_app.adrain()).starts == 3
     assert (await job, await plain) == (7, "welcome 8")
@@ -187,17 +185,14 @@ async def test_a_soft_limit_stops_a_coroutine_and_a_thread(headrace_app: Kit) ->
 
 
 def test_a_drain_within_a_job_is_refused(headrace_app: Kit) -> None:
-    headrace_app.stub(shop.send)._answer = headrace_app.drain  # type: ignore[method-assign]
+    headrace_app.stub(shop.send, runs=lambda _: headrace_app.drain())
     shop.send.enqueue(1)
     with pytest.raises(DrainError, match="a drain is under way"):
         headrace_app.drain()
 
 
 def test_what_is_no_error_of_a_job_ends_the_drain_in_any_case(headrace_app: Kit) -> None:
-    def fails() -> str:
-        pytest.fail("said by a stub")
-
-    headrace_app.stub(shop.send)._answer = fails  # type: ignore[method-assign]
+    headrace_app.stub(shop.send, runs=lambda _: pytest.fail("said by a stub"))
     shop.send.enqueue(1)
     with pytest.raises(pytest.fail.Exception, match="said by a stub"):
         headrace_app.drain(raises=False)

@@ -166,9 +166,13 @@ class Drain:
         tasks = {name: task.kind for name, task in app.tasks.items()}
         lease = microseconds(app.settings.lease)
         spared: int = yield consume.register(self._keys, self.owner, lease, facts, tasks=tasks)
-        if spared:
-            # Of workers that were silent it is not known yet whether they live; here there is none that does.
-            self._clock.offset += spared + BEYOND
+        # Of workers that were silent it is not known yet whether they live; here there is none that does.
+        left = spared + BEYOND if spared else 0
+        while left > 0:
+            step = min(left, lease // 3)
+            self._clock.offset += step
+            left -= step
+            yield consume.renew(self._keys, self.owner, lease)
 
     def _upkeep(self) -> Steps[tuple[int, int, list[str]]]:
         """What a worker does beside its jobs: the time, when the next scheduled one is due (0: none), the queues."""

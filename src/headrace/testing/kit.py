@@ -224,14 +224,16 @@ class Kit:
         *,
         returns: Any = None,
         raises: BaseException | type[BaseException] | None = None,
+        runs: Callable[..., Any] | None = None,
         times: int = 0,
     ) -> Stub:
         """Have a task return or raise this instead of running its code, until the test or its ``with`` block ends.
 
         Args:
+            runs: call this with the arguments, and return what it returns.
             times: of so many calls; the next one runs its own code. 0: of all.
         """
-        made = Stub(task, returns, raises, times)
+        made = Stub(task, returns, raises, runs, times)
         self._stubs.append(made)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -20,13 +21,19 @@ class Stub(AbstractContextManager["Stub"]):
     """
 
     def __init__(
-        self, task: Task[..., Any, Any], returns: Any, raises: BaseException | type[BaseException] | None, times: int
+        self,
+        task: Task[..., Any, Any],
+        returns: Any,
+        raises: BaseException | type[BaseException] | None,
+        runs: Callable[..., Any] | None,
+        times: int,
     ) -> None:
         """Use ``kit.stub(task, ...)``."""
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self._task = task
         self._returns = returns
         self._raises = raises
+        self._runs = runs
         self._times = times
         self._real: Callable[..., Any] = task.function
         task.function = self._acall if task.is_async else self._call
@@ -45,10 +52,13 @@ class Stub(AbstractContextManager["Stub"]):
         self.remove()
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        return self._answer() if self._stands_in(args, kwargs) else self._real(*args, **kwargs)
+        return self._answer(args, kwargs) if self._stands_in(args, kwargs) else self._real(*args, **kwargs)
 
     async def _acall(self, *args: Any, **kwargs: Any) -> Any:
-        return self._answer() if self._stands_in(args, kwargs) else await self._real(*args, **kwargs)
+        if not self._stands_in(args, kwargs):
+            return await self._real(*args, **kwargs)
+        answer = self._answer(args, kwargs)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _stands_in(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Note a call; whether it is still ours to answer."""
@@ -57,9 +67,11 @@ class Stub(AbstractContextManager["Stub"]):
         self.calls.append((args, kwargs))
         return True
 
-    def _answer(self) -> Any:
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._raises is not None:
             raise self._raises
+        if self._runs is not None:
+            return self._runs(*args, **kwargs)
         return self._returns
 
     def __repr__(self) -> str:
