@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace
+from headrace.testing.private_server import PrivateServer
 from tests.kit import shop
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_server(nothing_left_running: None, headrace_server: PrivateServer) -> None:
+    """End the server before it is looked whether anything was left, also where a test makes its kit itself."""
 
 
 @pytest.fixture

@@ -115,13 +115,13 @@ class Performer:
     ) -> Performed:
         error = self._restored()
         if late:
-            return Performed(self._died(claim, "hard", "it ran past its hard time limit"), None, notes)
+            return Performed(self._died(claim, "hard", "its process was ended by SIGKILL"), None, notes)
         if crash is not None or isinstance(error, RunnerKilled):
             return self._crashed(claim, notes)
         return Performed(ended, error, notes)
 
     def _crashed(self, claim: Claim, notes: list[Note]) -> Performed:
-        return Performed(self._died(claim, "", "the test kit ended its process"), None, notes, asked=True)
+        return Performed(self._died(claim, "", "its process was ended by SIGKILL"), None, notes, asked=True)
 
     def _died(self, claim: Claim, doom: Any, text: str) -> Ended:
         error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
