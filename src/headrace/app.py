@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
 from types import TracebackType
@@ -25,11 +25,21 @@ from headrace.client import Client
 from headrace.context import CurrentJob, running
 from headrace.errors import OptionsError
 from headrace.jobs import Jobs
-from headrace.options import CallOptions, TaskOptions, of_call, of_task
+from headrace.lifespan import F, kinds_of
+from headrace.options import CallOptions, Kind, TaskOptions, of_call, of_task
 from headrace.protocol import admin
 from headrace.protocol.admin import Overview
 from headrace.queues import Queues
-from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated, define_task, define_workflow, include
+from headrace.registry import (
+    Decorator,
+    Tasks,
+    WorkflowDecorator,
+    decorated,
+    define_lifespan,
+    define_task,
+    define_workflow,
+    include,
+)
 from headrace.settings import Duration, Settings, load
 from headrace.signature import Unchecked
 from headrace.task import BoundTask, Task
@@ -49,7 +59,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G", bound=Callable[..., Any])
 
 Middleware = Callable[[CurrentJob], AbstractContextManager[Any]]
 Hook = Callable[[], object]
@@ -241,8 +251,40 @@ class Headrace:
         decorate = partial(define_workflow, self.context, options)
         return decorate(functions[0]) if functions else decorate
 
+    @overload
+    def lifespan(self, function: F, /) -> F: ...
+    @overload
+    def lifespan(self, *, kind: Kind | Collection[Kind] | None = None) -> Callable[[F], F]: ...
+    def lifespan(self, *functions: F, kind: Kind | Collection[Kind] | None = None) -> F | Callable[[F], F]:
+        """Open something in each runner before its first job, and close it after its last: ``@app.lifespan``.
+
+        A function with one yield, ``def`` or ``async def``; decorated with :func:`contextlib.contextmanager` or its
+        asynchronous pair it is taken, too. What is before the yield runs in the runner's main thread, for the kind
+        async on its event loop; the runner takes jobs when all lifespans have yielded, in the order of registration.
+        What is after the yield runs when the runner leaves, the last registered first. They have four seconds for
+        that, together; an error there is logged and costs no job. A killed runner leaves nothing.
+
+        What it yields is ``current_job().state``. Where several yield something, each must yield a mapping, and these
+        are put together. Where one raises before its yield, the runner says why in the log, takes no job and is
+        replaced: after a second, then after twice as long each time, at most 30 seconds.
+
+        Args:
+            kind: of the runners that have it: process, fork (in the child of each job, so for each job), thread (once,
+                for all of its threads), async; or several. Without one: all; a coroutine generator only async ones.
+
+        Raises:
+            OptionsError: it is no such function, or an asynchronous one for runners without an event loop.
+        """
+
+        def decorate(function: F) -> F:
+            define_lifespan(self.context, kind, function)
+            return function
+
+        kinds_of(kind)
+        return decorate(functions[0]) if functions else decorate
+
     def include(self, *many: Tasks, move: bool = False) -> None:
-        """Have the tasks and workflows of these belong to this application, as if they were defined here.
+        """Have the tasks, workflows and lifespans of these belong to this application, as if they were defined here.
 
         Included once more they stay as they are. Either all of them are included or, if this raises, none.
 
@@ -421,7 +463,7 @@ class Headrace:
         self.middlewares.append(function)
         return function
 
-    def on_preload(self, function: F) -> F:
+    def on_preload(self, function: G) -> G:
         """Call this once per worker, in the supervisor before it forks, after what the setting ``preload`` names.
 
         For imports, compilation and tables that all runners share. One that raises, or leaves a thread or a socket
@@ -430,7 +472,7 @@ class Headrace:
         self.preload_hooks.append(function)
         return function
 
-    def before_fork(self, function: F) -> F:
+    def before_fork(self, function: G) -> G:
         """Call this before each fork of a process that runs jobs, the last registered first.
 
         It runs in the process that forks: the supervisor, or for the fork kind the one of which its children come.
@@ -440,7 +482,7 @@ class Headrace:
         self.before_fork_hooks.append(function)
         return function
 
-    def after_fork_child(self, function: F) -> F:
+    def after_fork_child(self, function: G) -> G:
         """Call this in each new runner process, before its first job: open what must not be shared across a fork.
 
         Where one raises, the runner ends, says why in the log, and is replaced.
@@ -448,12 +490,12 @@ class Headrace:
         self.after_fork_child_hooks.append(function)
         return function
 
-    def after_fork_parent(self, function: F) -> F:
+    def after_fork_parent(self, function: G) -> G:
         """Call this after each such fork, in the process that forked; see :meth:`before_fork`."""
         self.after_fork_parent_hooks.append(function)
         return function
 
-    def on_exit(self, function: F) -> F:
+    def on_exit(self, function: G) -> G:
         """Run this in each runner process before it leaves: flush metrics, traces, logs. A killed runner runs nothing.
 
         With these, each job of the fork kind costs two forks: the next one need not wait for the hooks of the last.

@@ -14,6 +14,7 @@ from headrace.type_registry import Types
 if TYPE_CHECKING:
     from headrace.client import Client
     from headrace.definition import Workflow
+    from headrace.lifespan import Lifespan
     from headrace.task import Task
 
 
@@ -21,11 +22,12 @@ class AppContext:
     """An application as its tasks see it.
 
     Attributes:
-        tasks, definitions: by name; those of the whole application, or before there is one, those that share this.
+        tasks, definitions, lifespans: by name, or in the order of registration; those of the whole application, or
+            before there is one, those that share this.
         types: how values are sent that MessagePack has no form for.
     """
 
-    __slots__ = ("_client", "definitions", "tasks", "types")
+    __slots__ = ("_client", "definitions", "lifespans", "tasks", "types")
 
     def __init__(self, client: Client | None = None) -> None:
         """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
@@ -33,6 +35,7 @@ class AppContext:
         self.types = Types() if client is None else client.types
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.definitions: dict[str, Workflow[...]] = {}
+        self.lifespans: list[Lifespan] = []
 
     @property
     def client(self) -> Client:
@@ -60,6 +63,7 @@ class AppContext:
         """Become that of an application: what is registered from now on is registered there."""
         self.types.join(app.types)
         self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
+        self.lifespans = app.lifespans
 
     def _lost(self) -> TasksNotIncluded:
         names = list(self.tasks)

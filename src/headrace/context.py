@@ -46,14 +46,21 @@ class CurrentJob:
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
         added: what it adds to its workflow; None until it asked for ``workflow``.
+        state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.
     """
 
     __slots__ = (
         "_emit", "_flow", "_inputs", "_stopping", "added", "attempt", "failures", "headers", "id", "key", "queue",
-        "stopped_by", "task", "token",
+        "state", "stopped_by", "task", "token",
     )  # fmt: skip
 
-    def __init__(self, claim: Claim, emit: Callable[[Note], None], flow: Callable[[Claim], Flow] | None = None) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        emit: Callable[[Note], None],
+        flow: Callable[[Claim], Flow] | None = None,
+        state: Any = None,
+    ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
         self.id = claim.id
         self.task = claim.task
@@ -66,6 +73,7 @@ class CurrentJob:
         self.stopped_by: StopReason = ""
         self._stopping: Stopping | None = None
         self.added: Flow | None = None
+        self.state = state
         self._emit = emit
         self._inputs = claim.inputs
         self._flow = None if flow is None else lambda: flow(claim)

@@ -115,6 +115,10 @@ class PreloadError(HeadraceError):
     """A step of a worker's warm-up failed, or left behind what a fork must not find; names the step and the culprit."""
 
 
+class LifespanError(HeadraceError):
+    """A lifespan could not be entered in a runner, which takes no job and is replaced; the cause is what it raised."""
+
+
 class JobNotFound(HeadraceError, LookupError):
     """No job of this id is stored: it never existed, or finished and was not kept."""
 

@@ -6,13 +6,14 @@ Owns names and their uniqueness. Makes tasks and definitions of functions; runs 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 from headrace import naming
 from headrace.app_context import AppContext
 from headrace.errors import DuplicateTask, OptionsError
+from headrace.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
 from headrace.options import KINDS, Kind, TaskOptions, flag, of_task
 from headrace.task import Task
 
@@ -56,6 +57,7 @@ class Tasks:
     Attributes:
         tasks: by name, what was defined here; a workflow is a task too, by the name ``workflow:...``.
         types: as ``app.types``; the application's, once it is included.
+        lifespans: in the order of their definition.
         context: of the application, once it is included.
     """
 
@@ -73,6 +75,7 @@ class Tasks:
         self.context = AppContext()
         self.types = self.context.types
         self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.lifespans: list[Lifespan] = []
         _made.add(self)
 
     @overload
@@ -104,6 +107,20 @@ class Tasks:
             self.tasks[made.definition.task.name] = made.definition.task
             return made
 
+        return decorate(functions[0]) if functions else decorate
+
+    @overload
+    def lifespan(self, function: F, /) -> F: ...
+    @overload
+    def lifespan(self, *, kind: Kind | Collection[Kind] | None = None) -> Callable[[F], F]: ...
+    def lifespan(self, *functions: F, kind: Kind | Collection[Kind] | None = None) -> F | Callable[[F], F]:
+        """Open something in each runner, as :meth:`headrace.Headrace.lifespan` does, for the whole application."""
+
+        def decorate(function: F) -> F:
+            self.lifespans.append(define_lifespan(self.context, kind, function))
+            return function
+
+        kinds_of(kind)
         return decorate(functions[0]) if functions else decorate
 
     def __repr__(self) -> str:
@@ -159,6 +176,13 @@ def define_workflow(context: AppContext, options: dict[str, Any], function: Call
     return made
 
 
+def define_lifespan(context: AppContext, kind: Kind | Collection[Kind] | None, function: LifespanFunction) -> Lifespan:
+    """Register a lifespan; see :meth:`headrace.Headrace.lifespan`."""
+    lifespan = lifespan_of(function, kind)
+    context.lifespans.append(lifespan)
+    return lifespan
+
+
 def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
     """Have an application include sets of tasks, all or none; see :meth:`headrace.Headrace.include`."""
     new: dict[str, Task[..., Any, Any]] = {}
@@ -188,7 +212,9 @@ def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
                 del old.tasks[name]
             for name in definitions:
                 del old.definitions[name]
+            old.lifespans[:] = [lifespan for lifespan in old.lifespans if lifespan not in one.lifespans]
         app.definitions.update(definitions)
+        app.lifespans += one.lifespans
         old.join(app)
     app.tasks.update(new)
 

@@ -243,6 +243,8 @@ ALONE = {
         "after_fork_parent",
         "disconnect",
         "on_exit",
+        "include",
+        "lifespan",
         "around",
         "store",
         "astore",

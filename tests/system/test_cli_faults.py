@@ -63,6 +63,10 @@ APPLICATION = {
     "<module 'mail'",
     "twice:app": "are in another application of this process already",
     "doubles:app": "there is a task mail.send already",
+    "nogenerator:app": "OptionsError: a lifespan is a function with one yield, `def` or `async def`, not <function print_it",
+    "nokind:app": "OptionsError: kind must be one of process, fork, thread, async, or several of them, not 'threads'",
+    "noloop:app": "OptionsError: the lifespan noloop.pool is asynchronous, and runners of the kind process have no event loop",
+    "needs:app": "OptionsError: the lifespan needs.pool is called without arguments, and it takes url",
 }
 
 
@@ -76,6 +80,10 @@ def headrace(tmp_path: Path, url: str) -> Program:
         "forgot": "",
         "mistook": "app.include(mail)",
         "twice": "app.include(mail.tasks); Headrace().include(mail.tasks)",
+        "nogenerator": "app.lifespan(print_it)",
+        "nokind": "app.lifespan(kind='threads')",
+        "noloop": "@app.lifespan(kind='process')\nasync def pool(): yield",
+        "needs": "@app.lifespan\ndef pool(url): yield url",
         "doubles": "app.task(name='mail.send')(print_it); app.include(mail.tasks)",
     }.items():
         start = "from headrace import Headrace\nimport mail\napp = Headrace()\ndef print_it() -> None: pass\n"

@@ -223,10 +223,12 @@ def test_a_failed_warm_up_replaces_nothing(rolled: Rolled) -> None:
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 @pytest.mark.parametrize("way", ["raise RuntimeError('no database')", "os._exit(3)"])
-def test_runners_that_cannot_begin_replace_nothing(rolled: Rolled, way: str, kind: str) -> None:
+@pytest.mark.parametrize("hook", ["after_fork_child", "lifespan"])
+def test_runners_that_cannot_begin_replace_nothing(rolled: Rolled, hook: str, way: str, kind: str) -> None:
     worker = rolled.start()
     text = GOOD.replace("@app.task", f"@app.task(kind={kind!r})").format(version=2)
-    rolled.program.write("tasks", f"{text}\n@app.after_fork_child\ndef connect() -> None:\n    {way}\n")
+    end = "    yield\n" if hook == "lifespan" else ""
+    rolled.program.write("tasks", f"{text}\n@app.{hook}\ndef connect():\n    {way}\n{end}")
     rolled.hup(worker)
     worker.says("nothing is replaced: its runners cannot begin: ")
     if "raise" in way:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, assert_type
 
 from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, UnsentJob, current_job
@@ -65,6 +66,36 @@ def letters(flow: Flow, to: list[str]) -> None:
 
 app.include(apart)
 app.include(apart, Tasks(), move=True)
+
+
+@app.lifespan
+def everywhere() -> Iterator[int]:
+    yield 3
+
+
+@app.lifespan(kind="async")
+async def on_loops() -> AsyncIterator[dict[str, int]]:
+    yield {}
+
+
+@apart.lifespan(kind=["thread", "process"])
+@contextmanager
+def decorated() -> Generator[None]:
+    yield
+
+
+@apart.lifespan()
+@asynccontextmanager
+async def adecorated() -> AsyncGenerator[None]:
+    yield
+
+
+def state_code() -> None:
+    assert_type(everywhere(), Iterator[int])
+    assert_type(on_loops(), AsyncIterator[dict[str, int]])
+    with decorated() as nothing:
+        assert_type(nothing, None)
+    assert_type(current_job().state, Any)
 
 
 def apart_code() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace import Flow, Headrace, Node, Tasks
 
 app = Headrace()
@@ -31,6 +33,21 @@ def sends(to: str) -> None: ...
 send.enqueue(7)  # refused
 app.include(tasks, "mail")  # refused
 app.include(send)  # refused
+
+
+@app.lifespan  # refused
+def lifeless() -> int:
+    return 1
+
+
+@app.lifespan(kind="threads")  # refused
+def nowhere() -> Iterator[None]:
+    yield
+
+
+@tasks.lifespan  # refused
+def needs(url: str) -> Iterator[None]:
+    yield
 
 
 def takes_text(node: Node[str]) -> None: ...

@@ -7,13 +7,13 @@ the store: what becomes of a job is said through ``conclude`` and ``again``.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import os
 import random
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -47,13 +47,15 @@ from headrace.worker.wire import (
     Spawned,
     Stop,
     ToSupervisor,
+    Up,
     frame,
 )
 
 log = logging.getLogger("headrace.worker")
 
-# A runner that dies younger than this (seconds) without work is replaced only after as long again.
-INFANT = 1.0
+# A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
+# fails, after twice as long each time, at most so long.
+INFANT, LONGEST_PAUSE = 1.0, 30.0
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
 # Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
@@ -110,7 +112,8 @@ class Crew:
         self._conclude = conclude
         self._again = again
         self._dying: dict[int, Seat] = {}
-        self._spawn_at: deque[tuple[float, str]] = deque()
+        # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
+        self._spawn_at: list[tuple[float, str, bool]] = []
         self._tidy_at = float("inf")
         # When lines of stderr are passed on although they have not ended.
         self._lines_at = float("inf")
@@ -254,6 +257,8 @@ class Crew:
                 seat.fell = message
             elif isinstance(message, Exit):
                 seat.leaving = True
+            elif isinstance(message, Up):
+                self._up(seat, now)
             elif (start := seat.starts.get(message.token)) is not None:
                 self.waste.heard(seat.number, start.claim.task, seat.kind, message)
         self.handout.weigh(seat)
@@ -274,6 +279,15 @@ class Crew:
             self.tally.grew(done.memory)
         self._conclude(claim, done.kind, done.data, done.amount, done.cost)
         self._recycle(seat, done.memory)
+
+    def _up(self, seat: Seat, now: float) -> None:
+        """A runner has started, and takes jobs from now on."""
+        seat.starting, seat.born = False, now
+        if seat.place is not None:
+            seat.place.failures = 0
+        if seat.single:
+            self._tidy_at = min(self._tidy_at, now + INFANT)
+        self.freed.add(seat.kind)
 
     def _said(self, seat: Seat, say: Say) -> None:
         start = seat.starts.get(say.token)
@@ -335,29 +349,32 @@ class Crew:
         if now >= self._tidy_at:
             self._tidy(now)
         while self._spawn_at and self._spawn_at[0][0] <= now:
-            kind = self._spawn_at.popleft()[1]
-            if self.working:
+            _, kind, single = heapq.heappop(self._spawn_at)
+            if single:
+                self.freed.add(kind)
+            elif self.working:
                 self.spawn(kind)
 
     def _tidy(self, now: float) -> None:
         """Dismiss runners whose suspect another worker took."""
-        waiting = [seat for seat in self.handout.seats.values() if seat.single and seat.open and not seat.starts]
+        waiting = [seat for seat in self.handout.seats.values() if seat.single and seat.ready and not seat.starts]
         for seat in waiting:
             if now - seat.born >= INFANT:
                 self.dismiss(seat)
-        self._tidy_at = min((seat.born + INFANT for seat in waiting if seat.open), default=float("inf"))
+        self._tidy_at = min((seat.born + INFANT for seat in waiting if seat.ready), default=float("inf"))
 
     def spawned(self, message: Spawned, descriptors: list[int]) -> None:
         """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
         channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
         slots = self.options.slots(message.kind)
         seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
-        seat.born, seat.forker = time.monotonic(), message.forker
+        seat.born, seat.forker, seat.starting = time.monotonic(), message.forker, message.starting
         seat.quota = 0 if seat.forker else self.options.recycle_jobs
         if self.handout.coming[seat.kind]:
             self.handout.coming[seat.kind] -= 1
             seat.single, seat.slots = True, 1
-            self._tidy_at = min(self._tidy_at, seat.born + INFANT)
+            if not seat.starting:
+                self._tidy_at = min(self._tidy_at, seat.born + INFANT)
         self.handout.sit(seat)
         self._watched.watch(channel, lambda: self._on_seat(seat))
         self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
@@ -422,17 +439,19 @@ class Crew:
             died = Died(seat.number, seat.fell.signal, seat.fell.code, seat.fell.memory)
         back, running = seat.recall(), list(seat.starts.values())
         seat.starts.clear()
-        # A suspect that was handed back since there were enough runners for such jobs may come again.
-        self.freed.add(seat.kind)
         self._watched.unwatch(seat.channel)
         self._watched.unwatch(seat.stderr)
         seat.close()
         for start in running:
             self._broken(start, seat, died)
         now = time.monotonic()
-        # A runner that dies as soon as it is born would be forked in a hot loop.
-        infant = not running and not seat.done and not seat.leaving and now - seat.born < INFANT
-        self._replace(seat, now + INFANT if infant else 0.0, "" if seat.leaving else _how(died))
+        pause = 0.0 if running else _pause_after(seat, now)
+        if seat.single and pause:
+            heapq.heappush(self._spawn_at, (now + pause, seat.kind, True))
+        else:
+            # A suspect that was handed back since there were enough runners for such jobs may come again.
+            self.freed.add(seat.kind)
+        self._replace(seat, now + pause if pause else 0.0, "" if seat.leaving else _how(died))
         self._hand_back(back)
 
     def _replace(self, seat: Seat, at: float, reason: str) -> None:
@@ -448,7 +467,7 @@ class Crew:
         if place is None or place.leaving or not self.working:
             return
         if at:
-            self._spawn_at.append((at, seat.kind))
+            heapq.heappush(self._spawn_at, (at, seat.kind, False))
         else:
             self.spawn(seat.kind)
 
@@ -557,6 +576,19 @@ class Crew:
                 os.killpg(seat.pid, signal.SIGKILL)
         for number in [*self.handout.seats, *self._dying]:
             self.died(Died(number, signal.SIGKILL, 0, 0))
+
+
+def _pause_after(seat: Seat, now: float) -> float:
+    """Seconds until another runner follows one that died idle: it would be forked in a hot loop."""
+    if seat.done or seat.leaving:
+        return 0.0
+    if not seat.starting:
+        return INFANT if now - seat.born < INFANT else 0.0
+    failures = 0
+    if seat.place is not None:
+        failures = seat.place.failures
+        seat.place.failures += 1
+    return min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
 
 
 def _how(died: Died) -> str:

@@ -24,6 +24,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from headrace.lifespan import of_kind
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import run_around_fork
 from headrace.worker.parent import adopt_orphans, die_with
@@ -41,10 +42,10 @@ _SAID = 1
 def lasts(app: Headrace) -> bool:
     """Whether runners of this kind outlast their jobs; else each child comes from the supervisor, which costs more.
 
-    They do not where the kernel does not give us the orphans of jobs, nor where the application has exit hooks: the
-    next job would wait for those of the one before.
+    They do not where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or
+    lifespans: the next job would wait for the end of those of the one before.
     """
-    return sys.platform == "linux" and not app.exit_hooks
+    return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
 
 
 class Forker:

@@ -69,7 +69,7 @@ class Handout:
         """
         window, found = self.window(), dict.fromkeys(self.kinds, 0)
         for seat in self.seats.values():
-            if not seat.open or seat.single or (seat.place is not None and seat.place.line):
+            if not seat.ready or seat.single or (seat.place is not None and seat.place.line):
                 continue
             held = len(seat.starts)
             if not seat.ticketed:
@@ -112,11 +112,12 @@ class Handout:
 
     def single(self, kind: str) -> Seat | None:
         """A runner that waits for one suspect of a shared kind."""
-        return next((s for s in self.seats.values() if s.single and s.kind == kind and s.open and not s.starts), None)
+        return next((s for s in self.seats.values() if s.single and s.kind == kind and s.ready and not s.starts), None)
 
     def wants_single(self, kind: str) -> bool:
-        """Whether one more of those may be forked."""
-        return self.coming[kind] + sum(seat.single and seat.kind == kind for seat in self.seats.values()) < SINGLES
+        """Whether one more of those may be forked: not while one starts, which takes the next suspect."""
+        singles = [seat for seat in self.seats.values() if seat.single and seat.kind == kind]
+        return self.coming[kind] + len(singles) < SINGLES and not any(seat.starting for seat in singles)
 
     def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
         """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
@@ -142,7 +143,7 @@ class Handout:
     def fits(self, seat: Seat, task: str, now: float, *, suspect: bool) -> bool:
         """Whether a runner may be given one more job now."""
         if not seat.starts:
-            return seat.open
+            return seat.ready
         if not seat.ticketed:
             return seat.spare(seat.slots) > 0
         cost = self.costs.get(task)

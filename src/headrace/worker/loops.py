@@ -143,13 +143,15 @@ class Drive(Generator[Any, Any, Any]):
 class Loop:
     """One process whose event loop runs many jobs at once."""
 
-    def __init__(self, bench: Bench, channel: Channel[ToRunner], *, measure_memory: bool) -> None:
+    def __init__(
+        self, bench: Bench, channel: Channel[ToRunner], loop: asyncio.AbstractEventLoop, *, measure_memory: bool
+    ) -> None:
         self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self._main_gate = self.gate
         self._bench = bench
         self._channel = channel
-        self._loop = asyncio.new_event_loop()
+        self._loop = loop
         self._drives: dict[int, Drive] = {}
         # Messages that a signal's look read while a job kept the loop from turning.
         self._stash: deque[ToRunner] = deque()

@@ -51,6 +51,7 @@ class Bench:
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
         app: what a job that adds nodes to its workflow needs of the application.
+        state: what the runner's lifespans yielded.
         raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
     """
 
@@ -61,11 +62,12 @@ class Bench:
     place: str
     dice: Callable[[], float]
     app: AppContext
+    state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
     def job(self, claim: Claim, emit: Emit) -> CurrentJob:
         """What the code of this start sees of itself."""
-        return CurrentJob(claim, emit, self._collecting) if claim.facts else CurrentJob(claim, emit)
+        return CurrentJob(claim, emit, self._collecting if claim.facts else None, self.state)
 
     def _collecting(self, claim: Claim) -> Flow:
         return expand.collecting(self.app, claim)
@@ -79,11 +81,13 @@ class Refused(Exception):
         self.ended = ended
 
 
-def bench(app: Headrace, place: str, dice: Callable[[], float]) -> Bench:
+def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> Bench:
     """What the starts of one runner share, read off the application once."""
     # Without middleware the bare context variable is enough, and every job passes here.
     around = app.around if app.middlewares else running
-    return Bench(app.tasks, around, microseconds(app.settings.failure_ttl), copy_context(), place, dice, app.context)
+    return Bench(
+        app.tasks, around, microseconds(app.settings.failure_ttl), copy_context(), place, dice, app.context, state
+    )
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:

@@ -36,9 +36,10 @@ class Place:
         rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
         leaving: it is being removed.
         replaced, reason: how often its runner was replaced, and why the last time.
+        failures: how many of its runners in a row ended before their start was over.
     """
 
-    __slots__ = ("id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced", "seat")
+    __slots__ = ("failures", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced", "seat")
 
     def __init__(self, id: int, kind: str) -> None:
         self.id = id
@@ -50,6 +51,7 @@ class Place:
         self.leaving = False
         self.replaced = 0
         self.reason = ""
+        self.failures = 0
 
     def __repr__(self) -> str:
         return f"<Place {self.kind}/{self.id}>"
@@ -89,7 +91,7 @@ class Places:
     def weigh(self, place: Place) -> None:
         """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
         seat = place.seat
-        if seat is None or not seat.open or place.leaving:
+        if seat is None or not seat.ready or place.leaving:
             self.ranks.remove(place)
             return
         held = len(seat.starts) + len(place.line)

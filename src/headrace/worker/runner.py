@@ -3,14 +3,15 @@
 Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and
 :mod:`loops` run the jobs. Must not touch the store, nor decide when a limit is over or who gets a job.
 
-1. make the fork a process of its own: random numbers, fault evidence, the application's hooks;
+1. make the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
 2. run what the dispatcher sends, until it says Exit or is gone;
-3. leave within a deadline: exit hooks, logging, streams.
+3. leave within a deadline: lifespans, exit hooks, logging, streams.
 """
 
 from __future__ import annotations
 
 import _thread
+import asyncio
 import contextlib
 import faulthandler
 import gc
@@ -20,24 +21,33 @@ import os
 import random
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.app import Headrace
+from headrace.errors import LifespanError
+from headrace.lifespan import of_kind
 from headrace.worker import prefork, warmup
 from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
+from headrace.worker.lifespans import Lifespans, starts_up
 from headrace.worker.loops import Loop
-from headrace.worker.parent import let_fork
+from headrace.worker.parent import FAULTY, let_fork
 from headrace.worker.perform import Bench, bench
 from headrace.worker.process import Process
 from headrace.worker.report import Reporter
 from headrace.worker.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.threads import Threads
-from headrace.worker.wire import Channel, ToRunner
+from headrace.worker.wire import Channel, ToRunner, Up
+
+log = logging.getLogger("headrace.worker")
+
+# The part of the time for leaving that lifespans may take before exit hooks have their turn.
+LIFESPANS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class RunnerOptions:
         forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
             is done again in it; else 0.
         forker: be one that forks a child for each job; the fork kind only.
-        exit_deadline: seconds that exit hooks and the flushing of logs and streams may take.
+        exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
         settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
     """
 
@@ -88,10 +98,19 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
-    work = _forked(app, channel, tickets, options) if options.forker else _born(app, kind, channel, tickets, options)
+    lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
+    try:
+        if options.forker:
+            work = _forked(app, channel, tickets, options)
+        else:
+            work = _born(app, kind, channel, tickets, options, lifespans)
+    except LifespanError as error:
+        log.error("%s: this runner is replaced", error, exc_info=error.__cause__)
+        _write_out()
+        return FAULTY
     if work is not None:
         work.serve()
-        _leave(work, app, options.exit_deadline)
+        _leave(work, app, lifespans, options.exit_deadline)
     return 0
 
 
@@ -105,16 +124,21 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
         _write_out()
         return None
     work.recalls, work.forker = forker.recalls, forker
-    work.reporter.profiler = _settle_in(app, channel, forker.forked, options.settled if forker.first else None)
+    settled = options.settled if forker.first else None
+    work.reporter.profiler = _settle_in(app, channel, forker.forked, settled, Lifespans(()))
     if app.after_fork_child_hooks:
         work.bench = _bench(app, options)
     return work
 
 
-def _born(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
-    profiler = _settle_in(app, channel, options.forked, options.settled)
-    work = _work(kind, _bench(app, options), channel, tickets, options)
+def _born(
+    app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+) -> Work:
+    profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
+    work = _work(kind, _bench(app, options, lifespans.state), channel, tickets, options, lifespans)
     work.reporter.profiler = profiler
+    if starts_up(app, kind, forker=False):
+        channel.send(Up())
     if (gate := work.gate) is not None:
         signal.signal(signal.SIGUSR1, gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
@@ -122,16 +146,20 @@ def _born(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     return work
 
 
-def _bench(app: Headrace, options: RunnerOptions) -> Bench:
-    return bench(app, options.place, random.random)
+def _bench(app: Headrace, options: RunnerOptions, state: Any = None) -> Bench:
+    return bench(app, options.place, random.random, state)
 
 
 def _settle_in(
-    app: Headrace, channel: Channel[ToRunner], forked: int, settled: Callable[[str], None] | None
+    app: Headrace,
+    channel: Channel[ToRunner],
+    forked: int,
+    settled: Callable[[str], None] | None,
+    lifespans: Lifespans,
 ) -> StartupProfiler | None:
     """Make the fork a process of its own, and say so where somebody waits for that."""
     try:
-        profiler = _settle(app, channel, forked)
+        profiler = _settle(app, channel, forked, lifespans)
     except BaseException:
         if settled is not None:
             settled(traceback.format_exc().rstrip())
@@ -141,7 +169,7 @@ def _settle_in(
     return profiler
 
 
-def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> StartupProfiler | None:
+def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
     warmup.reseed()
@@ -152,24 +180,27 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int) -> StartupPr
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:
         hook()
+    lifespans.enter()
     if profiler is not None:
         profiler.ready()
     return profiler
 
 
-def _work(kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work:
+def _work(
+    kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+) -> Work:
     slots, measure_memory = options.slots, options.measure_memory
     if kind == "thread":
         return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
-    if kind == "async":
-        return Loop(bench, channel, measure_memory=measure_memory)
+    if lifespans.loop is not None:
+        return Loop(bench, channel, lifespans.loop, measure_memory=measure_memory)
     return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
-def _leave(work: Work, app: Headrace, deadline: float) -> None:
-    """Run exit hooks and write out what is buffered; when the deadline passes, the process ends at once."""
+def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> None:
+    """Leave the lifespans, run exit hooks, write out what is buffered; when the deadline passes, the process ends."""
     hooks = [*app.exit_hooks, *app.closers]
-    if not hooks and isinstance(work, Process):
+    if not (hooks or lifespans) and isinstance(work, Process):
         # Nothing of the application's can hang here, so the kernel's own watch is enough.
         signal.alarm(math.ceil(deadline))
         _write_out(work.forker and work.forker.handlers)
@@ -182,7 +213,10 @@ def _leave(work: Work, app: Headrace, deadline: float) -> None:
     left.acquire()
     # Not threading.Timer, which costs a fork of one job more than all else that it does to leave.
     _thread.start_new_thread(_watch, (left, deadline))
-    run_each(hooks, deadline, _failed)
+    ends_at = time.monotonic() + deadline
+    if lifespans:
+        run_each(lifespans.ends, deadline * LIFESPANS, _failed)
+    run_each(hooks, max(0.1, ends_at - time.monotonic()), _failed)
     left.release()
 
 

@@ -68,12 +68,13 @@ class Seat:
         current: token of the start whose limits run (process and fork kinds).
         garbled: it sent what is no message.
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
-        born: monotonic time of its fork.
+        born: monotonic time of its fork, or of the end of its start.
         done: jobs that it ended.
         quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
         recalls: how often work was taken back; tickets carry it.
         begun: the line that it has begun and not ended on stderr.
         blocked: its socket had no room for all that it was sent.
+        starting: code of the application runs in it before its first job; it gets work when that is done.
         leaving: gets no more work; ``gone``: its socket is closed.
         place: which it fills; None for a single.
         forker: it runs no job itself, but forks a child for each.
@@ -102,6 +103,7 @@ class Seat:
         self.condemned = False
         self.garbled = False
         self.born = 0.0
+        self.starting = False
         self.leaving = False
         self.gone = False
         self.blocked = False
@@ -125,6 +127,11 @@ class Seat:
     @property
     def open(self) -> bool:
         return not (self.leaving or self.gone)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be given work at all."""
+        return not (self.starting or self.leaving or self.gone)
 
     def spare(self, most: int) -> int:
         """How many more starts it may be given, holding ``most`` at once."""

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.worker import forks, runner, signals, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
+from headrace.worker.lifespans import starts_up
 from headrace.worker.lineage import Lineage
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
@@ -409,7 +410,10 @@ class Supervisor:
             os.setpgid(pid, pid)
         self._number += 1
         self.children[pid] = Child(self._number, kind, pid)
-        self._tell(Spawned(self._number, kind, pid, forker), [mine.fileno(), ticket_read, ticket_write, err_read])
+        starting = starts_up(self.app, kind, forker=forker)
+        self._tell(
+            Spawned(self._number, kind, pid, forker, starting), [mine.fileno(), ticket_read, ticket_write, err_read]
+        )
 
     def _run_runner(
         self,

@@ -46,6 +46,10 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
     count: int
 
 
+class Up(msgspec.Struct, frozen=True, array_like=True, tag="up"):
+    """Runner to dispatcher: the application's code for its start has run. Sent by those that were said to start."""
+
+
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Dispatcher to runner: this start is to stop. All reasons but ``shutdown`` raise in its code."""
 
@@ -193,12 +197,14 @@ class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
 
     Attributes:
         forker: it runs no job itself, but forks a child for each.
+        starting: it runs code of the application first, and says :class:`Up` when it takes jobs.
     """
 
     runner: int
     kind: Kind
     pid: int
     forker: bool = False
+    starting: bool = False
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag="died"):
@@ -217,7 +223,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 
 ToRunner = Run | Soon | Recall | Stop | Exit
-FromRunner = Done | Say | Found | Fell | Exit
+FromRunner = Done | Say | Found | Fell | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
 FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize | Size
 

@@ -1,0 +1,238 @@
+"""Lifespans in real workers: state in every kind, starts that fail or take long, shutdown, recycling, reload."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import asyncio, os, threading, time
+from pathlib import Path
+from headrace import Headrace, current_job
+
+app = Headrace()
+
+def note(text):
+    with open("notes", "a") as file:
+        file.write(f"{text} {os.getpid()}\\n")
+
+def until(name):
+    while not Path(name).exists():
+        time.sleep(0.005)
+
+def state():
+    return [os.getpid(), dict(current_job().state or {})]
+
+@app.task(timeout=0.5)
+def process() -> list: return state()
+
+@app.task(kind="fork")
+def fork() -> list: return state()
+
+@app.task(kind="thread", timeout=0.5)
+def thread() -> list: return state()
+
+@app.task(timeout=0.5)
+async def loop() -> list:
+    assert current_job().state["loop"] is asyncio.get_running_loop()
+    return [os.getpid(), {"pid": current_job().state["pid"]}]
+
+@app.task
+def hold() -> None:
+    note("holds")
+    until("go on")
+"""
+EACH = """
+@app.lifespan
+def each():
+    note("in")
+    yield {"pid": os.getpid()}
+    note("out")
+
+@app.lifespan(kind="async")
+async def on_loop():
+    yield {"loop": asyncio.get_running_loop()}
+    await asyncio.sleep(0)
+    note("loop out")
+"""
+TASKS = ("process", "fork", "thread", "loop")
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+@pytest.fixture
+def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
+
+    def start(text: str, *arguments: str) -> Worker:
+        headrace.write("tasks", CODE + text)
+        started.append(Worker(headrace.start("worker", "tasks:app", *arguments)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+def notes(headrace: Program) -> list[tuple[str, int]]:
+    path = headrace.directory / "notes"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(line.rpartition(" ")[0], int(line.rpartition(" ")[2])) for line in lines]
+
+
+def test_each_runner_of_every_kind_enters_before_its_jobs_and_leaves_after_them(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    one = worker(EACH, "--processes", "2", "--forks", "1")
+    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in TASKS for _ in range(6)]
+    for job in jobs:
+        pid, state = job.result(timeout=30)
+        assert state == {"pid": pid}
+    assert {job.refresh().attempt for job in jobs} == {1}
+    assert one.stop() == 0
+    seen = notes(headrace)
+    entered = [pid for word, pid in seen if word == "in"]
+    assert sorted(entered) == sorted(pid for word, pid in seen if word == "out")
+    assert len(entered) == len(set(entered)) >= 2 + 6 + 1 + 1
+    assert [word for word, _ in seen].count("loop out") == 1
+
+
+def test_a_start_that_fails_charges_no_job_and_is_tried_again_until_it_succeeds(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    text = "\n@app.lifespan\ndef database():\n    if not Path('up').exists(): raise ConnectionError('no database')\n    yield\n"
+    one = worker(text, "--processes", "1", "--forks", "1", "--threads", "4")
+    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in ("process", "fork", "thread")]
+    for _ in range(3):
+        one.says("the lifespan tasks.database cannot be entered: ConnectionError: no database: this runner is replaced")
+        one.lines.clear()
+    (headrace.directory / "up").touch()
+    for job in jobs:
+        job.result(timeout=60)
+        record = job.refresh()
+        assert (record.attempt, record.crashes, record.failures) == (1, 0, 0)
+
+
+def test_a_start_slower_than_lease_and_limits_loses_neither_lease_nor_job(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    """Jobs that wait for it are not claimed, so no limit of theirs runs; the other kinds of the worker work on."""
+    headrace.environment["HEADRACE_LEASE"] = "1.5"
+    worker(
+        "\n@app.lifespan(kind='async')\ndef slow():\n    until('up')\n    yield {'loop': asyncio.get_running_loop(), 'pid': 0}\n"
+    )
+    eventually(lambda: app.overview().workers, 20)
+    (before,) = app.overview().workers
+    waits = app.by_name("tasks.loop").enqueue()
+    renewed = before.lease
+    while renewed < before.lease + 2 * 1_500_000:
+        # Each takes less than its limit, and the lease is renewed meanwhile.
+        app.by_name("tasks.process").enqueue().result(timeout=20)
+        (seen,) = app.overview().workers
+        assert seen.owner == before.owner
+        renewed = seen.lease
+    assert waits.state == "ready"
+    (headrace.directory / "up").touch()
+    assert waits.result(timeout=20)[1] == {"pid": 0}
+    assert waits.refresh().attempt == 1
+
+
+def test_a_worker_that_is_stopped_while_runners_start_ends(headrace: Program, worker: Callable[..., Worker]) -> None:
+    text = """
+@app.lifespan(kind="process")
+def slow():
+    note("starts")
+    until("never")
+    yield
+
+@app.lifespan
+async def aslow():
+    note("starts")
+    await asyncio.Event().wait()
+    yield
+"""
+    one = worker(text, "--processes", "1")
+    eventually(lambda: len(notes(headrace)) == 2, 20)
+    assert one.stop() == 0
+
+
+def test_a_job_that_runs_at_shutdown_ends_before_the_lifespan_is_left(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    one = worker(EACH, "--processes", "1")
+    job = app.by_name("tasks.hold").enqueue()
+    eventually(lambda: "holds" in [word for word, _ in notes(headrace)], 20)
+    one.process.send_signal(signal.SIGTERM)
+    one.says("stops claiming")
+    ((_, pid),) = [seen for seen in notes(headrace) if seen[0] == "holds"]
+    assert ("out", pid) not in notes(headrace)
+    (headrace.directory / "go on").touch()
+    assert one.ended() == 0
+    assert job.state == "succeeded"
+    assert notes(headrace)[-1][0] in ("out", "loop out")
+    assert ("out", pid) in notes(headrace)
+
+
+def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    worker(EACH, "--processes", "1", "--threads", "1", "--recycle-jobs", "2")
+    for name in ("process", "thread"):
+        pids = list[int]()
+        for _ in range(6):
+            pid, state = app.by_name(f"tasks.{name}").enqueue().result(timeout=30)
+            assert state == {"pid": pid}
+            pids.append(pid)
+        assert len(set(pids)) == 3
+        for pid in set(pids) - {pids[-1]}:
+            eventually(lambda pid=pid: ("out", pid) in notes(headrace), 20)  # type: ignore[misc]
+
+
+def test_a_burst_waits_for_its_runners(headrace: Program, worker: Callable[..., Worker], app: Headrace) -> None:
+    """It leaves when the queues are empty, and not since no runner can take what is in them yet."""
+    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in TASKS]
+    one = worker(EACH.replace('note("in")', "note('in'); time.sleep(0.3)"), "--burst", "--processes", "1")
+    assert one.ended() == 0
+    assert {job.state for job in jobs} == {"succeeded"}
+
+
+def test_more_runners_at_run_time_enter_theirs(headrace: Program, worker: Callable[..., Worker], app: Headrace) -> None:
+    one = worker(EACH, "--processes", "1")
+    app.by_name("tasks.process").enqueue().result(timeout=20)
+    before = len(notes(headrace))
+    one.process.send_signal(signal.SIGTTIN)
+    eventually(lambda: len(notes(headrace)) == before + 1, 20)
+    one.process.send_signal(signal.SIGTTOU)
+    eventually(lambda: ("out", notes(headrace)[before][1]) in notes(headrace), 20)
+    assert one.stop() == 0
+
+
+def test_the_lifespans_of_included_tasks_are_entered(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    headrace.write(
+        "mail",
+        "from headrace import Tasks, current_job\ntasks = Tasks()\n"
+        "@tasks.lifespan(kind='thread')\ndef smtp():\n    yield {'smtp': 'open'}\n"
+        "@tasks.task(kind='thread')\ndef send() -> str:\n    return current_job().state['smtp']\n",
+    )
+    worker("\nimport mail\napp.include(mail.tasks)\n")
+    assert app.by_name("mail.send").enqueue().result(timeout=20) == "open"
