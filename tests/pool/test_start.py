@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from headrace import Pool
 from headrace.errors import CallTimeout, PoolBroken, PoolBusy, PoolClosed, PoolFull
 from tests.deadline import eventually
 from tests.pool import chores
+from tests.processes import lives
 
 Make = Callable[..., Pool]
 
@@ -131,3 +134,44 @@ def test_a_member_whose_replacement_must_wait_is_not_called_busy(make: Make) -> 
     eventually(lambda: pool.stats().members[0].state == "away", 20)
     with pool.reserve(strategy="next_available"), pytest.raises(PoolBusy, match="1 of 2 members are being replaced"):
         pool.submit(chores.double, 1, strategy="next_available")
+
+
+@pytest.mark.parametrize("how", ["resize", "shutdown"])
+def test_a_broadcast_reaches_members_that_start_and_are_removed(starting: Starting, how: str) -> None:
+    pool, go = starting(2)
+    replies: list[Any] = []
+    asking = threading.Thread(target=lambda: replies.append(pool.broadcall(chores.double, 2)), daemon=True)
+    asking.start()
+    eventually(lambda: all(m.waiting and m.pid for m in pool.stats().members), 20, what="it waits for both")
+    if how == "resize":
+        pool.resize(1)
+    else:
+        pool.shutdown(wait=False)
+    go()
+    asking.join(20)
+    assert not asking.is_alive(), "the caller has its answers"
+    assert replies[0].values == {0: 4, 1: 4}
+    eventually(lambda: len(pool._desk.members) == 1 or how == "shutdown", 20, what="the removed member left")
+
+
+def test_a_call_that_a_dying_process_did_not_get_runs_though_its_member_is_removed(make: Make) -> None:
+    pool = make(2, kind="process", restarts=1)
+    pool.wait_ready(60)
+    member: Any = pool.snapshot.members[1]
+    os.kill(member.body.pid, signal.SIGKILL)
+    eventually(lambda: member.restarts and not member.away, 20, what="it was replaced; the next time it must wait")
+    calls: list[Any] = []
+    with member.body._sending:
+        asking = threading.Thread(
+            target=lambda: calls.append(pool.submit(chores.double, 2, strategy=lambda crew, _: crew.members[1]))
+        )
+        asking.start()
+        eventually(lambda: member.running is not None, what="it is booked")
+        pid = member.body.pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not lives(pid), what="its process is dead")
+    eventually(lambda: member.away, 20, what="the pool has seen that")
+    asking.join(20)
+    if not calls[0].sent:
+        pool.resize(1)
+        assert calls[0].result(20) == 4

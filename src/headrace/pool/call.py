@@ -6,8 +6,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from headrace.pool.unbroken import CallCondition
 
 if TYPE_CHECKING:
     from headrace.pool.desk import Desk
@@ -50,20 +53,28 @@ class Call(Future[T], Generic[T]):
     alerts: int = 0
 
     def __init__(self, desk: Desk, fn: Callable[..., T] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__()
+        # As the base class does, but with a condition that an exception in a caller's thread cannot leave locked: its
+        # member would wait for that with the result.
+        self._condition = CallCondition()  # type: ignore[assignment]
+        self._state = PENDING
+        self._result = None
+        self._exception = None
+        self._waiters = []
+        self._done_callbacks: list[Callable[[Future[T]], object]] = []
         self.fn: Callable[..., T] | None = fn
         self.args: tuple[Any, ...] | None = args
         self.kwargs: dict[str, Any] | None = kwargs
         self.born = monotonic()
         self._desk = desk
-        self._tickets = [None]
 
     def cancel(self) -> bool:
         """Cancel the call; False when it has begun. A cancelled call never runs, and its place in the line is free."""
         if not super().cancel():
             return False
-        # One that was taken out by its member meanwhile is noticed there.
-        if self._desk.withdraw(self):
+        try:
+            # One that was taken out by its member meanwhile is noticed there.
+            self._desk.withdraw(self)
+        finally:
             self.begin()
         return True
 
@@ -76,13 +87,15 @@ class Call(Future[T], Generic[T]):
 
         Who waits for a cancelled call is told by this, so somebody must call it for each.
         """
-        try:
-            # One step of the interpreter: of two that begin or end it at the same time, one does.
-            self._tickets.pop()
-        except IndexError:
-            return False
-        self.begun = self.set_running_or_notify_cancel()
-        return self.begun
+        with self._condition:
+            if self._state == PENDING:
+                self._state, self.begun = RUNNING, True
+                return True
+            if self._state == CANCELLED:
+                self._state = CANCELLED_AND_NOTIFIED
+                for waiter in self._waiters:
+                    waiter.add_cancelled(self)
+        return False
 
     def drop(self) -> None:
         """Let go of function and arguments: who keeps a result need not keep what it was made of."""

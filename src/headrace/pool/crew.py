@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from _thread import start_new_thread
 from collections.abc import Iterable
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -18,6 +20,7 @@ from headrace.pool.member import Body, Member
 from headrace.pool.options import PoolOptions
 from headrace.pool.restarts import Restarts
 from headrace.pool.threads import ThreadBody
+from headrace.pool.unbroken import apart
 from headrace.pool.watch import Watch
 
 log = logging.getLogger("headrace.pool")
@@ -51,6 +54,9 @@ class Crew:
 
     def resize(self, n: int) -> None:
         """Have ``n`` members. New ones start in the background; those with the largest ids leave when they are done."""
+        apart(partial(self._resize, n))
+
+    def _resize(self, n: int) -> None:
         with self._resizing:
             members = self.desk.snapshot.members[:n]
             new = [self._member(number) for number in range(len(members), n)]
@@ -62,7 +68,7 @@ class Crew:
                 with self._burying:
                     self._living.add(builtin_id(member))
                 member.body.start()
-            self.watch.resized()
+            self.watch.start()
 
     def _member(self, number: int) -> Member:
         member = Member(number)
@@ -146,10 +152,14 @@ class Crew:
 
     def shut(self, *, cancel: bool) -> None:
         """Accept nothing more; members leave when nothing is left to do."""
+        apart(self._shut)
+        if cancel:
+            for call in self.desk.waiting():
+                call.cancel()
+
+    def _shut(self) -> None:
         for member in self.desk.shut(f"{self.name} was shut down: make another pool"):
             member.body.leave()
-        if cancel:
-            end(self.desk.drain())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all members have ended; False when ``timeout`` seconds passed before."""
@@ -170,9 +180,9 @@ class Crew:
             if self.wait(shutdown_timeout):
                 return
         except BaseException:
-            self._kill_all()  # a caller that gives up waiting wants the calls to end now
+            apart(self._kill_all)  # a caller that gives up waiting wants the calls to end now
             raise
-        self._kill_all()
+        apart(self._kill_all)
         self.wait(10)
 
     def interrupt(self) -> None:
@@ -194,12 +204,12 @@ class Crew:
         if not self._orphaned:
             # At the interpreter's very end there are no new threads, and the exit handler has been here.
             with contextlib.suppress(RuntimeError):
-                threading.Thread(target=self.finish, name=f"{self.name}-end", daemon=True).start()
+                start_new_thread(self.finish, ())
 
     def finish(self) -> None:
         """The pool is not used any more, or the interpreter ends: run what was accepted."""
         if not self._orphaned:
-            self.shut(cancel=False)
+            self._shut()
 
     def orphan(self) -> None:
         """This is a fork of the process that had the pool: its threads are not here."""

@@ -6,6 +6,10 @@ under the lock, since their callbacks may call back here.
 
 Whoever is told by a method of the desk that a call is now a member's hands it over (:meth:`Body.deliver`), without
 the lock.
+
+Callers' threads may be hit by an exception at any moment. They only add and withdraw their own calls; what takes calls
+of others from a line runs in threads of the pool. A verb that was cut short rings the bell, and the watch repairs what
+that left (:mod:`headrace.pool.repair`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
 from itertools import count
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -27,6 +32,7 @@ from headrace.pool.member import Member
 from headrace.pool.ranks import Ranks
 from headrace.pool.ring import Key
 from headrace.pool.strategy import Snapshot, Strategy, available, hash, next_available, no_members, nobody_free  # noqa: A004
+from headrace.pool.unbroken import Latch
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
 _TRIES = 100
@@ -43,9 +49,11 @@ class Desk:
         retired: calls that members ended who are gone.
         closed: why no call is accepted any more, or empty.
         broken: why none is accepted at the moment, or empty.
+        bell: wakes the watch; True asks it to repair, a lease to end that. To ring it is one step of the interpreter.
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
+        self.bell: SimpleQueue[bool | Lease] = SimpleQueue()
         self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), Ranks(), count().__next__)
         self.members: list[Member] = []
@@ -60,7 +68,7 @@ class Desk:
     def begin_anew(self) -> None:
         """This is a fork: whoever held the lock is not here."""
         self.lock = threading.Lock()
-        self._changed = threading.Condition(self.lock)
+        self._changed = Latch()
 
     # -- calls come --------------------------------------------------------------------------------------------------
 
@@ -79,41 +87,48 @@ class Desk:
             else:
                 member = self._place_chosen(call, choose, key)
             if member is not None:
-                self._hand_over(member, call)
+                self.hand_over(member, call)
         except HeadraceError:
             raise  # refused: it is nowhere
         except BaseException:
-            # An interrupt between booking and handing over must not cost the member its future.
+            self.bell.put(True)
             call.cancel()
-            if member is None:
-                member = next((m for m in self.members if m.running is call), None)
-            self._recount()
-            if member is not None and call.cancelled():
-                self._hand_over(member, call)
             raise
 
     def place_on(self, member: Member, call: Call[Any]) -> None:
         """Give a call to this member before all that waits for it: a broadcast."""
-        with self.lock:
-            if member.leaving:
-                raise PoolClosed(f"member {member.id} is leaving the pool")
-            now = self._book(member, call, urgent=True)
-        if now:
-            self._hand_over(member, call)
+        try:
+            with self.lock:
+                if member.leaving:
+                    raise PoolClosed(f"member {member.id} is leaving the pool")
+                now = self._book(member, call, urgent=True)
+            if now:
+                self.hand_over(member, call)
+        except HeadraceError:
+            raise
+        except BaseException:
+            self.bell.put(True)
+            raise
 
     def place_leased(self, lease: Lease, call: Call[Any]) -> None:
         """Give a call to a leased member."""
-        with self.lock:
-            member = lease.member
-            if lease.over or member is None:
-                raise PoolClosed("this lease is over: its member was given back or died; reserve another")
-            free = member.running is not None and member.running.lease is lease
+        try:
+            with self.lock:
+                member = lease.member
+                if lease.over or member is None:
+                    raise PoolClosed("this lease is over: its member was given back or died; reserve another")
+                free = member.running is not None and member.running.lease is lease
+                if free:
+                    self._run(member, call)
+                else:
+                    lease.waiting.append(call)
             if free:
-                self._run(member, call)
-            else:
-                lease.waiting.append(call)
-        if free:
-            self._hand_over(member, call)
+                self.hand_over(member, call)
+        except HeadraceError:
+            raise
+        except BaseException:
+            self.bell.put(True)
+            raise
 
     def _place_centrally(self, call: Call[Any]) -> Member | None:
         with self.lock:
@@ -122,7 +137,8 @@ class Desk:
             lines = self.lines
             # While calls wait there nobody is idle; then it need not be asked.
             member = None if lines.central else self._ranks.idle()
-            if member is not None:
+            # The ranks may be half changed, until the watch has repaired them.
+            if member is not None and member.running is None and not member.leaving:
                 self._run(member, call)
                 self._weigh(member)
                 return member
@@ -134,13 +150,13 @@ class Desk:
             if self.closed or self.broken:
                 raise self.refusal()
             member = self._ranks.idle()
-            if member is not None:
+            if member is not None and member.running is None and not member.leaving:
                 self._book(member, call)
-            elif self.lines.soon_free(None):
+                return member
+            if self.lines.soon_free(None):
                 self.lines.add(None, call)
-            else:
-                raise nobody_free(self.snapshot.members)
-            return member
+                return None
+            raise nobody_free(self.snapshot.members)
 
     def _place_chosen(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> Member | None:
         for _ in range(_TRIES):
@@ -190,19 +206,21 @@ class Desk:
             if not (member.away or member.leaving):
                 self._ranks.set(member, load)
 
-    def _recount(self) -> None:
-        """Make the ranks anew from the members: their change was interrupted."""
-        with self.lock:
-            for member in self.snapshot.members:
-                if not (member.away or member.leaving):
-                    member.load = len(member.inbox) + len(member.urgent) + (member.running is not None)
-                    self._ranks.set(member, member.load)
+    def weigh_anew(self, member: Member) -> None:
+        """The same, though the ranks may not know what the member's load says. Lock held."""
+        member.load = -1
+        self._weigh(member)
 
-    def _hand_over(self, member: Member, call: Call[Any]) -> None:
-        if call.lease is None:
-            member.body.deliver(call)
-        elif (following := self._grant(member, call)) is not None:
-            member.body.deliver(following)
+    def hand_over(self, member: Member, call: Call[Any]) -> None:
+        """Tell a member what was booked for it; again does nothing."""
+        if not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
+            # It was cancelled. Only threads of ours take what follows from its line.
+            self.bell.put(True)
+
+    def go_on(self, member: Member, call: Call[Any] | None) -> None:
+        """The same in a thread of ours, past what was cancelled."""
+        while call is not None and not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
+            call = self.finish(member, call)
 
     # -- calls go ----------------------------------------------------------------------------------------------------
 
@@ -231,35 +249,39 @@ class Desk:
                 following = self._end(member, call)
                 moved, self._moved = self._moved, []
         for other, passed in moved or ():
-            self._hand_over(other, passed)
+            self.hand_over(other, passed)
         if following is None or following.lease is None:
             return following
-        return self._grant(member, following)
+        return None if self._grant(member, following) else self.finish(member, following)
 
     def _end(self, member: Member, call: Call[Any]) -> Call[Any] | None:
         """Book a call off and take the next. Lock held."""
         if call.lease is None:
             member.done += 1
-        if call.key is not None:
-            self.lines.leave_home(call.key)
+        self.lines.leave_home(call)
         if member.doomed:
             # It ended just in time, but its member is being killed: it gets nothing more.
             member.running = None
             return None
         return self._take(member)
 
-    def _grant(self, member: Member, call: Call[Any]) -> Call[Any] | None:
-        """Give a member to who asked for a lease; what it runs next when he gave up."""
-        if not call.begin():
-            return self.finish(member, call)
+    def _grant(self, member: Member, call: Call[Any]) -> bool:
+        """Give a member to who asked for a lease; False when he gave up."""
+        lease = call.lease
+        assert lease is not None
+        if not (call.begun or call.begin()):
+            return False
         with self.lock:
-            member.lease = lease = call.lease
-            assert lease is not None
-            lease.member = member
-            over = lease.over
-        call.set_result(member.id)
+            if member.running is not call:
+                return True
+            member.lease, lease.member = lease, member
+            # The key's next calls find the member by themselves, and wait for it.
+            self.lines.leave_home(call)
+            over = lease.over = lease.over or lease.dropped
+        with contextlib.suppress(InvalidStateError):
+            call.set_result(member.id)
         # Whoever waited may have given up between the beginning and here: then nobody else will give it back.
-        return self.finish(member, call) if over else None
+        return not over
 
     def _take(self, member: Member) -> Call[Any] | None:
         """What a member that has nothing to run does next. Lock held."""
@@ -292,31 +314,46 @@ class Desk:
 
     def withdraw(self, call: Call[Any]) -> bool:
         """Take a call out of its line; False when it does not wait any more, or never did."""
-        with self.lock:
-            waited = self.lines.remove(call)
-            if waited and call.waits_for is not None:
-                self._weigh(call.waits_for)
-            return waited
+        try:
+            with self.lock:
+                waited = self.lines.remove(call)
+                if waited and call.waits_for is not None:
+                    self._weigh(call.waits_for)
+                return waited
+        except BaseException:
+            self.bell.put(True)
+            raise
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
     def release(self, lease: Lease) -> None:
         """End a lease; what was asked of it before still runs."""
-        following: Call[Any] | None = None
-        with self.lock:
-            member = lease.member
-            if lease.over:
-                return
-            lease.over = True
-            idle = member is not None and member.running is not None and member.running.lease is lease
-        if member is not None and idle:
-            held = member.running
-            assert held is not None
-            following = self.finish(member, held)
-            if following is not None:
-                member.body.deliver(following)
-            elif member.leaving and member.running is None:
-                member.body.leave()
+        try:
+            with self.lock:
+                member = None if lease.over else lease.member
+                lease.over = True
+                if member is None or member.running is None or member.running.lease is not lease:
+                    return
+                waits = lease.waiting or member.urgent or member.inbox or self.lines.central
+                if not (waits or member.leaving or member.doomed or self.closed):
+                    member.running = member.lease = None
+                    self._weigh(member)
+                    return
+            self.bell.put(lease)
+        except BaseException:
+            lease.dropped = True
+            self.bell.put(True)
+            raise
+
+    def end_lease(self, lease: Lease) -> None:
+        """Let a released member go on with what waits for it; in a thread of ours."""
+        member = lease.member
+        held = None if member is None else member.running
+        if member is None or held is None or held.lease is not lease:
+            return
+        self.go_on(member, self.finish(member, held))
+        if member.leaving and member.running is None:
+            member.body.leave()
 
     # -- members come and go -----------------------------------------------------------------------------------------
 
@@ -334,9 +371,9 @@ class Desk:
                 self._ranks.remove(member)
                 self._vacate(member)
             moved, self._moved = self._moved, []
-            idle = [m for m in gone if m.running is None]
+            idle = [m for m in gone if not (m.running or m.urgent)]
         for other, call in moved:
-            self._hand_over(other, call)
+            self.hand_over(other, call)
         return idle
 
     def _vacate(self, member: Member) -> None:
@@ -362,7 +399,8 @@ class Desk:
     def _other(self, call: Call[Any]) -> Member:
         snapshot = self.snapshot
         if call.key is None:
-            return self._ranks.least() or snapshot.members[0]
+            least = self._ranks.least()
+            return snapshot.members[0] if least is None or least.leaving else least
         home = self.lines.homes[call.key]
         if home.member.leaving:
             home.member = snapshot.ring.owner(call.key)
@@ -375,13 +413,13 @@ class Desk:
             self.lines.starting.discard(member)
             if not self.closed:
                 self.broken = ""
-            self._changed.notify_all()
+            self._tell()
             if not member.leaving:
                 self._ranks.set(member, member.load)
             following = member.running or self._take(member)
         if following is not None and following.lease is not None:
             if not following.begun:
-                self._hand_over(member, following)
+                self.hand_over(member, following)
             return None
         return following
 
@@ -401,8 +439,7 @@ class Desk:
             if running is not None and (running.sent or running.lease or member.leaving):
                 member.running = None
                 lost.append(running)
-                if running.key is not None:
-                    self.lines.leave_home(running.key)
+                self.lines.leave_home(running)
             if member.lease is not None:
                 lost += member.lease.waiting
                 member.lease.waiting.clear()
@@ -418,7 +455,7 @@ class Desk:
             self._weigh(member)
             moved, self._moved = self._moved, []
         for other, call in moved:
-            self._hand_over(other, call)
+            self.hand_over(other, call)
         return lost
 
     def expect(self, member: Member) -> None:
@@ -431,7 +468,12 @@ class Desk:
         """Accept nothing until a member comes up."""
         with self.lock:
             self.broken = reason
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Let those look again who wait until the members are there. Lock held."""
+        changed, self._changed = self._changed, Latch()
+        changed.open()
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until no member is away; False when ``timeout`` seconds passed before.
@@ -439,15 +481,17 @@ class Desk:
         Raises:
             PoolClosed, PoolBroken: that will not be.
         """
-        if self.closed:
-            raise self.refusal()
-        with self._changed:
-            ready = self._changed.wait_for(
-                lambda: self.closed or self.broken or not any(m.away for m in self.snapshot.members), timeout
-            )
-            if self.closed or self.broken:
-                raise self.refusal()
-            return bool(ready)
+        end = None if timeout is None else monotonic() + timeout
+        while True:
+            with self.lock:
+                if self.closed or self.broken:
+                    raise self.refusal()
+                if not any(m.away for m in self.snapshot.members):
+                    return True
+                changed = self._changed
+            left = None if end is None else end - monotonic()
+            if (left is not None and left <= 0) or not changed.wait(left):
+                return False
 
     def doom(self, member: Member, call: Call[Any] | None) -> bool:
         """Give nothing more to a member that is going to be killed; False when it no longer runs this call."""
@@ -475,9 +519,9 @@ class Desk:
         """Accept nothing more. Returns the members that have nothing to do and must be told to leave."""
         with self.lock:
             self.closed = self.closed or reason
-            self._changed.notify_all()
+            self._tell()
             busy = bool(self.lines.central)
-            idle = [m for m in self.members if m.running is None and not m.inbox and not (m.away and busy)]
+            idle = [m for m in self.members if not (m.running or m.urgent or m.inbox or (m.away and busy))]
             for member in idle:
                 member.leaving = True
                 self._ranks.remove(member)
@@ -486,11 +530,11 @@ class Desk:
     def unneeded(self, member: Member) -> bool:
         """Whether a member that is away need not come back. Marks it as leaving."""
         with self.lock:
-            if (member.leaving or self.closed) and not (
-                member.running or member.inbox or member.urgent or self.lines.central
-            ):
+            # What was booked for it or broadcast to it is its own, and it comes back to run that.
+            idle = not (member.running or member.inbox or member.urgent)
+            if self.closed and idle and not self.lines.central:
                 member.leaving = True
-            return member.leaving
+            return member.leaving and idle
 
     def drain(self) -> list[Call[Any]]:
         """Take all waiting calls out of their lines; who calls this must end them."""
@@ -500,6 +544,12 @@ class Desk:
                 calls += self.lines.clear(member)
                 self._weigh(member)
             return calls
+
+    def waiting(self) -> list[Call[Any]]:
+        """All calls that wait for a member."""
+        with self.lock:
+            places = [self.lines.central, *(m.inbox for m in self.members), *(m.urgent for m in self.members)]
+            return [call for place in places for call in place]
 
 
 def lease_call(desk: Desk, lease: Lease) -> Call[int]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import ref
 
 if TYPE_CHECKING:
     from headrace.pool.call import Call
@@ -24,17 +25,24 @@ class Lease:
         member: who is leased; None before it is granted.
         waiting: calls that were asked of it and have not begun.
         over: given back, or its member died.
-        forgotten: nobody can use it any more. Written without the lock.
+        user: the object through which it is used, unless that was forgotten.
+        dropped: its user was cut short as it got it or gave it back. Written without the lock.
     """
 
-    __slots__ = ("forgotten", "holder", "member", "over", "waiting")
+    __slots__ = ("dropped", "holder", "member", "over", "user", "waiting")
 
     def __init__(self) -> None:
         self.holder = threading.current_thread()
         self.member: Member | None = None
         self.waiting: deque[Call[Any]] = deque()
         self.over = False
-        self.forgotten = False
+        self.user: ref[Leased] | None = None
+        self.dropped = False
+
+    @property
+    def forgotten(self) -> bool:
+        """Nobody can use it any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
+        return self.dropped or (self.user is not None and self.user() is None) or not self.holder.is_alive()
 
 
 class Leased:
@@ -52,6 +60,8 @@ class Leased:
         self._desk = desk
         self._lease = lease
         self._make = make
+        # No __del__: an exception in it would be lost, and the lease kept.
+        lease.user = ref(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]:
         """Run a function on this member, after those submitted before.
@@ -69,7 +79,11 @@ class Leased:
 
     def release(self) -> None:
         """Give the member back; again does nothing."""
-        self._desk.release(self._lease)
+        try:
+            self._desk.release(self._lease)
+        except BaseException:
+            self._lease.dropped = True  # the watch gives it back
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -77,8 +91,8 @@ class Leased:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        # Only a mark, which the watch sees: this may run in the midst of anything, the desk's lock held included.
-        self._lease.forgotten = True
+        try:
+            self.release()
+        except BaseException:
+            self._lease.dropped = True
+            raise

@@ -96,8 +96,7 @@ class Lines:
         del line[call]
         call.line = None
         self.waiting -= 1
-        if call.key is not None:
-            self.leave_home(call.key)
+        self.leave_home(call)
         return True
 
     def clear(self, member: Member | None) -> list[Call[Any]]:
@@ -108,8 +107,7 @@ class Lines:
         self.waiting -= len(calls)
         for call in calls:
             call.line = None
-            if call.key is not None:
-                self.leave_home(call.key)
+            self.leave_home(call)
         if member is not None:
             calls += member.urgent
             member.urgent.clear()
@@ -134,12 +132,14 @@ class Lines:
         call.key = key
         return there
 
-    def leave_home(self, key: Key) -> None:
-        """A call of this key is no longer in the pool."""
-        home = self.homes[key]
-        home.calls -= 1
-        if not home.calls:
-            del self.homes[key]
+    def leave_home(self, call: Call[Any]) -> None:
+        """A call is no longer in the pool; a second time does nothing."""
+        key, call.key = call.key, None
+        home = None if key is None else self.homes.get(key)
+        if key is not None and home is not None:
+            home.calls -= 1
+            if not home.calls:
+                del self.homes[key]
 
     def too_many(self) -> PoolFull:
         return PoolFull(f"{self.waiting} calls wait already, as many as backlog= allows: call again later, or raise it")

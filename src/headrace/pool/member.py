@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from typing import Any, Protocol
 
@@ -17,8 +16,11 @@ class Body(Protocol):
 
     def start(self) -> None: ...
 
-    def deliver(self, _call: Call[Any], /) -> None:
-        """Run what was booked: ``member.running``. Said by whoever booked it, without the desk's lock."""
+    def deliver(self, _call: Call[Any], /) -> bool:
+        """Run what was booked: ``member.running``. Said without the desk's lock; again does nothing.
+
+        False when it was cancelled before: then somebody must finish it.
+        """
         ...
 
     def leave(self) -> None:
@@ -33,21 +35,15 @@ class Body(Protocol):
         """Raise KeyboardInterrupt in what it runs, where that is possible."""
         ...
 
-    def join(self, timeout: float | None) -> bool: ...
+    def join(self, timeout: float | None) -> bool:
+        """Wait for its thread; True when that has ended, or never ran, or is the one that asks."""
+        ...
 
     def where(self) -> str: ...
 
     def disown(self) -> None:
         """This is a fork of the pool's process: let go of what belongs to that."""
         ...
-
-
-def ended(thread: threading.Thread | None, timeout: float | None) -> bool:
-    """Wait for the thread of a body; True when it has ended, or never ran, or is the one that asks."""
-    if thread is None or thread is threading.current_thread():
-        return True
-    thread.join(timeout)
-    return not thread.is_alive()
 
 
 class Member:

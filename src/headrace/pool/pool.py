@@ -211,16 +211,17 @@ class Pool(Executor):
             PoolClosed, PoolBroken, PoolFull, PoolBusy, ArgumentError, OptionsError: as :meth:`submit`.
         """
         lease = Lease()
-        call = lease_call(self._desk, lease)
-        self._place(call, strategy, key)
         try:
+            call = lease_call(self._desk, lease)
+            self._place(call, strategy, key)
             member = self._await(call, timeout)
+            self._crew.watch.mind_leases()
+            return Leased(self._desk, lease, member, self._make)
         except BaseException:
             # Granted just as the waiting ended: given back at once, or the pool would shrink.
+            lease.dropped = True
             self._desk.release(lease)
             raise
-        self._crew.watch.mind_leases()
-        return Leased(self._desk, lease, member, self._make)
 
     def run(
         self,

@@ -15,9 +15,11 @@ import pickle
 import signal
 import socket
 import threading
+from _thread import start_new_thread
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,8 @@ from headrace.pool import exits
 from headrace.pool.call import Call, settle
 from headrace.pool.child import RemoteTraceback, main
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, HEADER, READY, Frames, Garbled
-from headrace.pool.member import Member, ended
+from headrace.pool.member import Member
+from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
     from headrace.pool.crew import Crew
@@ -93,25 +96,63 @@ class ProcessBody:
         # Our ends of what joins us to it: the socket, and the leash that ends it when this process is gone.
         self._ours: tuple[socket.socket, ...] = ()
         self._number = 0
+        # The frame of the running call until all of it is sent, and how much was sent at once.
+        self._going = b""
+        self._sent: list[int] = []
         self._deferred: dict[int, Call[Any]] = {}
-        self._thread: threading.Thread | None = None
-        self._hurry = threading.Event()
+        self._thread: MemberThread | None = None
+        self._hurry: SimpleQueue[None] = SimpleQueue()
         self._killed = ""
         self._stopping = False
 
     def start(self) -> None:
         name = f"{self._crew.name}-{self._member.id}"
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
+        self._thread = MemberThread(self._live, name)
+        self._thread.thread.start()
 
-    def deliver(self, call: Call[Any]) -> None:
-        following: Call[Any] | None = call
-        while following is not None and not self._send(following):
-            following = self._desk.finish(self._member, following)
+    def deliver(self, call: Call[Any]) -> bool:
+        """Send a booked call. A process that is gone gets it when it is back."""
+        if not (call.begun or call.begin()):
+            return False
+        with self._sending:
+            sock, sent = self._sock, self._sent
+            if sock is None or self._member.running is not call:
+                return True
+            if not (call.sent and sent):
+                self._number += 1
+                body = call.data or b""
+                self._going = HEADER.pack(CALL, self._number & 0xFFFFFFFF, len(body)) + body
+                sent.clear()
+                # After this line nothing can be raised before it is known how much was sent.
+                step = map(sock.send, (self._going,), (socket.MSG_DONTWAIT,))
+                call.sent = True
+                try:
+                    sent.extend(step)
+                except BlockingIOError:
+                    sent.append(0)
+                except OSError:
+                    call.sent, self._going = False, b""
+                    return True
+                call.data = None
+            if sent[0] < len(self._going):
+                # Large arguments wait for the process to read them; who submitted them does not.
+                start_new_thread(self._push, (sock,))
+            else:
+                self._going = b""
+        return True
+
+    def _push(self, sock: socket.socket) -> None:
+        """Send what is left of the running call; one thread does, however many were started."""
+        with self._sending:
+            if sock is not self._sock:
+                return
+            rest, self._going = memoryview(self._going)[self._sent[0] :], b""
+        with contextlib.suppress(OSError):
+            sock.sendall(rest)
 
     def leave(self) -> None:
         self._stopping = True
-        self._hurry.set()
+        self._hurry.put(None)
         with self._sending:
             if self._sock is not None:
                 # It reads to the end, and ends.
@@ -121,7 +162,7 @@ class ProcessBody:
     def kill(self, reason: str) -> None:
         self._killed = reason
         self._stopping = self._stopping or self._member.leaving
-        self._hurry.set()
+        self._hurry.put(None)
         with self._sending:
             if self._sock is not None and self.pid:
                 _kill_group(self.pid)
@@ -138,7 +179,7 @@ class ProcessBody:
                     os.killpg(self.pid, signal.SIGINT)
 
     def join(self, timeout: float | None) -> bool:
-        return ended(self._thread, timeout)
+        return self._thread is None or self._thread.join(timeout)
 
     def where(self) -> str:
         return ""
@@ -151,31 +192,6 @@ class ProcessBody:
             each.close()
 
     # -- the socket --------------------------------------------------------------------------------------------------
-
-    def _send(self, call: Call[Any]) -> bool:
-        """Send a booked call; False when it was cancelled. A process that is gone gets it when it is back."""
-        if not (call.begun or call.begin()):
-            return False
-        with self._sending:
-            sock = self._sock
-            if sock is None or call.sent or self._member.running is not call:
-                return True
-            self._number += 1
-            body = call.data or b""
-            data = HEADER.pack(CALL, self._number & 0xFFFFFFFF, len(body)) + body
-            call.sent = True
-            call.data = None
-            try:
-                sent = sock.send(data, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                call.sent, call.data = False, body
-                return True
-        if sent < len(data):
-            # Large arguments wait for the process to read them; who submitted them does not.
-            threading.Thread(target=_push, args=(sock, memoryview(data)[sent:]), daemon=True).start()
-        return True
 
     def _read(self, sock: socket.socket) -> str:
         """Complete calls until the process closes its end; returns what it said about that."""
@@ -198,10 +214,8 @@ class ProcessBody:
             del frame  # nothing large is kept while this thread waits
 
     def _first(self) -> None:
-        call = self._crew.ready(self._member)
-        if call is not None:
-            self.deliver(call)
-        elif self._member.leaving and self._member.running is None:
+        self._desk.go_on(self._member, self._crew.ready(self._member))
+        if self._member.leaving and self._member.running is None:
             self.leave()
 
     def _answered(self, kind: int, number: int, body: bytes | memoryview) -> None:
@@ -220,9 +234,8 @@ class ProcessBody:
         if watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         following = self._desk.finish(member, call)
-        if following is not None:
-            # It works on the next one while this thread completes the last.
-            self.deliver(following)
+        # It works on the next one while this thread completes the last.
+        self._desk.go_on(member, following)
         if not watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         if member.leaving and member.running is None:
@@ -251,7 +264,8 @@ class ProcessBody:
         while not self._desk.unneeded(self._member):
             if monotonic() >= end:
                 return True
-            self._hurry.wait(0.1)
+            with contextlib.suppress(Empty):
+                self._hurry.get(timeout=0.1)
         return False
 
     def _incarnation(self) -> str:
@@ -326,11 +340,6 @@ def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException 
         return None, UnsendableResult(f"the call's result cannot be read here: {unreadable}; return plain values")
     error.__cause__ = RemoteTraceback(text)
     return None, error
-
-
-def _push(sock: socket.socket, rest: memoryview) -> None:
-    with contextlib.suppress(OSError):
-        sock.sendall(rest)
 
 
 def _kill_group(pid: int, *, alone: bool = True) -> None:

@@ -10,12 +10,15 @@ import contextlib
 import os
 import sys
 import threading
+from functools import partial
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.pool.call import Call, outcome, settle
 from headrace.pool.later import DeferredResult
-from headrace.pool.member import Member, ended
+from headrace.pool.member import Member
+from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
     from headrace.pool.crew import Crew
@@ -31,27 +34,26 @@ class ThreadBody:
         self._member = member
         self._wake = threading.Lock()
         self._wake.acquire()
-        self._thread: threading.Thread | None = None
+        self._thread: MemberThread | None = None
         # Set to end the waiting before a restart.
-        self._hurry = threading.Event()
+        self._hurry: SimpleQueue[None] = SimpleQueue()
         self._delay = 0.0
 
     def start(self) -> None:
         name = f"{self._crew.name}-{self._member.id}"
-        # A daemon, since the interpreter's end would wait for others before the pool is told to finish.
-        thread = threading.Thread(target=self._live, args=(self._wake,), name=name, daemon=True)
-        self._thread = thread
-        thread.start()
+        self._thread = MemberThread(partial(self._live, self._wake), name)
+        self._thread.thread.start()
 
-    def deliver(self, _call: Call[Any]) -> None:
+    def deliver(self, _call: Call[Any]) -> bool:
         # Already released means that it is about to look; what it finds is the member's running call.
         try:
             self._wake.release()
         except RuntimeError:
-            return
+            return True
+        return True
 
     def leave(self) -> None:
-        self._hurry.set()
+        self._hurry.put(None)
         with contextlib.suppress(RuntimeError):
             self._wake.release()
 
@@ -60,14 +62,14 @@ class ThreadBody:
         old, self._wake = self._wake, threading.Lock()
         self._wake.acquire()
         self._thread = None
-        self._hurry.set()
+        old_hurry, self._hurry = self._hurry, SimpleQueue()
+        old_hurry.put(None)
         again = self._crew.lost(self._member, reason)
         with contextlib.suppress(RuntimeError):
             old.release()
         if again is None:
             self._crew.gone(self._member)
         else:
-            self._hurry = threading.Event()
             self._delay = again
             self.start()
 
@@ -75,10 +77,10 @@ class ThreadBody:
         """Nobody can."""
 
     def join(self, timeout: float | None) -> bool:
-        return ended(self._thread, timeout)
+        return self._thread is None or self._thread.join(timeout)
 
     def where(self) -> str:
-        ident = self._thread.ident if self._thread else None
+        ident = self._thread.thread.ident if self._thread else None
         frame = sys._current_frames().get(ident or 0)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented
         return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else ""
 
@@ -109,7 +111,8 @@ class ThreadBody:
         while True:
             end = monotonic() + self._delay
             while monotonic() < end:
-                self._hurry.wait(0.1)
+                with contextlib.suppress(Empty):
+                    self._hurry.get(timeout=0.1)
                 if self._wake is not wake or self._desk.unneeded(self._member):
                     return False
             if options.initializer is None:

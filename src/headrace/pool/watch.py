@@ -2,22 +2,25 @@
 
 1. a call that nobody began in time is taken out of its line and fails;
 2. a call that runs long is reported, and its member is killed at the last alert;
-3. a lease whose holder's thread has ended is given back.
-
-It starts with the first of these that a pool needs.
+3. a lease whose holder's thread has ended is given back;
+4. what an exception in a caller's thread left half done is repaired.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
+from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import CallTimeout
 from headrace.pool.call import Call
+from headrace.pool.lease import Lease
 from headrace.pool.overrun import Alert, Overrun
+from headrace.pool.repair import repair
 
 if TYPE_CHECKING:
     from headrace.pool.crew import Crew
@@ -37,61 +40,64 @@ class Watch:
         self._most = 64
         self._leases = False
         self._closed = False
-        self._changed = threading.Condition()
+        self._bell = crew.desk.bell
+        # Guards what is due.
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def expire(self, call: Call[Any], timeout: float) -> None:
         """Let the call fail when it has not begun in ``timeout`` seconds."""
         deadline = call.born + timeout
-        with self._changed:
+        with self._lock:
             # Calls end long before their deadlines, as a rule; they must not be kept until then.
             if len(self._due) > self._most:
-                self._due = [entry for entry in self._due if not entry[3].done()]
-                heapify(self._due)
+                due = [entry for entry in self._due if not entry[3].done()]
+                heapify(due)
+                self._due = due
                 self._most = max(64, 2 * len(self._due))
             first = self._due[0][0] if self._due else float("inf")
             heappush(self._due, (deadline, next(self._number), timeout, call))
-            if deadline < first:
-                self._wake()
+        if deadline < first:
+            self._bell.put(False)
 
     def mind_leases(self) -> None:
         """There is a lease."""
-        with self._changed:
-            if not self._leases:
-                self._leases = True
-                self._wake()
+        if not self._leases:
+            self._leases = True
+            self._bell.put(False)
 
-    def resized(self) -> None:
-        """There are members whose calls may run long."""
-        if self._alerts is not None:
-            with self._changed:
-                self._wake()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def _wake(self) -> None:
+    def start(self) -> None:
+        """Watch, unless it does. There may be new members whose calls run long."""
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._watch, name=f"{self._crew.name}-watch", daemon=True)
             self._thread.start()
-        self._changed.notify_all()
+        self._bell.put(False)
+
+    def close(self) -> None:
+        self._closed = True
+        self._bell.put(False)
 
     def _watch(self) -> None:
-        while True:
-            next_due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
-            with self._changed:
-                if self._closed:
-                    return
-                first = self._due[0][0] if self._due else float("inf")
-                wait = min(next_due, first) - monotonic()
-                if wait > 0:
-                    self._changed.wait(None if wait == float("inf") else min(wait, threading.TIMEOUT_MAX))
+        while not self._closed:
+            due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
+            self._answer(None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX))
+
+    def _answer(self, wait: float | None) -> None:
+        """Wait until something is due or the bell rings, and do what is asked."""
+        desk, asked = self._crew.desk, set[bool | Lease]()
+        with suppress(Empty):
+            asked.add(self._bell.get(timeout=wait))
+            while True:
+                asked.add(self._bell.get_nowait())
+        for lease in asked:
+            if isinstance(lease, Lease):
+                desk.end_lease(lease)
+        if True in asked:
+            repair(desk)
 
     def _expire_due(self) -> float:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._due or self._due[0][0] > monotonic():
                     return self._due[0][0] if self._due else float("inf")
                 _, _, timeout, call = heappop(self._due)
@@ -125,10 +131,10 @@ class Watch:
     def _look_at_leases(self) -> float:
         if not self._leases:
             return float("inf")
+        self._leases = False
         leases = [member.lease for member in self._crew.desk.members if member.lease is not None]
+        self._leases = self._leases or bool(leases)
         for lease in leases:
-            if lease.forgotten or not lease.holder.is_alive():
+            if lease.forgotten:
                 self._crew.desk.release(lease)
-        with self._changed:
-            self._leases = bool(leases)
         return monotonic() + _LOOK if leases else float("inf")

@@ -1,0 +1,38 @@
+"""Repairs what an exception raised asynchronously in a caller's thread left half done at the desk. Runs in the watch.
+
+Callers' threads add and withdraw their own calls, and no more. So the lines and what is booked are true; what may be
+wrong are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.pool.desk import Desk
+
+
+def repair(desk: Desk) -> None:
+    """Cost: O(members and waiting calls), once for each exception that hit a verb."""
+    with desk.lock:
+        _recount(desk)
+        members = [(m, None if m.away else m.running) for m in desk.members]
+    for member, booked in members:
+        desk.go_on(member, booked)
+        if member.leaving and not (member.running or member.urgent):
+            member.body.leave()
+
+
+def _recount(desk: Desk) -> None:
+    lines, members = desk.lines, desk.members
+    waiting = [call for line in (lines.central, *(member.inbox for member in members)) for call in line]
+    lines.waiting = len(waiting)
+    running = (member.running for member in members)
+    keys = Counter(call.key for call in (*waiting, *running) if call is not None and call.key is not None)
+    for key, home in [*lines.homes.items()]:
+        home.calls = keys[key]
+        if not home.calls:
+            del lines.homes[key]
+    for member in members:
+        desk.weigh_anew(member)
