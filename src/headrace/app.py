@@ -88,7 +88,7 @@ class Headrace:
 
         Args:
             url: of the server, such as ``redis://host:6379/0``; without one (and without ``HEADRACE_URL``) a private
-                server of this directory is started at first use.
+                server of this project is started at first use.
             settings: take these instead of the environment's.
             overrides: single settings, by field of :class:`headrace.settings.Settings`.
 

@@ -83,7 +83,7 @@ class Client:
         return made
 
     def url(self) -> str:
-        """Where the server is; without a URL in the settings, the directory's private server is started or joined.
+        """Where the server is; without a URL in the settings, the project's private server is started or joined.
 
         Raises:
             ServerError: the private server cannot be started.

@@ -76,10 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     url: Annotated[
-        str | None, Meta(description="Server URL. Without one, Headrace starts a private Valkey for this directory.")
+        str | None, Meta(description="Server URL. Without one, Headrace starts a private Valkey for this project.")
     ] = None
     dir: Annotated[
-        str | None, Meta(description="Directory of the private Valkey. Default: .headrace in the current directory.")
+        str | None,
+        Meta(description="Directory of the private Valkey. Default: .headrace in the directory of the project."),
     ] = None
     namespace: Annotated[
         str, Meta(description="First part of every key in the server.", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")

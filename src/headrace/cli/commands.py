@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The server; else HEADRACE_URL, else this directory's private Valkey."),
+    typer.Option("--url", metavar="URL", help="The server; else HEADRACE_URL, else this project's private Valkey."),
 ]
 Namespace = Annotated[
     str | None,
@@ -31,7 +31,9 @@ Namespace = Annotated[
 ]
 Dir = Annotated[
     str | None,
-    typer.Option("--dir", metavar="PATH", help="The private Valkey's place; else HEADRACE_DIR, else .headrace."),
+    typer.Option(
+        "--dir", metavar="PATH", help="The private Valkey's place; else HEADRACE_DIR, else the project's .headrace."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -74,7 +74,7 @@ def list_(
     """
     from headrace.cli.show import summary
 
-    with session.app() as app:
+    with session.view() as app:
         states = EACH if state is None else (state,)
         if after is not None and state is None:
             states = EACH[EACH.index(_state_of(after)) :]
@@ -146,7 +146,7 @@ def show(session: Session, id: Id) -> None:
     from headrace.protocol.why import why
     from headrace.reasons import PAGE, reason
 
-    with session.app() as app:
+    with session.view() as app:
         job = app.jobs.get(id)
         record, lines = job.refresh(), job.logs()
         waits = record.state in WAITING
@@ -213,7 +213,7 @@ def result(
     ] = None,
 ) -> None:
     """Wait until a job has ended, and print its result as JSON; exit 1 when it has none, 5 when the time is over."""
-    with session.app() as app:
+    with session.view() as app:
         value = app.jobs.get(id).result(timeout)
     session.output.document({"id": id, "result": value} if session.output.json else value)
 
@@ -225,7 +225,7 @@ def logs(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the last ones.")] = 1000,
 ) -> None:
     """Print the lines that a job logged with current_job().log(...)."""
-    with session.app() as app:
+    with session.view() as app:
         lines = app.jobs.get(id).logs(limit)
     for line in lines:
         if session.output.json:
@@ -237,7 +237,7 @@ def logs(
 @command(app, "count")
 def count(session: Session) -> None:
     """Count jobs by state. The cost does not grow with the number of jobs."""
-    with session.app() as app:
+    with session.view() as app:
         seen = app.overview()
     if session.output.json:
         session.output.document({"states": seen.states, "parked": seen.parked, "kept_bytes": seen.bytes})

@@ -114,7 +114,7 @@ def profile(
     if not target.parent.is_dir() or target.is_dir():
         raise UsageFault(f"{target} cannot be written: name a file in a directory that exists")
     spy = _spy()
-    with session.app() as app:
+    with session.view() as app:
         subject = _subject(app, worker, runner, job, dispatcher=dispatcher)
         session.output.remark(f"recording {subject.title} for {span(seconds)}; Ctrl-C ends it sooner")
         samples = _record(session, spy, subject, seconds, idle=idle)

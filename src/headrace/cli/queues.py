@@ -31,7 +31,7 @@ app = group("Look at queues, hold and release them, empty them.")
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the queues that held work, are paused or are served: ready jobs, and how long the next one has waited."""
-    with session.app() as app:
+    with session.view() as app:
         seen = app.overview()
     served = seen.served
     if session.output.json:

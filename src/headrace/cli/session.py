@@ -43,6 +43,22 @@ class Session:
         check_url(app)
         return app
 
+    def view(self, *, stats: bool = False) -> Headrace:
+        """As :meth:`app`, for a command that only looks: it starts no private server.
+
+        Args:
+            stats: it looks at the statistics, which may be on a server of their own.
+
+        Raises:
+            ServerError: no private server runs for this project, and no URL names another server.
+        """
+        app = self.app()
+        if app.settings.url is None and not (stats and app.settings.stats_url):
+            from headrace import embedded
+
+            embedded.require(app.settings.dir)
+        return app
+
     def code(self, target: str | None) -> Headrace:
         """The application of ``module:attribute``, with these settings. Nothing connects yet.
 

@@ -194,7 +194,7 @@ class _Shown:
 
 def _show(session: Session, label: str, shown: _Shown, name: str | None = None) -> None:
     """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so."""
-    with session.app() as headrace:
+    with session.view(stats=True) as headrace:
         if name is not None:
             label = _of_jobs(headrace.stats, label, name)
         while True:

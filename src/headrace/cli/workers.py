@@ -24,7 +24,7 @@ Name = Annotated[
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the workers: where they are, what they serve and run, and when their lease ends if they fall silent."""
-    with session.app() as app:
+    with session.view() as app:
         seen = app.overview()
     if session.output.json:
         for worker in seen.workers:
@@ -52,7 +52,7 @@ def startup(
     """
     from headrace.cli import startup_profile
 
-    with session.app() as app:
+    with session.view() as app:
         startup_profile.show(session.output, app.overview().workers, name)
 
 
@@ -62,7 +62,7 @@ def show(session: Session, name: Name) -> None:
 
     All is as of the worker's last heartbeat, some seconds ago; 64 runners at most.
     """
-    with session.app() as app:
+    with session.view() as app:
         worker, now = app.workers.get(name), app.overview().now
     if session.output.json:
         session.output.document(_facts(worker, now) | {"crew": [_runner(one, now) for one in worker.runners]})
@@ -95,7 +95,7 @@ def scale(
 
     The signals TTIN and TTOU, sent to the worker's process, have it run one more or one less.
     """
-    with session.app() as app:
+    with session.view() as app:
         worker = app.workers.scale(name, count, kind)
     session.output.done(f"told {worker.owner}: {count} at once", {"worker": worker.owner, "size": count})
 

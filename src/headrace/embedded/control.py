@@ -117,6 +117,25 @@ def status(directory: Directory = None) -> Status:
         raise places.unusable(spot, error) from error
 
 
+def require(directory: Directory = None) -> None:
+    """Refuse to go on where no private server runs, so that looking at one starts none. Starts and makes nothing.
+
+    Raises:
+        ServerError: none runs; the text names the directory, and how to start one.
+    """
+    spot = handle.where(directory)
+    try:
+        if _alive(spot):
+            return
+        rest = "its jobs are kept, and " if spot.users.exists() else ""
+    except OSError as error:
+        raise places.unusable(spot, error) from error
+    raise ServerError(
+        f"no private server runs for {spot.directory.parent} ({spot.directory}): {rest}a worker or a program that uses"
+        f" Headrace starts it there, and so does `headrace server start`; HEADRACE_URL or --url names another server"
+    )
+
+
 def _alive(spot: places.Places) -> bool:
     return locks.holder(spot.guard) is not None or locks.locked(spot.server)
 

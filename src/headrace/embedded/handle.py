@@ -1,4 +1,4 @@
-"""A program's use of its directory's private server.
+"""A program's use of its project's private server.
 
 Owns one lock. Holds no connection and no thread, so that a program may fork at any time.
 """
@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from headrace.embedded import launch, locks, places
+from headrace.embedded import launch, locks, places, project
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def attach(
     has left.
 
     Args:
-        directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` in the current directory.
-            Made, for this user alone, if absent.
+        directory: the data directory; None is HEADRACE_DIR, else ``.headrace`` of the project that the current
+            directory belongs to (see ``project.find``). Made, for this user alone, if absent.
         idle_timeout: seconds that the server outlives its last user; None is HEADRACE_EMBEDDED_IDLE_TIMEOUT, else 3.
             Counts for the one that starts the server.
         timeout: seconds until this gives up; loading very much data takes longer than the rest.
@@ -166,8 +166,19 @@ def attach(
 
 
 def where(directory: str | os.PathLike[str] | None) -> places.Places:
-    """The files of the given directory, or of the default one."""
-    return places.locate(directory if directory is not None else settings().dir or ".headrace")
+    """The files of the given directory; of None, those of the setting ``dir``, else of this project.
+
+    Raises:
+        ServerError: see ``places.locate``.
+    """
+    if directory is None:
+        directory = settings().dir
+    if directory is not None:
+        return places.locate(directory)
+    try:
+        return places.locate(project.data_directory())
+    except FileNotFoundError:
+        raise places.homeless(project.NAME) from None
 
 
 def settings() -> Settings:

@@ -117,10 +117,15 @@ def locate(directory: str | os.PathLike[str]) -> Places:
     try:
         return Places(path.resolve())
     except FileNotFoundError:
-        raise ServerError(
-            f"the current directory was removed, so there is no place for {path}: change to another directory, or set"
-            " HEADRACE_DIR to an absolute path, or HEADRACE_URL to a server"
-        ) from None
+        raise homeless(path) from None
+
+
+def homeless(path: str | os.PathLike[str]) -> ServerError:
+    """The error for a relative path where there is no current directory."""
+    return ServerError(
+        f"the current directory was removed, so there is no place for {os.fspath(path)}: change to another directory,"
+        " or set HEADRACE_DIR to an absolute path, or HEADRACE_URL to a server"
+    )
 
 
 def prepare(places: Places, *, parents: bool = True) -> None:
