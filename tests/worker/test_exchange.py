@@ -10,7 +10,8 @@ from headrace.keys import Keys
 from headrace.protocol import consume
 from headrace.script import Call
 from headrace.url import parse
-from headrace.worker.exchange import Exchange, Selectors, Step
+from headrace.worker.events import Connected, Event, Replied, Step
+from headrace.worker.exchange import Exchange, Selectors
 
 
 class Loop:
@@ -20,7 +21,10 @@ class Loop:
         self.keys = Keys(namespace)
         self.watched = Selectors()
         self.answered: list[str] = []
-        self.exchange = Exchange(parse(url), 5.0, self.watched, lambda text: None, lambda: None)
+        self.inbox: list[Event] = []
+        # What goes out first on each connection.
+        self.first: list[Step] = []
+        self.exchange = Exchange(parse(url), 5.0, self.watched, self.inbox)
 
     def step(self, name: str) -> Step:
         call: Call[Any] = consume.holds(self.keys, name, 0, 1)
@@ -30,6 +34,13 @@ class Loop:
         self.exchange.keep(time.monotonic())
         for handler in self.watched.select(0.01, 0.0):
             handler()
+        for event in self.inbox:
+            if isinstance(event, Replied):
+                event.read(event.reply)
+            elif isinstance(event, Connected) and self.first:
+                self.exchange.send_first(self.first)
+        self.inbox.clear()
+        self.exchange.go_on()
 
     def connecting(self) -> Any:
         """Have a connection made, and return what the loop has not seen of it yet."""
@@ -51,7 +62,7 @@ def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(
     loop = Loop(url, namespace)
     exchange = loop.exchange
     exchange.channel = loop.keys.mail("w1")
-    exchange.first = lambda: [loop.step("first")]
+    loop.first = [loop.step("first")]
     eventually(lambda: loop.turn() or exchange.idle)
     loop.answered.clear()
     # The server goes with a request under way, and the next connection is gone before it is used.

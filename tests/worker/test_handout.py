@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -15,31 +11,21 @@ from headrace.retry import Retry
 from headrace.task import Plan
 from headrace.worker.handout import SINGLES, STALL, Handout
 from headrace.worker.seat import MOST_AHEAD, Seat, Start
-from headrace.worker.wire import Channel, FromRunner
 
 PLAN = Plan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
 
 
 class Table:
-    """A hand-out and its seats; the runners' ends of their sockets and pipes are held and never read."""
+    """A hand-out and its seats."""
 
-    def __init__(self, stack: ExitStack, prefetch_seconds: float = 0.005) -> None:
+    def __init__(self, prefetch_seconds: float = 0.005) -> None:
         self.handout = Handout(prefetch_seconds)
-        self._stack = stack
         self._token = 0
 
     def seat(self, kind: str = "process", slots: int = 1) -> Seat:
-        mine, theirs = socket.socketpair()
-        ticket_read, ticket_write = os.pipe()
-        err_read, err_write = os.pipe()
-        os.set_blocking(ticket_read, False)
-        channel: Channel[FromRunner] = Channel(mine, FromRunner)
         number = len(self.handout.seats) + 1
-        seat = Seat(number, kind, 0, slots, [ticket_read, ticket_write, err_read], channel)
-        self._stack.callback(theirs.close)
-        self._stack.callback(os.close, err_write)
-        self._stack.callback(seat.close)
+        seat = Seat(number, kind, 0, slots)
         places = self.handout.places(kind)
         places.resize(places.snapshot.size + 1)
         self.handout.sit(seat)
@@ -68,9 +54,8 @@ class Table:
 
 
 @pytest.fixture
-def table() -> Iterator[Table]:
-    with ExitStack() as stack:
-        yield Table(stack)
+def table() -> Table:
+    return Table()
 
 
 def test_an_unmeasured_task_is_never_sent_ahead(table: Table) -> None:
@@ -170,12 +155,11 @@ def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) ->
 
 
 def test_ahead_of_zero_sends_one_at_a_time() -> None:
-    with ExitStack() as stack:
-        table = Table(stack, prefetch_seconds=0)
-        table.seat()
-        table.handout.measure("tiny", 1e-6)
-        assert table.start("tiny") is not None
-        assert table.start("tiny") is None
+    table = Table(prefetch_seconds=0)
+    table.seat()
+    table.handout.measure("tiny", 1e-6)
+    assert table.start("tiny") is not None
+    assert table.start("tiny") is None
 
 
 def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number(table: Table) -> None:
@@ -209,3 +193,14 @@ def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> 
     assert handout.single("async") is None
     assert sum(handout.rooms(NOW).values()) == 0
     assert table.start("task", kind="thread") is None
+
+
+def test_a_runner_that_is_asked_for_what_it_has_not_begun_is_given_nothing_meanwhile(table: Table) -> None:
+    """The answer is a number, of the last jobs that it was given: one more would be taken for one of them."""
+    seat = table.seat()
+    table.handout.measure("tiny", 0.0001)
+    starts = [table.start("tiny") for _ in range(3)]
+    seat.recalling = True
+    assert table.start("tiny") is None
+    assert seat.take_back(2) == starts[1:]
+    assert table.start("tiny") is not None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 import pytest
 
 from headrace.job import Claim
@@ -17,8 +14,8 @@ from tests.worker.test_handout import NOW, PLAN, Table
 class Worker(Table):
     """A table with lines."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        super().__init__(stack)
+    def __init__(self) -> None:
+        super().__init__()
         self.lines = Lines(self.handout)
         self.order: list[str] = []
         self._number = 0
@@ -59,9 +56,8 @@ class Worker(Table):
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    with ExitStack() as stack:
-        yield Worker(stack)
+def worker() -> Worker:
+    return Worker()
 
 
 def test_a_kind_without_places_takes_nothing(worker: Worker) -> None:

@@ -21,9 +21,10 @@ def names(made: Upkeep, now: float) -> list[str]:
     return [call.script.name for call, _ in made.steps(now)]
 
 
-def renewed(made: Upkeep, at: float, **facts: object) -> None:
+def renewed(made: Upkeep, at: float, expected: int = 0, **facts: object) -> None:
     """Let the renewal that is due at ``at`` go out, and answer it."""
-    (handler,) = [handler for call, handler in made.steps(at) if call.script.name == "renew"]
+    steps = made.steps(at, expected=lambda: expected)
+    (handler,) = [handler for call, handler in steps if call.script.name == "renew"]
     handler(consume.Renewed(True, **facts))  # type: ignore[arg-type]
 
 
@@ -57,9 +58,8 @@ def test_a_lost_lease_is_noticed() -> None:
 
 def test_renewals_that_count_other_jobs_than_we_do_are_counted() -> None:
     made = upkeep()
-    made.expected = lambda: 3
     for at, held, doubts in ((100, 3, 0), (106, 2, 1), (112, 4, 2), (118, 3, 0)):
-        renewed(made, at, held=held)
+        renewed(made, at, 3, held=held)
         assert made.doubts == doubts
 
 

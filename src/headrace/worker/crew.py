@@ -1,77 +1,51 @@
 """A dispatcher's runners: they come, are given work, are stopped for limits, die, are replaced.
 
-Owns the seats' life and what the end of a runner means for its jobs. Talks to runners and to the supervisor, never to
-the store: what becomes of a job is said through ``conclude`` and ``again``.
+Owns the seats' life and what the end of a runner means for its jobs. Decides: what runners and the supervisor are to be
+sent goes out as actions, and what became of jobs is returned.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
-import os
-import random
 import signal
-import socket
-import time
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
-from headrace.job import Claim, JobError
+import msgspec
+
+from headrace.job import JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
-from headrace.worker.exchange import Selectors
-from headrace.worker.handout import Handout
+from headrace.worker.events import Actions, Ask, End, Give, Heard, RunnerDied, RunnerUp, TakeBack, TakenBack, Tell
+from headrace.worker.handout import STALL, Handout
 from headrace.worker.limits import Limits, Stage
 from headrace.worker.options import WorkerOptions
 from headrace.worker.outcomes import cancelled, of_death
 from headrace.worker.places import Place
 from headrace.worker.seat import Seat, Start
 from headrace.worker.tally import Tally
+from headrace.worker.timers import NEVER, Timers
 from headrace.worker.waste import Waste
-from headrace.worker.wire import (
-    Channel,
-    Closed,
-    Died,
-    Done,
-    Exit,
-    Fell,
-    FromRunner,
-    FromSupervisor,
-    Garbled,
-    Recall,
-    Say,
-    Signal,
-    Soon,
-    Spawn,
-    Spawned,
-    Stop,
-    ToSupervisor,
-    Up,
-    frame,
-)
-
-log = logging.getLogger("headrace.worker")
+from headrace.worker.wire import Done, Exit, Fell, FromRunner, Say, Signal, Spawn, Stop, Up
 
 # A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
 # fails, after twice as long each time, at most so long.
 INFANT, LONGEST_PAUSE = 1.0, 30.0
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
-# Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
-LINE_WAITS = 1.0
 
-_SOON = frame(Soon())
 _GARBLED = "its runner was killed: a job wrote into a descriptor of the runner that is not its own"
 
 
-class Conclude(Protocol):
-    """Says how a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
+class Returned(NamedTuple):
+    """What came back from a runner: starts that ended, and starts that had not begun, which may start elsewhere."""
 
-    ``cost``: microseconds that its code ran, where that is known.
-    """
+    ends: list[End]
+    back: list[Start]
 
-    def __call__(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0, cost: int = 0) -> None: ...
+
+_NOTHING = Returned([], [])
 
 
 class Crew:
@@ -92,11 +66,16 @@ class Crew:
         settings: Settings,
         options: WorkerOptions,
         place: str,
-        control: Channel[FromSupervisor],
-        watched: Selectors,
-        conclude: Conclude,
-        again: Callable[[list[Start]], None],
+        actions: Actions,
+        timers: Timers,
+        dice: Callable[[], float],
+        tally: Tally | None = None,
     ) -> None:
+        """Make one without runners.
+
+        Args:
+            dice: random numbers from 0 to 1, for the jitter of retries.
+        """
         self.settings = settings
         self.options = options
         self.place = place
@@ -105,18 +84,14 @@ class Crew:
         self.working = True
         self.notes: dict[int, Note] = {}
         self.freed: set[str] = set()
-        self.tally: Tally | None = None
+        self.tally = tally
         self.waste = Waste(enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
-        self._control = control
-        self._watched = watched
-        self._conclude = conclude
-        self._again = again
+        self._actions = actions
+        self._timers = timers
+        self._dice = dice
         self._dying: dict[int, Seat] = {}
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
         self._spawn_at: list[tuple[float, str, bool]] = []
-        self._tidy_at = float("inf")
-        # When lines of stderr are passed on although they have not ended.
-        self._lines_at = float("inf")
         self._killing = False
 
     @property
@@ -129,26 +104,6 @@ class Crew:
         """Whether a runner is there that was not reaped."""
         return bool(self.handout.seats or self._dying)
 
-    @property
-    def next(self) -> float:
-        """When a limit is due or a runner must be replaced (monotonic seconds)."""
-        limit = self.limits.next
-        spawn = min(self._spawn_at[0][0] if self._spawn_at else float("inf"), self._tidy_at, self._lines_at)
-        return spawn if limit is None else min(limit, spawn)
-
-    # -- the supervisor ---------------------------------------------------------------------------------------------
-
-    def ask(self, *messages: ToSupervisor) -> None:
-        """Tell the supervisor these, after what did not fit before.
-
-        Never waits: the supervisor may be waiting for us to read what it said. That it is gone its socket will tell.
-        """
-        with contextlib.suppress(Closed):
-            for message in messages:
-                self._control.offer(message)
-            self._control.flush()
-            self._watched.also_write(self._control, wanted=self._control.full)
-
     # -- work -------------------------------------------------------------------------------------------------------
 
     def give(self, starts: list[Start], now: float) -> None:
@@ -156,21 +111,15 @@ class Crew:
         batches: dict[int, list[Start]] = {}
         for start in starts:
             batches.setdefault(start.seat.number, []).append(start)
-        for batch in batches.values():
-            seat = batch[0].seat
-            try:
-                seat.give(batch)
-                self._mind(seat)
-            except Closed:
-                # It just died, which its socket will tell: what it was sent comes back then.
-                pass
-            self._start_clocks(seat, batch, now)
+        for number, batch in batches.items():
+            self._actions.add(Give(number, [start.claim for start in batch]))
+            self._start_clocks(batch[0].seat, batch, now)
 
-    def stir(self) -> None:
-        """Wake the runner that the next job will most likely go to: it is up by the time that the claim is read."""
+    @property
+    def likely(self) -> int:
+        """The runner that the next job will most likely go to; 0: none is idle."""
         place = self.handout.places("process").ranks.idle()
-        if place is not None and place.seat is not None:
-            place.seat.channel.hint(_SOON)
+        return 0 if place is None or place.seat is None else place.seat.number
 
     def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
         """Limits run for each job where all run at once, for the first where they wait in line."""
@@ -183,74 +132,81 @@ class Crew:
             seat.current = first.claim.token
             self.limits.begin(first, now)
 
-    def _mind(self, seat: Seat) -> None:
-        """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
-        if (seat.channel.full or seat.blocked) and not seat.gone:
-            seat.blocked = seat.channel.full
-            self._watched.also_write(seat.channel, wanted=seat.blocked)
-
-    def _say(self, seat: Seat, message: Recall | Stop | Exit) -> None:
-        with contextlib.suppress(Closed):
-            seat.channel.offer(message)
-            self._mind(seat)
+    def _say(self, seat: Seat, message: Stop | Exit) -> None:
+        if not seat.gone:
+            self._actions.add(Tell(seat.number, message))
 
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind a slow job."""
-        for seat in list(self.handout.seats.values()):
-            if len(seat.starts) > 1 and self.handout.stalled(seat, now):
-                # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner from
-                # which all was taken back would be idle, be given the same again, and never begin.
-                self._take_back(seat, but=1)
+        soonest = NEVER
+        for seat in self.handout.seats.values():
+            if not seat.ticketed or len(seat.starts) <= 1:
+                continue
+            if now >= seat.look_at:
+                stalled = self.handout.stalled(seat, now)
+                seat.look_at = now + STALL if stalled else seat.progress + STALL + 1e-6
+                if stalled:
+                    # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner
+                    # from which all was taken back would be idle, be given the same again, and never begin.
+                    self._take_back(seat, but=1)
+            soonest = min(soonest, seat.look_at)
+        self._timers.set("stall", soonest)
 
     def recall_all(self) -> None:
-        for seat in list(self.handout.seats.values()):
+        for seat in self.handout.seats.values():
             self._take_back(seat)
 
-    def _take_back(self, seat: Seat, *, but: int = 0) -> None:
-        if back := seat.recall(but=but):
-            self._say(seat, Recall(len(back)))
-            self._hand_back(back)
+    def _take_back(self, seat: Seat, *, but: int = 0) -> bool:
+        """Ask for what it has not begun; whether there may be any."""
+        if not seat.counted or len(seat.starts) <= but:
+            return False
+        seat.recalling = True
+        self._actions.add(TakeBack(seat.number, len(seat.starts) - but))
+        return True
 
-    def _hand_back(self, back: list[Start]) -> None:
+    def taken_back(self, event: TakenBack, now: float) -> Returned:
+        """A runner tells what it had not begun."""
+        seat = self.handout.seats.get(event.runner)
+        if seat is None:
+            return _NOTHING
+        returned = self._hand_back(seat, seat.take_back(event.count))
+        for start in seat.starts.values():
+            if start.doom == "cancel" and not start.told:
+                self._stop_cancelled(seat, start, now)
+        if seat.retiring is not None:
+            reason, seat.retiring = seat.retiring, None
+            if self.working and not seat.starts:
+                self._replace(seat, 0.0, reason)
+        return returned
+
+    def _hand_back(self, seat: Seat, back: list[Start]) -> Returned:
         for start in back:
-            self.handout.release(start.seat, start)
-            if start.doom == "cancel":
-                self._conclude(start.claim, "cancelled", cancelled(start.claim), start.plan.failure_ttl)
+            self.handout.release(seat, start)
         if back:
-            self.handout.weigh(back[0].seat)
-        self._again([start for start in back if start.doom != "cancel"])
+            self.handout.weigh(seat)
+        ends = [
+            End(start.claim, "cancelled", cancelled(start.claim), start.plan.failure_ttl)
+            for start in back
+            if start.doom == "cancel"
+        ]
+        return Returned(ends, [start for start in back if start.doom != "cancel"])
 
-    def _on_seat(self, seat: Seat) -> None:
-        try:
-            messages = seat.channel.receive(wait=False)
-        except Closed:
-            self._closed(seat)
-            return
-        except Garbled:
-            self._garbled(seat)
-            return
-        if seat.channel.full:
-            with contextlib.suppress(Closed):
-                seat.channel.flush()
-                self._mind(seat)
-        self._heard(seat, messages)
-        if seat.channel.garbled:
-            self._garbled(seat)
-        elif seat.starts:
-            self._start_clocks(seat, [], time.monotonic())
+    def heard(self, event: Heard, now: float) -> list[End]:
+        """A runner sent messages."""
+        seat = self.handout.seats.get(event.runner)
+        if seat is None:
+            return []
+        ends = self._read(seat, event.messages, now)
+        if seat.starts:
+            self._start_clocks(seat, [], now)
+        return ends
 
-    def _garbled(self, seat: Seat) -> None:
-        """The runner's socket carries what is no message: a job wrote into it. Nothing more can be learned there."""
-        log.error("runner %d wrote what is no message into its socket: it is killed and replaced", seat.pid)
-        seat.garbled = True
-        self._signal(seat, "kill")
-        self._closed(seat)
-
-    def _heard(self, seat: Seat, messages: list[FromRunner]) -> None:
-        now = time.monotonic()
+    def _read(self, seat: Seat, messages: list[FromRunner], now: float) -> list[End]:
+        ends: list[End] = []
         for message in messages:
             if isinstance(message, Done):
-                self._done(seat, message, now)
+                if (end := self._done(seat, message, now)) is not None:
+                    ends.append(end)
             elif isinstance(message, Say):
                 self._said(seat, message)
             elif isinstance(message, Fell):
@@ -258,15 +214,16 @@ class Crew:
             elif isinstance(message, Exit):
                 seat.leaving = True
             elif isinstance(message, Up):
-                self._up(seat, now)
+                self._started(seat, now)
             elif (start := seat.starts.get(message.token)) is not None:
                 self.waste.heard(seat.number, start.claim.task, seat.kind, message)
         self.handout.weigh(seat)
+        return ends
 
-    def _done(self, seat: Seat, done: Done, now: float) -> None:
+    def _done(self, seat: Seat, done: Done, now: float) -> End | None:
         start = seat.starts.pop(done.token, None)
         if start is None:
-            return
+            return None
         claim = start.claim
         seat.progress = now
         seat.done += 1
@@ -277,16 +234,16 @@ class Crew:
         self.waste.ended(claim.task)
         if done.memory and self.tally is not None:
             self.tally.grew(done.memory)
-        self._conclude(claim, done.kind, done.data, done.amount, done.cost)
         self._recycle(seat, done.memory)
+        return End(claim, done.kind, done.data, done.amount, done.cost)
 
-    def _up(self, seat: Seat, now: float) -> None:
+    def _started(self, seat: Seat, now: float) -> None:
         """A runner has started, and takes jobs from now on."""
         seat.starting, seat.born = False, now
         if seat.place is not None:
             seat.place.failures = 0
         if seat.single:
-            self._tidy_at = min(self._tidy_at, now + INFANT)
+            self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
         self.freed.add(seat.kind)
 
     def _said(self, seat: Seat, say: Say) -> None:
@@ -312,7 +269,7 @@ class Crew:
             self.spawn(kind)
         for seat in [place.seat for place in removed if place.seat is not None]:
             self.dismiss(seat)
-            self._take_back(seat, but=0)
+            self._take_back(seat)
         return removed
 
     def renew(self, kind: str) -> None:
@@ -325,15 +282,11 @@ class Crew:
     def refork(self, last: int) -> None:
         """Replace the forkers up to this number: their successors are forked from a warmer image."""
         for seat in [seat for seat in self.handout.seats.values() if seat.forker and seat.number <= last and seat.open]:
-            self.dismiss(seat)
-            self._take_back(seat)
-            # As in _recycle: what runs is waited for.
-            if self.working and not seat.starts:
-                self._replace(seat, 0.0, "")
+            self._retire(seat, "")
 
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
-        self.ask(Spawn(kind, self.waste.profiles(kind)))
+        self._actions.add(Ask(Spawn(kind, self.waste.profiles(kind))))
 
     def isolated(self, kind: str) -> Seat | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
@@ -346,7 +299,8 @@ class Crew:
         return seat
 
     def respawn(self, now: float) -> None:
-        if now >= self._tidy_at:
+        """Ask for the runners that were to be replaced later."""
+        if self._timers.due("tidy", now):
             self._tidy(now)
         while self._spawn_at and self._spawn_at[0][0] <= now:
             _, kind, single = heapq.heappop(self._spawn_at)
@@ -354,6 +308,7 @@ class Crew:
                 self.freed.add(kind)
             elif self.working:
                 self.spawn(kind)
+        self._timers.set("spawn", self._spawn_at[0][0] if self._spawn_at else NEVER)
 
     def _tidy(self, now: float) -> None:
         """Dismiss runners whose suspect another worker took."""
@@ -361,34 +316,24 @@ class Crew:
         for seat in waiting:
             if now - seat.born >= INFANT:
                 self.dismiss(seat)
-        self._tidy_at = min((seat.born + INFANT for seat in waiting if seat.ready), default=float("inf"))
+        self._timers.set("tidy", min((seat.born + INFANT for seat in waiting if seat.ready), default=NEVER))
 
-    def spawned(self, message: Spawned, descriptors: list[int]) -> None:
-        """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
-        channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
-        slots = self.options.slots(message.kind)
-        seat = Seat(message.runner, message.kind, message.pid, slots, descriptors[1:], channel)
-        seat.born, seat.forker, seat.starting = time.monotonic(), message.forker, message.starting
+    def up(self, event: RunnerUp, now: float) -> None:
+        """A runner is there."""
+        seat = Seat(event.runner, event.kind, event.pid, self.options.slots(event.kind))
+        seat.born, seat.forker, seat.starting = now, event.forker, event.starting
         seat.quota = 0 if seat.forker else self.options.recycle_jobs
         if self.handout.coming[seat.kind]:
             self.handout.coming[seat.kind] -= 1
             seat.single, seat.slots = True, 1
             if not seat.starting:
-                self._tidy_at = min(self._tidy_at, seat.born + INFANT)
+                self._timers.set("tidy", min(self._timers.at("tidy"), seat.born + INFANT))
         self.handout.sit(seat)
-        self._watched.watch(channel, lambda: self._on_seat(seat))
-        self._watched.watch(seat.stderr, lambda: self._on_stderr(seat))
         self.freed.add(seat.kind)
         # Asked for when there were more places than there are now.
         surplus = seat.place is None and not seat.single
         if surplus or not self.working:
             self.dismiss(seat)
-
-    def _on_stderr(self, seat: Seat) -> None:
-        if not seat.drain_stderr():
-            self._watched.unwatch(seat.stderr)
-        if seat.begun and self._lines_at == float("inf"):
-            self._lines_at = time.monotonic() + LINE_WAITS
 
     def dismiss(self, seat: Seat) -> None:
         """Let a runner leave when what it holds is done."""
@@ -406,53 +351,61 @@ class Crew:
         worn = options.recycle_jobs and seat.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
         if seat.open and not seat.forker and (seat.kind == "fork" or seat.single or worn or fat):
-            self.dismiss(seat)
-            self._take_back(seat)
-            # What runs one job at a time is replaced when that has ended: two of a key must not run beside each other.
-            if self.working and not (seat.counted and seat.starts):
-                self._replace(seat, 0.0, "memory" if fat else "jobs" if worn else "")
+            self._retire(seat, "memory" if fat else "jobs" if worn else "")
 
-    def _closed(self, seat: Seat) -> None:
-        """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed."""
-        if seat.gone:
-            # The supervisor told first, in the same turn of the loop: nobody would take it off the dying any more.
-            return
-        self._watched.unwatch(seat.channel)
-        self._dying[seat.number] = seat
-        self.handout.seats.pop(seat.number, None)
-        seat.gone = True
-        self.handout.weigh(seat)
-        if seat.starts or not seat.leaving:
-            self._signal(seat, "kill")
+    def _retire(self, seat: Seat, reason: str) -> None:
+        """Have a runner leave and another one fill its place, at once unless it runs one job at a time and still does.
 
-    def died(self, died: Died) -> None:
-        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
-        seat = self._dying.pop(died.runner, None) or self.handout.seats.pop(died.runner, None)
+        Two jobs of a key must not run beside each other: then the next one comes when that has ended.
+        """
+        self.dismiss(seat)
+        if self._take_back(seat):
+            seat.retiring = reason
+        elif self.working:
+            self._replace(seat, 0.0, reason)
+
+    def closed(self, runner: int, *, garbled: bool) -> None:
+        """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed.
+
+        Args:
+            garbled: it sent what is no message: a job wrote into its socket.
+        """
+        seat = self.handout.seats.pop(runner, None)
         if seat is None:
             return
-        with contextlib.suppress(Closed, Garbled):
-            while messages := seat.channel.receive(wait=False):
-                self._heard(seat, messages)
+        if garbled:
+            text = "runner %d wrote what is no message into its socket: it is killed and replaced"
+            self._actions.log(logging.ERROR, text, seat.pid)
+            seat.garbled = True
+        self._dying[runner] = seat
         seat.gone = True
-        seat.drain_stderr()
+        self.handout.weigh(seat)
+        if garbled or seat.starts or not seat.leaving:
+            self._signal(seat, "kill")
+
+    def died(self, event: RunnerDied, now: float) -> Returned:
+        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
+        seat = self._dying.pop(event.runner, None) or self.handout.seats.pop(event.runner, None)
+        if seat is None:
+            return _NOTHING
+        ends = self._read(seat, event.heard, now)
+        seat.gone = True
         if seat.fell is not None:
-            died = Died(seat.number, seat.fell.signal, seat.fell.code, seat.fell.memory)
-        back, running = seat.recall(), list(seat.starts.values())
+            event = msgspec.structs.replace(
+                event, signal=seat.fell.signal, code=seat.fell.code, memory=seat.fell.memory
+            )
+        back, running = seat.take_back(event.unstarted), list(seat.starts.values())
         seat.starts.clear()
-        self._watched.unwatch(seat.channel)
-        self._watched.unwatch(seat.stderr)
-        seat.close()
-        for start in running:
-            self._broken(start, seat, died)
-        now = time.monotonic()
+        ends += [self._broken(start, seat, event) for start in running]
         pause = 0.0 if running else _pause_after(seat, now)
         if seat.single and pause:
             heapq.heappush(self._spawn_at, (now + pause, seat.kind, True))
         else:
             # A suspect that was handed back since there were enough runners for such jobs may come again.
             self.freed.add(seat.kind)
-        self._replace(seat, now + pause if pause else 0.0, "" if seat.leaving else _how(died))
-        self._hand_back(back)
+        self._replace(seat, now + pause if pause else 0.0, "" if seat.leaving else _how(event))
+        returned = self._hand_back(seat, back)
+        return Returned(ends + returned.ends, returned.back)
 
     def _replace(self, seat: Seat, at: float, reason: str) -> None:
         """Free the place of a runner, and have another one fill it (at this monotonic time), unless it was removed.
@@ -471,7 +424,7 @@ class Crew:
         else:
             self.spawn(seat.kind)
 
-    def _broken(self, start: Start, seat: Seat, died: Died) -> None:
+    def _broken(self, start: Start, seat: Seat, died: RunnerDied) -> End:
         """Decide what the death of its runner means for one start."""
         claim, plan = start.claim, start.plan
         error = JobError(
@@ -481,38 +434,35 @@ class Crew:
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
             peak_memory=died.memory,
-            stderr=seat.tail.decode("utf-8", "replace"),
+            stderr=died.stderr.decode("utf-8", "replace"),
             worker=self.place,
         )
         doom = start.doom or ("other" if seat.condemned or self._killing else "")
-        kind, data, amount = of_death(plan, claim, doom, error, random.random())
-        self._conclude(claim, kind, data, amount)
+        return End(claim, *of_death(plan, claim, doom, error, self._dice()))
 
     # -- limits and cancellations -----------------------------------------------------------------------------------
 
     def enforce(self, now: float) -> None:
-        """Stop what ran past a limit; pass on lines of stderr that nobody ended for long."""
-        if now >= self._lines_at:
-            self._lines_at = float("inf")
-            for seat in self.handout.seats.values():
-                seat.end_line()
+        """Stop what ran past a limit."""
         for deadline in self.limits.due(now):
-            for seat in list(self.handout.seats.values()):
+            for seat in self.handout.seats.values():
                 if (start := seat.starts.get(deadline.token)) is not None:
                     self._stop(seat, start, deadline.stage, now)
 
     def cancel(self, id: str, now: float) -> None:
         """Stop a job that was cancelled: before it starts if that is possible, else as a soft limit would."""
-        for seat in list(self.handout.seats.values()):
-            for start in list(seat.starts.values()):
+        for seat in self.handout.seats.values():
+            for start in seat.starts.values():
                 if start.claim.id != id or start.doom:
                     continue
                 start.doom = "cancel"
-                if start.claim.token != seat.current:
-                    self._take_back(seat)
-                if start.claim.token in seat.starts:
-                    self._stop(seat, start, "cancel", now)
-                    self.limits.cancel(start, now)
+                if start.claim.token == seat.current or not self._take_back(seat):
+                    self._stop_cancelled(seat, start, now)
+
+    def _stop_cancelled(self, seat: Seat, start: Start, now: float) -> None:
+        start.told = True
+        self._stop(seat, start, "cancel", now)
+        self.limits.cancel(start, now)
 
     def shut_down(self, now: float) -> None:
         """Tell every job that runs that its worker stops."""
@@ -523,7 +473,7 @@ class Crew:
         self._stop_all("interrupt", now)
 
     def _stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
-        for seat in list(self.handout.seats.values()):
+        for seat in self.handout.seats.values():
             for start in seat.starts.values():
                 self._say(seat, Stop(start.claim.token, reason))
                 if reason == "interrupt":
@@ -553,7 +503,7 @@ class Crew:
             self.limits.remind(start, now)
 
     def _signal(self, seat: Seat, what: str) -> None:
-        self.ask(Signal(seat.number, what))
+        self._actions.add(Ask(Signal(seat.number, what)))
 
     def kill_all(self) -> None:
         """End every runner; what runs is handed back."""
@@ -567,15 +517,6 @@ class Crew:
             if seat.starts:
                 seat.condemned = True
                 self._signal(seat, "kill")
-
-    def abandon(self) -> None:
-        """There is no supervisor any more: end every runner by ourselves and count what they ran."""
-        self.working = False
-        for seat in list(self.handout.seats.values()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(seat.pid, signal.SIGKILL)
-        for number in [*self.handout.seats, *self._dying]:
-            self.died(Died(number, signal.SIGKILL, 0, 0))
 
 
 def _pause_after(seat: Seat, now: float) -> float:
@@ -591,7 +532,7 @@ def _pause_after(seat: Seat, now: float) -> float:
     return min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
 
 
-def _how(died: Died) -> str:
+def _how(died: RunnerDied) -> str:
     if died.signal:
         name = signal.Signals(died.signal).name if died.signal in set(signal.Signals) else f"signal {died.signal}"
         return f"its process was ended by {name}"

@@ -20,23 +20,19 @@ from redis import exceptions as driver
 
 from headrace.connection import pause_before, verdict
 from headrace.errors import HeadraceError, UrlError
-from headrace.script import Call, Script, load
+from headrace.script import Script, load
 from headrace.url import Target
 from headrace.worker.connector import Connector, Links
+from headrace.worker.events import CALLED, HURRY, Connected, Event, Lost, Mail, Ready, Replied, Step, Woken
 from headrace.worker.folding import Folded
 from headrace.worker.link import Link
 
 log = logging.getLogger("headrace.worker")
 
-Step = tuple[Call[Any], Callable[[Any], None]]
 # What else is asked on the connection for requests.
 Aside = Literal["load", "unblock"]
 
 WAKE_WAIT = 120.0
-# What a worker hears when something was broadcast to it.
-CALLED = "@"
-# What it hears when a pause was given an end, of which renewals tell.
-HURRY = "renew"
 # Every script that a dispatcher calls.
 SCRIPTS = (
     "claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
@@ -80,15 +76,14 @@ class Selectors:
 class Exchange:
     """Requests to the store, one at a time, each repeated with its numbers until it is answered.
 
+    What it hears goes into the loop's inbox. After the events there are dealt with, the loop calls :meth:`go_on`.
+
     Attributes:
-        channel: on which cancellations are announced; empty before the incarnation is registered.
-        mailed: called with what others wrote: the id of a job to cancel, or a question (see roster.py).
+        channel: on which others write to this incarnation; empty before it is registered.
         stir: called when the armed claim was answered, before the answer is read.
         revive: brings a private server back, and says where it is; None where the server is somebody else's to run.
             It is called in a thread.
-        first: asked at each connection for what goes out before all that was under way.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
-        woken: whether the last sleep was ended by a queue, and not by its time or by ``disarm``.
     """
 
     def __init__(
@@ -96,18 +91,18 @@ class Exchange:
         target: Target,
         patience: float,
         watched: Selectors,
-        mailed: Callable[[str], None],
-        stir: Callable[[], None],
+        inbox: list[Event],
+        *,
+        stir: Callable[[], None] = lambda: None,
+        revive: Callable[[], str] | None = None,
     ) -> None:
         self.target = target
         self.patience = patience
         self.channel = ""
         self.armed: Step | None = None
-        self.woken = False
-        self.revive: Callable[[], str] | None = None
-        self.first: Callable[[], list[Step]] = list
-        self.mailed = mailed
+        self.revive = revive
         self.stir = stir
+        self._inbox = inbox
         self._watched = watched
         self._connector = Connector(patience, [load(name) for name in SCRIPTS])
         watched.watch(self._connector, self._on_connected, urgent=True)
@@ -119,6 +114,8 @@ class Exchange:
         self._before: deque[list[Step]] = deque()
         self._held_back: list[Step] = []
         self._goes_ahead = False
+        # Whether the loop was told that a request can be sent.
+        self._told_ready = False
         self._connect_at = 0.0
         self._failures = 0
         self._said = Folded()
@@ -126,7 +123,8 @@ class Exchange:
     @property
     def idle(self) -> bool:
         """Whether a request can be sent now."""
-        return self._links is not None and not self._inflight and not self._awaited
+        busy = self._inflight or self._awaited or self._before or self._held_back
+        return self._links is not None and not busy
 
     @property
     def next(self) -> float:
@@ -137,16 +135,19 @@ class Exchange:
         return min(links.main.deadline, links.waker.deadline, links.mail.deadline)
 
     def send(self, steps: list[Step]) -> None:
-        """Send calls in one round trip; each handler gets its reply, whenever that comes."""
+        """Send calls in one round trip; each gets its reply, whenever that comes."""
+        self._told_ready = False
         self._inflight = steps
         self._resend()
 
-    def ahead(self, steps: list[Step]) -> None:
-        """Send these next, in one round trip, after those that were given so; called while a reply is read."""
-        self._before.append(steps)
+    def send_first(self, steps: list[Step]) -> None:
+        """Send these in one round trip, before what is held back and after those that were given so."""
+        self._told_ready = False
+        if self._links is not None:
+            self._before.append(steps)
 
-    def _go_on(self) -> None:
-        """Send what was to go ahead, then what that held back."""
+    def go_on(self) -> None:
+        """Send what was to go first, then what that held back, then tell that there is room for more."""
         if self._inflight or self._links is None:
             return
         self._goes_ahead = bool(self._before)
@@ -155,6 +156,12 @@ class Exchange:
         else:
             self._inflight, self._held_back = self._held_back, []
         self._resend()
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        if self.idle and not self._told_ready:
+            self._told_ready = True
+            self._inbox.append(Ready())
 
     def keep(self, now: float) -> None:
         """Notice overdue replies; connect again when it is time."""
@@ -188,6 +195,7 @@ class Exchange:
 
         Cost: one round trip, on the connection for requests, behind the request that is under way.
         """
+        self._told_ready = False
         if self._links is None or self.armed is None or "unblock" in self._awaited:
             return
         self._awaited.append("unblock")
@@ -226,9 +234,8 @@ class Exchange:
                 # It is gone already. What is held back now would be lost at the next connection.
                 return
         # What was under way goes out again with its numbers, so that a lost reply changes nothing.
-        if first := self.first():
-            self._held_back, self._inflight, self._goes_ahead = self._inflight, first, True
-        self._resend()
+        self._held_back, self._inflight = self._inflight, []
+        self._inbox.append(Connected())
 
     def _fail(self, error: Exception, doing: str) -> None:
         """Throw every connection away: a late reply must not answer another question.
@@ -240,10 +247,12 @@ class Exchange:
             for link in self._links.all:
                 self._watched.unwatch(link)
             self._links.close()
-        self._links, self._awaited = None, []
+            self._inbox.append(Lost())
+        self._links, self._awaited, self._told_ready = None, [], False
         if self._goes_ahead:
             # The next connection asks anew.
-            self._inflight, self._held_back, self._goes_ahead = self._held_back, [], False
+            self._inflight, self._goes_ahead = [], False
+        self._inflight, self._held_back = self._inflight + self._held_back, []
         self._before.clear()
         if self.armed is not None:
             self._inflight.append(self.armed)
@@ -296,13 +305,14 @@ class Exchange:
             elif isinstance(reply, Exception):
                 failed.append((what, reply))
             else:
-                what[1](what[0].parse(reply))
+                self._inbox.append(Replied(what[1], what[0].parse(reply)))
         if failed:
             self._refused(failed, unloaded)
         elif awaited != ["unblock"] and not self._goes_ahead:
             # What goes ahead reads, which a server may permit that refuses all else.
             self._answered()
-        self._go_on()
+        # At once, so that the next request is decided before the replies are read in full.
+        self._tell_ready()
 
     def _refused(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""
@@ -335,8 +345,7 @@ class Exchange:
             self._fail(wrong or driver.ConnectionError("an answer without a question"), "claim")
             return
         (call, handler), self.armed = self.armed, None
-        self.woken = replies[0] is not None
-        handler(call.parse(replies[1]))
+        self._inbox.append(Woken(handler, call.parse(replies[1]), replies[0] is not None))
 
     def _on_mail(self) -> None:
         links = self._links
@@ -346,8 +355,7 @@ class Exchange:
             if isinstance(message, Exception):
                 self._fail(message, "SUBSCRIBE")
             elif message[0] == b"message":
-                self.mailed(message[2].decode("utf-8", "replace"))
+                self._inbox.append(Mail(message[2].decode("utf-8", "replace")))
             elif message[0] == b"subscribe" and message[1].decode() == self.channel:
                 # What was said while nobody listened: see what there is.
-                self.mailed(CALLED)
-                self.mailed(HURRY)
+                self._inbox += [Mail(CALLED), Mail(HURRY)]

@@ -16,8 +16,7 @@ import msgspec
 from headrace.job import Claim, JobError, error_json
 from headrace.keys import MOST_NODES, Keys
 from headrace.protocol import graph
-from headrace.worker.crew import Conclude
-from headrace.worker.exchange import Step
+from headrace.worker.events import End, Step
 from headrace.workflow import Graft
 
 
@@ -60,7 +59,7 @@ class Growth:
         settle: called when a graft is stored, or cannot be any more.
     """
 
-    def __init__(self, keys: Keys, settle: Conclude) -> None:
+    def __init__(self, keys: Keys, settle: Callable[[End], None]) -> None:
         self.settle = settle
         self.owner = ""
         self._keys = keys
@@ -77,9 +76,9 @@ class Growth:
         """Whether something is to be sent."""
         return bool(self._queue) and not self._sent
 
-    def begin(self, claim: Claim, data: bytes, ttl: int) -> None:
+    def begin(self, end: End) -> None:
         """A start succeeded and added nodes."""
-        self._queue.append(_Growing(claim, _grown.decode(data), ttl))
+        self._queue.append(_Growing(end.claim, _grown.decode(end.data), end.amount))
 
     def steps(self) -> list[Step]:
         """The next piece of the first graft."""
@@ -142,4 +141,4 @@ class Growth:
 
     def _end(self, kind: str, error: bytes = b"") -> None:
         one = self._queue.popleft()
-        self.settle(one.claim, kind, error or one.grown.result, one.ttl)
+        self.settle(End(one.claim, kind, error or one.grown.result, one.ttl))

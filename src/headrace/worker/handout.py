@@ -144,6 +144,8 @@ class Handout:
         """Whether a runner may be given one more job now."""
         if not seat.starts:
             return seat.ready
+        if seat.recalling:
+            return False
         if not seat.ticketed:
             return seat.spare(seat.slots) > 0
         cost = self.costs.get(task)

@@ -58,8 +58,9 @@ class Limits:
         start.reminders += 1
 
     @property
-    def next(self) -> float | None:
-        return self._heap[0].when if self._heap else None
+    def next(self) -> float:
+        """When the next one is due; infinity when none is."""
+        return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Deadline]:
         found: list[Deadline] = []

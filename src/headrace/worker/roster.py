@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.worker.seat import Seat
+from headrace.worker.status import Probe
 
 # What a mail to a dispatcher begins with that asks for this; all other mail is the id of a job to cancel.
 ASKED = "roster "
@@ -38,9 +39,9 @@ class Roster(msgspec.Struct, frozen=True):
     runners: list[Runner]
 
 
-def taken(word: str, seats: Iterable[Seat]) -> Roster:
+def taken(word: str, seats: Iterable[Seat], look: Probe) -> Roster:
     """The roster of this dispatcher."""
-    runners = [Runner(seat.number, seat.kind, seat.process, _running(seat)) for seat in seats if not seat.gone]
+    runners = [Runner(seat.number, seat.kind, look(seat)[0], _running(seat)) for seat in seats if not seat.gone]
     return Roster(word, os.getpid(), sorted(runners, key=lambda runner: runner.number))
 
 

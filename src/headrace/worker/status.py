@@ -7,7 +7,7 @@ so that a job pays nothing for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -17,14 +17,34 @@ from headrace.worker.seat import Seat
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
+# The process that runs a runner's jobs, and its resident memory; see :func:`probe`.
+Probe = Callable[[Seat], tuple[int, int]]
 
-def status(seats: Iterable[Seat], ahead_of_us: float) -> str:
+
+def probe(seat: Seat) -> tuple[int, int]:
+    """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
+
+    The process is the runner's own, or the child that a forker has now. The bytes are whole MiB, so that a runner that
+    idles says nothing new.
+    """
+    pid = seat.pid
+    try:
+        if seat.forker:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
+            pid = int(children[0]) if children else pid
+        return pid, int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE >> 20 << 20
+    except (OSError, ValueError, IndexError):
+        return pid, 0
+
+
+def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe) -> str:
     """The runners as JSON, at most ``MOST_RUNNERS``.
 
     Args:
         ahead_of_us: microseconds that the server's clock is ahead of our monotonic one.
+        look: finds out what is not known here.
     """
-    rows = [_row(seat, ahead_of_us) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
+    rows = [_row(seat, ahead_of_us, look) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
     return msgspec.json.encode(rows).decode()
 
 
@@ -32,8 +52,8 @@ def _place(seat: Seat) -> tuple[str, int, int]:
     return seat.kind, seat.place.id if seat.place else MOST_RUNNERS, seat.number
 
 
-def _row(seat: Seat, ahead_of_us: float) -> RunnerFacts:
-    place, pid = seat.place, seat.process
+def _row(seat: Seat, ahead_of_us: float, look: Probe) -> RunnerFacts:
+    place, (pid, memory) = seat.place, look(seat)
     first = next(iter(seat.starts.values()), None)
     # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
     began = ahead_of_us + seat.progress * 1e6 if seat.counted else float(first.claim.token if first else 0)
@@ -47,15 +67,7 @@ def _row(seat: Seat, ahead_of_us: float) -> RunnerFacts:
         holds=len(seat.starts),
         waiting=len(place.line) if place else 0,
         done=seat.done,
-        memory=_memory(pid),
+        memory=memory,
         replaced=place.replaced if place else 0,
         reason=place.reason if place else "",
     )
-
-
-def _memory(pid: int) -> int:
-    """Resident bytes of a process in whole MiB, so that a runner that idles says nothing new; 0: unknown here."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE >> 20 << 20
-    except (OSError, ValueError, IndexError):
-        return 0

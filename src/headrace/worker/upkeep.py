@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Sequence
 from headrace.keys import Keys
 from headrace.protocol import admin, consume, graph
 from headrace.settings import Settings, microseconds
-from headrace.worker.exchange import Step
+from headrace.worker.events import Step
 
 BATCH = 500
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
@@ -35,10 +35,8 @@ class Upkeep:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
         gone: the lease was lost.
-        expected: how many jobs the store should count as held, asked before each renewal.
         doubts: how many renewals in a row have counted others.
         parked: tasks that are known here and may have jobs that another worker parked.
-        facts: what the worker says of itself has changed: names and values, asked before each renewal.
     """
 
     def __init__(self, keys: Keys, settings: Settings, tasks: Container[str], queues: Sequence[str]) -> None:
@@ -51,8 +49,6 @@ class Upkeep:
         self.victims: deque[tuple[str, bool]] = deque()
         self.cancels: deque[str] = deque()
         self.gone = False
-        self.facts: Callable[[], Sequence[str | int]] = tuple
-        self.expected: Callable[[], int] = int
         self.doubts = 0
         self.lease_until = 0.0
         self._renew_at = 0.0
@@ -107,17 +103,23 @@ class Upkeep:
         """A job was scheduled for ``due``; monotonic seconds."""
         self._promote_at = due if self._promote_at is None else min(self._promote_at, due)
 
-    def steps(self, now: float) -> list[Step]:
+    def steps(
+        self, now: float, facts: Callable[[], Sequence[str | int]] = tuple, expected: Callable[[], int] = int
+    ) -> list[Step]:
         """The calls that are due.
 
         What makes jobs ready is owed until it is answered: a worker that leaves when all is done must not do so before.
+
+        Args:
+            facts: asked before a renewal: what the worker says of itself has changed, names and values.
+            expected: asked before a renewal: how many jobs the store should count as held.
         """
         found: list[Step] = []
         if now >= self._renew_at:
             self._renew_at = now + self.settings.lease * RENEW
-            call = consume.renew(self.keys, self.owner, self.lease, self.facts(), self.queues)
-            expected = self.expected()
-            found.append((call, lambda reply: self._renewed(reply, now, expected)))
+            call = consume.renew(self.keys, self.owner, self.lease, facts(), self.queues)
+            held = expected()
+            found.append((call, lambda reply: self._renewed(reply, now, held)))
         if self._promote_at is not None and now >= self._promote_at:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))

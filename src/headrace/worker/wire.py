@@ -19,6 +19,7 @@ import contextlib
 import os
 import socket
 import struct
+from array import array
 from collections import deque
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar
@@ -363,12 +364,17 @@ class Channel(Generic[T]):
 
     def receive_with_descriptors(self) -> list[T]:
         """As :meth:`receive` without waiting; descriptors that came along are appended to ``descriptors``."""
+        fds = array("i")
         try:
-            data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 64, socket.MSG_DONTWAIT)
+            # Not recv_fds: that of some versions of Python forgets the flags, and waits.
+            data, aside, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_LEN(64 * fds.itemsize), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError as error:
             raise Closed from error
+        for level, kind, packed in aside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(packed[: len(packed) - len(packed) % fds.itemsize])
         self.descriptors.extend(fds)
         if not data:
             raise Closed

@@ -1,0 +1,128 @@
+"""What a worker wants of its queues at this moment, from what it knows of them and what has room. Decides; no I/O.
+
+Owns what is known of the queues (admission.py decides what follows from it), the kinds of runners that had no room when
+a job came, and the broadcasts that were announced and not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.protocol import consume
+from headrace.worker.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
+from headrace.worker.crew import Crew
+from headrace.worker.timers import Timers
+
+
+class Demand:
+    """What is wanted now.
+
+    Attributes:
+        known: what the answers to claims tell of the queues.
+    """
+
+    def __init__(self, crew: Crew, tasks: Mapping[str, str], timers: Timers) -> None:
+        """Make one that knows nothing.
+
+        Args:
+            tasks: the kind of each task.
+        """
+        self._crew = crew
+        self._kinds = tuple(sorted(set(tasks.values()))) or ("process",)
+        self._timers = timers
+        self.known = Known(frozenset(self._kinds))
+        # Kinds for which no runner had room when a job came, whatever had been reckoned.
+        self._refused = set[str]()
+        # The tasks of each kind, for claims that pass over some.
+        self._tasks: dict[str, list[str]] = {kind: [] for kind in self._kinds}
+        for task, kind in tasks.items():
+            self._tasks[kind].append(task)
+        # Broadcasts announced so far; the last one whose jobs are all claimed; the number of the claim that asks for
+        # more (0: none does), and the last broadcast that it covers.
+        self._calls = self._answered = 0
+        self._asks = (0, 0)
+        timers.set("look", 0.0)
+
+    def begin(self) -> None:
+        """A new incarnation knows nothing of the queues."""
+        self.known = Known(frozenset(self._kinds))
+        self._asks = (0, 0)
+
+    def may_wait(self) -> None:
+        """Jobs of every kind may have come."""
+        self.known = self.known.may_wait(self._kinds)
+
+    def handed_back(self, kind: str) -> None:
+        """A job came for which no runner had room. While none may start anything no end of a job would lift this."""
+        self._refused.add(kind)
+        self.known = self.known.handed_back(kind)
+
+    def answered(self, wish: Wish, reply: Any, now: float, *, woken: bool) -> None:
+        """A claim was answered; the reply is unread.
+
+        Args:
+            woken: it ended a sleep, which a queue had ended.
+        """
+        self.known = self.known.answered(wish, consume.brought(reply), consume.looked(reply))
+        self._timers.set("look", now + LOOK_EVERY if self.known.beyond else now)
+        if wish.cursors and not wish.now and woken:
+            self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
+
+    def wish(self, now: float, most: int, coming: int, parked: Iterable[str], *, ask: bool) -> Wish | None:
+        """What is wanted now; None: nothing.
+
+        Args:
+            most: jobs that may be claimed in all.
+            coming: jobs that are here and that no runner has yet.
+            parked: kinds of which parked jobs may be moved in the same trip.
+            ask: there may be jobs of which no claim told.
+        """
+        if self._timers.due("anew", now):
+            self.known = self.known.looked_anew()
+            self._timers.clear("anew")
+        return want(
+            self.known.may_wait(parked), self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look")
+        )
+
+    def rooms(self, now: float, coming: int) -> dict[str, int]:
+        """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
+        if self._crew.freed:
+            self._refused -= self._crew.freed
+            self._crew.freed.clear()
+        rooms = self._crew.handout.rooms(now)
+        return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
+
+    def passing(self, wish: Wish) -> list[tuple[str, int, Sequence[str]]]:
+        """What a claim passes over: crowded kinds, how many of each it may bring, and their tasks."""
+        return [(kind, most, self._tasks[kind]) for kind, most in wish.passing.items()]
+
+    def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
+        """What a sleep listens to."""
+        return awaited(queues, paused, self._kinds, self.known)
+
+    # -- broadcasts -------------------------------------------------------------------------------------------------
+
+    def call(self) -> None:
+        """Something was broadcast to this worker."""
+        self._calls += 1
+
+    @property
+    def called(self) -> bool:
+        """Whether something may have been broadcast to us that no claim under way asks for."""
+        return self._calls != self._answered and not self._asks[0]
+
+    def ask(self, number: int) -> None:
+        """The claim of this number asks for what was broadcast."""
+        self._asks = (number, self._calls)
+
+    def told(self, number: int, *, some: bool) -> None:
+        """A claim was read.
+
+        Args:
+            some: it brought a job that was broadcast. While it does there may be more.
+        """
+        if number == self._asks[0]:
+            if not some:
+                self._answered = self._asks[1]
+            self._asks = (0, 0)
