@@ -28,6 +28,7 @@ from headrace.task import budgets
 from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
 from headrace.testing.virtual_clock import VirtualClock
+from headrace.worker.events import End
 from headrace.worker.growth import Growth
 from headrace.worker.inputs import Inputs, too_large
 from headrace.worker.journal import starts
@@ -282,16 +283,15 @@ class Drain:
 
     def _grow(self, claim: Claim, ended: Ended) -> Steps[Ended]:
         """Store the nodes that a start has added; its end as it is to be settled."""
-        _, data, keep = ended
-        self._growth.begin(claim, data, keep)
+        self._growth.begin(End(claim, *ended))
         while self._growth:
             for call, read in self._growth.steps():
                 read((yield call))
         assert self._grown_as is not None
         return self._grown_as
 
-    def _end_of_growth(self, claim: Claim, kind: str, data: bytes = b"", amount: int = 0, cost: int = 0) -> None:  # noqa: ARG002
-        self._grown_as = kind, data, amount
+    def _end_of_growth(self, end: End) -> None:
+        self._grown_as = end.kind, end.data, end.amount
 
     def _settle(self, claim: Claim, ended: Ended) -> Steps[None]:
         kind, data, amount = ended
