@@ -12,7 +12,7 @@ from headrace.retry import Retry
 from headrace.settings import Settings
 from headrace.task import Plan
 from headrace.worker.crew import Crew
-from headrace.worker.events import Action, Actions, Ask, RunnerDied, RunnerUp, TakeBack, TakenBack, Tell
+from headrace.worker.dispatcher_events import Action, Actions, Ask, Notify, RunnerDied, RunnerUp, TakeBack, TakenBack
 from headrace.worker.options import WorkerOptions
 from headrace.worker.seat import Start
 from headrace.worker.timers import Timers
@@ -54,10 +54,10 @@ def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
         rig.crew.enforce(now - 0.01)
         assert not rig.done()
         rig.crew.enforce(now)
-        assert Tell(7, Stop(1, "soft")) in rig.done()
+        assert Notify(7, Stop(1, "soft")) in rig.done()
     start.doom = "cancel"
     rig.crew.enforce(9)
-    assert not [one for one in rig.done() if isinstance(one, Tell)], "it was told to stop for another reason"
+    assert not [one for one in rig.done() if isinstance(one, Notify)], "it was told to stop for another reason"
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
@@ -97,7 +97,7 @@ def test_a_cancelled_job_that_began_meanwhile_is_stopped() -> None:
     rig.crew.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 2)]
     assert rig.crew.taken_back(TakenBack(7, 0), 0) == ([], [])
-    assert rig.done() == [Tell(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
+    assert rig.done() == [Notify(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
     rig.crew.taken_back(TakenBack(7, 0), 0)
     assert not rig.done(), "it is told once"
 
@@ -125,7 +125,7 @@ def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
     rig.done()
     rig.seat.done = 1
     rig.crew._recycle(rig.seat, 0)
-    assert rig.done() == [Tell(7, Exit()), TakeBack(7, 2)]
+    assert rig.done() == [Notify(7, Exit()), TakeBack(7, 2)]
     rig.crew.taken_back(TakenBack(7, 1), 0)
     assert not rig.done(), "one runs"
     rig.crew.died(RunnerDied(7, unstarted=0), 5)

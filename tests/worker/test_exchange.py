@@ -10,7 +10,7 @@ from headrace.keys import Keys
 from headrace.protocol import consume
 from headrace.script import Call
 from headrace.url import parse
-from headrace.worker.events import Connected, Event, Replied, Step
+from headrace.worker.dispatcher_events import Connected, Event, Replied, Step
 from headrace.worker.exchange import Exchange, Selectors
 
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.job import Claim, Form
 from headrace.keys import Keys, flow_id, node_id
 from headrace.protocol.graph import CHUNK
-from headrace.worker.events import End
+from headrace.worker.dispatcher_events import End
 from headrace.worker.growth import Growth, pack_grown
 from headrace.workflow import Graft, NewNode
 

@@ -13,18 +13,18 @@ import pytest
 
 from headrace.job import Claim
 from headrace.worker.control_link import ControlLink
-from headrace.worker.events import (
+from headrace.worker.dispatcher_events import (
     Ask,
     Event,
     Give,
     Heard,
+    Notify,
     Orphaned,
     RunnerClosed,
     RunnerDied,
     RunnerUp,
     TakeBack,
     TakenBack,
-    Tell,
     Told,
 )
 from headrace.worker.exchange import Selectors
@@ -138,7 +138,7 @@ def test_a_runner_that_closed_its_socket_is_told_of_once_and_can_be_spoken_to(ri
     assert rig.turn() == [RunnerClosed(7)]
     assert rig.turn() == []
     rig.links.give(Give(7, claims(1)))
-    rig.links.tell(Tell(7, Exit()))
+    rig.links.tell(Notify(7, Exit()))
     rig.links.take_back(TakeBack(7, 1))
     assert rig.turn() == [TakenBack(7, 1)]
 

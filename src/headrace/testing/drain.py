@@ -28,7 +28,7 @@ from headrace.task import budgets
 from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
 from headrace.testing.virtual_clock import VirtualClock
-from headrace.worker.events import End
+from headrace.worker.dispatcher_events import End
 from headrace.worker.growth import Growth
 from headrace.worker.inputs import Inputs, too_large
 from headrace.worker.journal import starts

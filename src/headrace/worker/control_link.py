@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from headrace.worker.events import Ask, Event, Orphaned, Told
+from headrace.worker.dispatcher_events import Ask, Event, Orphaned, Told
 from headrace.worker.exchange import Selectors
 from headrace.worker.runner_links import RunnerLinks
 from headrace.worker.wire import Channel, Closed, Died, FromSupervisor, Spawned

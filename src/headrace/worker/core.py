@@ -1,9 +1,9 @@
-"""The core of a dispatcher: events in, actions out (events.py). It decides all that a worker does with its jobs.
+"""The core of a dispatcher: events in, actions out (dispatcher_events.py). It decides what a worker does with its jobs.
 
 Its duties, each with its own module:
 
 1. claim batches (demand.py, admission.py) and hand them out (handout.py, lines.py, places.py, seat.py);
-2. gather ends and settle them in batches; one round trip settles and claims (ends.py);
+2. gather ends and settle them in batches; one round trip settles and claims (outcome_batch.py);
 3. look after the runners, their limits and cancellations (crew.py, limits.py);
 4. renew the lease, promote, reclaim, sweep, unpark (upkeep.py), travelling with the same round trips;
 5. stop its runners before its lease ends when it cannot renew it (self-fencing);
@@ -36,19 +36,18 @@ from headrace.worker import roster
 from headrace.worker.admission import Wish
 from headrace.worker.crew import Crew, Returned
 from headrace.worker.demand import Demand
-from headrace.worker.ends import SETTLE_MOST, Batch, Ends
-from headrace.worker.events import (
+from headrace.worker.dispatcher_events import (
     CALLED,
     HURRY,
     Action,
     Actions,
     Ask,
     Connected,
+    Disconnected,
     End,
     Event,
     FindPauses,
     Heard,
-    Lost,
     Mail,
     Orphaned,
     Paused,
@@ -73,6 +72,7 @@ from headrace.worker.inputs import Inputs, too_large
 from headrace.worker.lines import MOST as MOST_WAITING
 from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
+from headrace.worker.outcome_batch import SETTLE_MOST, OutcomeBatch, Outcomes
 from headrace.worker.outcomes import before_start
 from headrace.worker.places import Waiting
 from headrace.worker.reconcile import Reconciler
@@ -140,7 +140,7 @@ class Core:
         self.actions = Actions()
         self.crew = Crew(settings, options, site.place, self.actions, self.timers, site.dice.random, site.tally)
         self.lines = Lines(self.crew.handout)
-        self.ends = Ends(settings, self.actions, site.tally)
+        self.ends = OutcomeBatch(settings, self.actions, site.tally)
         self.upkeep = Upkeep(self.keys, settings, site.tasks, options.queues.names)
         self.inputs = Inputs(self.keys)
         self.growth = Growth(self.keys, self._conclude)
@@ -158,7 +158,7 @@ class Core:
             Replied: lambda event: event.read(event.reply),
             Woken: self._woke,
             Ready: lambda _: self._become_ready(),
-            Lost: lambda _: self._lost(),
+            Disconnected: lambda _: self._lost(),
             Connected: lambda _: self._connected(),
             Mail: lambda event: self._mailed(event.text),
             Paused: self._pause,
@@ -422,7 +422,7 @@ class Core:
 
         return call, settled
 
-    def _settled(self, reply: consume.Settled, batch: Batch, again: int | None) -> None:
+    def _settled(self, reply: consume.Settled, batch: Outcomes, again: int | None) -> None:
         now = self._now
         if again is not None:
             # No claim need follow that would tell: without this a retry waits for the next renewal.
@@ -439,7 +439,7 @@ class Core:
         self.upkeep.learn_kept(reply.kept, reply.bytes, now)
         self.upkeep.learn_chores(reply.chores)
 
-    def _learn(self, batch: Batch, stale: list[str]) -> None:
+    def _learn(self, batch: Outcomes, stale: list[str]) -> None:
         """What nodes of workflows returned is known here from now on."""
         refused = set(stale)
         for outcome, claim in batch:
@@ -518,7 +518,7 @@ class Core:
         if self.inputs:
             # The outputs may be known from the batch before.
             self._feed()
-        # Ends that are on their way since that claim may have made the next nodes of their workflows ready.
+        # OutcomeBatch that are on their way since that claim may have made the next nodes of their workflows ready.
         if idle and not reply.jobs and not self.demand.known.waiting and number == self._request:
             self._drain(now=False)
 

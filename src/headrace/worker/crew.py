@@ -17,7 +17,18 @@ import msgspec
 from headrace.job import JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
-from headrace.worker.events import Actions, Ask, End, Give, Heard, RunnerDied, RunnerUp, TakeBack, TakenBack, Tell
+from headrace.worker.dispatcher_events import (
+    Actions,
+    Ask,
+    End,
+    Give,
+    Heard,
+    Notify,
+    RunnerDied,
+    RunnerUp,
+    TakeBack,
+    TakenBack,
+)
 from headrace.worker.handout import STALL, Handout
 from headrace.worker.limits import Limits, Stage
 from headrace.worker.options import WorkerOptions
@@ -134,7 +145,7 @@ class Crew:
 
     def _say(self, seat: Seat, message: Stop | Exit) -> None:
         if not seat.gone:
-            self._actions.add(Tell(seat.number, message))
+            self._actions.add(Notify(seat.number, message))
 
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind a slow job."""
@@ -465,7 +476,7 @@ class Crew:
         self.limits.cancel(start, now)
 
     def shut_down(self, now: float) -> None:
-        """Tell every job that runs that its worker stops."""
+        """Notify every job that runs that its worker stops."""
         self._stop_all("shutdown", now)
 
     def interrupt(self, now: float) -> None:

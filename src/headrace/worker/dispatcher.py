@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.worker.control_link import ControlLink
 from headrace.worker.core import GATHER, Core, Site
-from headrace.worker.events import (
+from headrace.worker.dispatcher_events import (
     Action,
     Ask,
     Event,
     FindPauses,
     Give,
     Log,
+    Notify,
     Paused,
     Send,
     SendFirst,
     Sleep,
     Subscribe,
     TakeBack,
-    Tell,
     WakeUp,
 )
 from headrace.worker.exchange import Exchange, Selectors
@@ -75,7 +75,7 @@ class Dispatcher:
         self._watched.watch(pauses, self._on_pauses, urgent=True)
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: links.give,
-            Tell: links.tell,
+            Notify: links.tell,
             TakeBack: links.take_back,
             Ask: ControlLink(control, self._watched, links, self._inbox).ask,
             Send: lambda action: exchange.send(action.steps),
@@ -105,7 +105,7 @@ class Dispatcher:
         self._see_off()
 
     def _turn(self) -> None:
-        """Tell the core what happened until it has nothing more to do about it."""
+        """Notify the core what happened until it has nothing more to do about it."""
         while True:
             events = self._inbox.copy()
             self._inbox.clear()

@@ -23,7 +23,18 @@ from headrace.errors import HeadraceError, UrlError
 from headrace.script import Script, load
 from headrace.url import Target
 from headrace.worker.connector import Connector, Links
-from headrace.worker.events import CALLED, HURRY, Connected, Event, Lost, Mail, Ready, Replied, Step, Woken
+from headrace.worker.dispatcher_events import (
+    CALLED,
+    HURRY,
+    Connected,
+    Disconnected,
+    Event,
+    Mail,
+    Ready,
+    Replied,
+    Step,
+    Woken,
+)
 from headrace.worker.folding import Folded
 from headrace.worker.link import Link
 
@@ -247,7 +258,7 @@ class Exchange:
             for link in self._links.all:
                 self._watched.unwatch(link)
             self._links.close()
-            self._inbox.append(Lost())
+            self._inbox.append(Disconnected())
         self._links, self._awaited, self._told_ready = None, [], False
         if self._goes_ahead:
             # The next connection asks anew.

@@ -16,7 +16,7 @@ import msgspec
 from headrace.job import Claim, JobError, error_json
 from headrace.keys import MOST_NODES, Keys
 from headrace.protocol import graph
-from headrace.worker.events import End, Step
+from headrace.worker.dispatcher_events import End, Step
 from headrace.workflow import Graft
 
 

@@ -16,7 +16,7 @@ from headrace.job import Claim, Input
 from headrace.keys import Keys
 from headrace.protocol import graph
 from headrace.protocol.graph import Output
-from headrace.worker.events import Step
+from headrace.worker.dispatcher_events import Step
 
 BATCH = 250
 # Bytes of outputs that are remembered beyond what is waited for, and what one takes besides its result.

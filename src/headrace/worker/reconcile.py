@@ -13,7 +13,7 @@ import msgspec
 from headrace.keys import Keys
 from headrace.protocol import consume
 from headrace.protocol.consume import Held, Settled
-from headrace.worker.events import Step
+from headrace.worker.dispatcher_events import Step
 from headrace.worker.starts import Repair, Rows, Starts, View, compare
 
 log = logging.getLogger("headrace.worker")

@@ -14,7 +14,17 @@ import socket
 import sys
 import time
 
-from headrace.worker.events import Event, Give, Heard, RunnerClosed, RunnerDied, RunnerUp, TakeBack, TakenBack, Tell
+from headrace.worker.dispatcher_events import (
+    Event,
+    Give,
+    Heard,
+    Notify,
+    RunnerClosed,
+    RunnerDied,
+    RunnerUp,
+    TakeBack,
+    TakenBack,
+)
 from headrace.worker.exchange import Selectors
 from headrace.worker.seat import COUNTED
 from headrace.worker.wire import (
@@ -152,7 +162,7 @@ class RunnerLinks:
                 link.give(action)
                 self._mind(link)
 
-    def tell(self, action: Tell) -> None:
+    def tell(self, action: Notify) -> None:
         """Send a runner a message."""
         if (link := self._links.get(action.runner)) is not None:
             self._offer(link, action.message)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Sequence
 from headrace.keys import Keys
 from headrace.protocol import admin, consume, graph
 from headrace.settings import Settings, microseconds
-from headrace.worker.events import Step
+from headrace.worker.dispatcher_events import Step
 
 BATCH = 500
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.

@@ -12,7 +12,7 @@ from headrace.protocol import consume
 from headrace.script import Call
 from headrace.settings import Settings, microseconds
 from headrace.worker import job_log
-from headrace.worker.events import Actions, End, Log
+from headrace.worker.dispatcher_events import Actions, End, Log
 from headrace.worker.journal import starts
 from headrace.worker.tally import Tally
 
@@ -24,10 +24,10 @@ _LEFT = error_json(
     JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
 )
 
-Batch = list[tuple[Outcome, Claim]]
+Outcomes = list[tuple[Outcome, Claim]]
 
 
-class Ends:
+class OutcomeBatch:
     """What ended and was not sent.
 
     Attributes:
@@ -69,16 +69,16 @@ class Ends:
             (Outcome(id, token, kind, error_json(error), self._keep), Claim(id, token, "", 0, "", b""))
         )
 
-    def take(self) -> Batch:
+    def take(self) -> Outcomes:
         """The next batch to settle."""
-        batch: Batch = []
+        batch: Outcomes = []
         room = SETTLE_MOST
         while self._waiting and room > 0:
             batch.append(self._waiting.popleft())
             room -= NODE if is_node(batch[-1][0].id) else 1
         return batch
 
-    def settle(self, keys: Keys, owner: str, number: int, batch: Batch) -> Call[consume.Settled]:
+    def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[consume.Settled]:
         """The call that tells the store of a batch."""
         ends = [(outcome, claim.score) for outcome, claim in batch]
         return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))

@@ -120,7 +120,7 @@ class Ready(msgspec.Struct, frozen=True):
     """The store can be sent steps: everything that was sent before is answered."""
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Disconnected(msgspec.Struct, frozen=True):
     """The connections to the store are gone. What was sent, a sleep's claim included, is sent again on new ones."""
 
 
@@ -151,7 +151,7 @@ Event = (
     | Replied
     | Woken
     | Ready
-    | Lost
+    | Disconnected
     | Connected
     | Mail
     | Paused
@@ -168,7 +168,7 @@ class Give(msgspec.Struct, frozen=True):
     claims: list[Claim]
 
 
-class Tell(msgspec.Struct, frozen=True):
+class Notify(msgspec.Struct, frozen=True):
     """Send a runner a message."""
 
     runner: int
@@ -233,7 +233,7 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-Action = Give | Tell | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | FindPauses | Log
+Action = Give | Notify | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | FindPauses | Log
 
 
 class Actions:
