@@ -65,7 +65,7 @@ def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
     rig = Rig("async")
     rig.seat.single = True
     rig.crew.freed.clear()
-    rig.crew.died(RunnerDied(7, 9), 0)
+    rig.crew.died(RunnerDied(7, 9), 2)
     assert rig.crew.freed == {"async"}
 
 

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import pytest
 
 from headrace.job import Claim
@@ -15,84 +9,55 @@ from headrace.retry import Retry
 from headrace.settings import Settings
 from headrace.task import Plan
 from headrace.worker.crew import Crew
-from headrace.worker.exchange import Selectors
+from headrace.worker.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
 from headrace.worker.lines import Lines
 from headrace.worker.options import WorkerOptions
 from headrace.worker.seat import Seat, Start
-from headrace.worker.wire import (
-    Channel,
-    Died,
-    Done,
-    Exit,
-    FromRunner,
-    FromSupervisor,
-    Spawn,
-    Spawned,
-    ToRunner,
-    ToSupervisor,
-    Up,
-)
+from headrace.worker.timers import Timers
+from headrace.worker.wire import Done, Exit, FromRunner, Spawn, Up
 
 PLAN = Plan(Retry(max=0), None, None, 0, 0)
+NOW = 1000.0
 
 
-@dataclass
 class Life:
     """A crew with the test as its supervisor and as its runners."""
 
-    crew: Crew
-    watched: Selectors
-    supervisor: Channel[ToSupervisor]
-    runners: dict[int, Channel[ToRunner]]
-    ends: list[int]
+    def __init__(self) -> None:
+        self.actions = Actions()
+        self.timers = Timers()
+        self.crew = Crew(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
+        self.exits: list[int] = []
 
     def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> Seat:
-        mine, theirs = socket.socketpair()
-        self.runners[number] = Channel(theirs, ToRunner)
-        pipes = [*os.pipe(), *os.pipe()]
-        os.set_blocking(pipes[0], False)
-        # The test keeps the writing end of what would be stderr.
-        self.ends.append(pipes[3])
-        self.crew.spawned(Spawned(number, kind, 0, False, starting), [mine.detach(), *pipes[:3]])
+        self.crew.up(RunnerUp(number, kind, 0, False, starting), NOW)
         return self.crew.handout.seats[number]
 
     def says(self, number: int, message: FromRunner) -> None:
-        self.runners[number].send(message)
-        for handler in self.watched.select(0.0, 0.0):
-            handler()
+        self.crew.heard(Heard(number, [message]), NOW)
 
     def asked(self) -> list[str]:
         """Kinds of the runners that were asked for since."""
-        return [one.kind for one in self.supervisor.receive(wait=False) if isinstance(one, Spawn)]
+        actions = self.actions.take()
+        self.exits += [one.runner for one in actions if isinstance(one, Notify) and one.message == Exit()]
+        return [one.message.kind for one in actions if isinstance(one, Ask) and isinstance(one.message, Spawn)]
 
     def room(self, kind: str = "thread") -> int:
-        return self.crew.handout.rooms(time.monotonic())[kind]
+        return self.crew.handout.rooms(NOW)[kind]
 
     def dies(self, number: int) -> float:
         """Seconds until another runner is asked for; negative: it was asked for at once."""
         self.asked()
-        self.crew.died(Died(number, 0, 70, 0))
+        self.crew.died(RunnerDied(number, code=70), NOW)
         if self.asked():
             return -1.0
-        return round(self.crew.next - time.monotonic())
+        self.crew.respawn(NOW)
+        return self.timers.at("spawn") - NOW
 
 
 @pytest.fixture
-def life() -> Iterator[Life]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        control: Channel[FromSupervisor] = Channel(ours, FromSupervisor)
-        watched = Selectors()
-        crew = Crew(Settings(), WorkerOptions(), "here:1", control, watched, lambda *_: None, lambda _: None)
-        watched.watch(control, crew.ask)
-        made = Life(crew, watched, Channel(theirs, ToSupervisor), {}, [])
-        yield made
-        for runner in made.runners.values():
-            runner.close()
-        for seat in crew.handout.seats.values():
-            seat.close()
-        for end in made.ends:
-            os.close(end)
+def life() -> Life:
+    return Life()
 
 
 @pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
@@ -100,12 +65,12 @@ def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
     life.crew.resize(kind, 1)
     seat = life.born(1, kind)
     assert life.room(kind) == 0
-    assert life.crew.handout.choose(kind, "task", time.monotonic(), suspect=False) is None
+    assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is None
     life.crew.freed.clear()
     life.says(1, Up())
     assert life.crew.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
-    assert life.crew.handout.choose(kind, "task", time.monotonic(), suspect=False) is seat
+    assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is seat
 
 
 def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
@@ -120,9 +85,9 @@ def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
     lines = Lines(life.crew.handout)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
     assert lines.add((claim, PLAN), "process", "hash")
-    assert lines.serve(time.monotonic(), lambda _: True) == []
+    assert lines.serve(NOW, lambda _: True) == []
     life.says(1, Up())
-    (start,) = lines.serve(time.monotonic(), lambda _: True)
+    (start,) = lines.serve(NOW, lambda _: True)
     assert start.claim is claim
 
 
@@ -133,7 +98,7 @@ def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(l
     pauses = list[float]()
     for number in range(3, 12):
         pauses.append(life.dies(1 if number == 3 else number - 1))
-        life.crew.respawn(life.crew.next)
+        life.crew.respawn(life.timers.at("spawn"))
         assert life.asked() == ["thread"]
         life.born(number)
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30]
@@ -148,7 +113,7 @@ def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: L
     seat = life.born(1)
     life.says(1, Up())
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
-    life.crew.handout.assign(seat, Start(claim, PLAN, seat), 0)
+    life.crew.handout.assign(seat, Start(claim, PLAN, seat), NOW)
     life.says(1, Done(1, "succeeded", b"", 0, 0, 0))
     assert life.dies(1) == -1
 
@@ -159,10 +124,10 @@ def test_one_that_is_dismissed_while_it_starts_is_replaced_without_a_pause(life:
     life.born(1)
     life.asked()
     life.crew.renew("thread")
-    assert life.runners[1].receive(wait=False) == [Exit()]
     assert life.asked() == ["thread"]
+    assert life.exits == [1]
     seat = life.born(2)
-    life.crew.died(Died(1, 0, 0, 0))
+    life.crew.died(RunnerDied(1), NOW)
     assert life.asked() == []
     assert seat.place is not None
     assert seat.place.failures == 0
@@ -179,7 +144,7 @@ def test_a_suspect_waits_for_the_runner_that_starts_for_it_and_asks_for_no_other
     assert life.crew.isolated("thread") is None
     assert life.asked() == []
     # However long its start takes, it is not dismissed before it is up.
-    life.crew.respawn(time.monotonic() + 60)
+    life.crew.respawn(NOW + 60)
     assert seat.open
     life.says(2, Up())
     assert life.crew.isolated("thread") is seat
@@ -193,6 +158,6 @@ def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pau
     life.crew.freed.clear()
     assert life.dies(2) == 1
     assert life.crew.freed == set()
-    life.crew.respawn(life.crew.next)
+    life.crew.respawn(life.timers.at("spawn"))
     assert life.crew.freed == {"thread"}
     assert life.asked() == [], "the suspect asks, when it was claimed again"
