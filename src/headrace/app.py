@@ -522,7 +522,7 @@ class Headrace:
 
         Args:
             settings: the whole of them.
-            stores: the store for threads and that for event loops, by their names: ``store``, ``astore``.
+            stores: that for threads, that for event loops and the listener: ``store``, ``astore``, ``ends``.
         """
         self.disconnect()
         before, stats = self.settings, self._stats

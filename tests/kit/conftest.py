@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from headrace import Headrace
@@ -19,3 +21,17 @@ def headrace_target() -> Headrace:
     shop.said.clear()
     shop.around.clear()
     return shop.app
+
+
+REPEATS = "HR_KIT_REPEATS"
+"""Each test here runs so often, among the others in random order: HR_KIT_REPEATS=1000 looks for flakes."""
+
+
+@pytest.fixture(autouse=True)
+def repeat(request: pytest.FixtureRequest) -> None:
+    """Parametrized where tests are to run more than once."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if times := int(os.environ.get(REPEATS, "0")):
+        metafunc.parametrize("repeat", range(times), indirect=True)

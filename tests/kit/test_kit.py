@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import redis
 from headrace import Headrace, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.protocol import consume
-from headrace.testing import Kit
+from headrace.testing import DrainError, Kit, kit_listener
 from headrace.testing.private_server import private_server
 from tests.kit import shop
 from tests.servers import Server
@@ -150,3 +151,30 @@ def test_a_task_that_is_called_in_place_has_the_job_that_the_test_makes(headrace
         assert [(one.name, one.output) for one in job.payloads] == [("fetch", [1, 2])]
     with pytest.raises(OptionsError), headrace_app.job(attempt=0):
         pass
+
+
+def test_a_wait_that_nothing_can_end_is_told(headrace_app: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit_listener, "PATIENCE", 0.01)
+    job = shop.send.enqueue(1)
+    with pytest.raises(DrainError, match=r"nothing runs in a test until it drains"):
+        job.result()
+    with pytest.raises(DrainError):
+        shop.app.wait([job])
+    run = shop.sums.create([1])
+    with pytest.raises(DrainError):
+        run.wait()
+    headrace_app.drain()
+    assert job.result() == "welcome 1"
+
+
+async def test_a_wait_may_run_beside_a_drain(headrace_app: Kit) -> None:
+    headrace_app.clock.advance(hours=30)
+
+    async def handler() -> str:
+        return await (await shop.send.aenqueue(1))
+
+    waits = asyncio.gather(handler(), handler())
+    while not waits.done():
+        await headrace_app.adrain()
+        await asyncio.sleep(0)
+    assert await waits == ["welcome 1"] * 2

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.testing.drain import Drained as Drained
-    from headrace.testing.drain import DrainError as DrainError
+    from headrace.testing.drained import Drained as Drained
+    from headrace.testing.drained import DrainError as DrainError
     from headrace.testing.expectations import Enqueued as Enqueued
     from headrace.testing.keyspaces import assert_invariants as assert_invariants
     from headrace.testing.keyspaces import documented as documented
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.testing.virtual_clock import VirtualClock as VirtualClock
 
 _HOMES = {
-    "DrainError": "drain",
-    "Drained": "drain",
+    "DrainError": "drained",
+    "Drained": "drained",
     "Enqueued": "expectations",
     "assert_invariants": "keyspaces",
     "documented": "keyspaces",

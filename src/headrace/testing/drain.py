@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from headrace.app import Headrace
-from headrace.errors import HeadraceError, Interrupt
+from headrace.errors import Interrupt
 from headrace.handle import unsuccessful
 from headrace.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
 from headrace.protocol import admin, consume, graph
@@ -25,6 +25,7 @@ from headrace.protocol.consume import Renewed
 from headrace.script import Call
 from headrace.settings import microseconds
 from headrace.task import budgets
+from headrace.testing.drained import Drained, DrainError, Wishes, waiting
 from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
 from headrace.testing.virtual_clock import VirtualClock
@@ -40,11 +41,10 @@ BATCH = 500
 # Microseconds by which time is moved beyond the moment that is waited for: at that very one a lease may still hold.
 BEYOND = 1_000
 _BAD = {"failed": State.FAILED, "corrupt": State.QUARANTINED, "crashed": State.QUARANTINED}
-_WAITING = ("ready", "scheduled", "blocked", "parked", "running")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RunHere:
     """A claimed job that is to be run now."""
 
     claim: Claim
@@ -52,49 +52,10 @@ class Start:
 
 
 # What each yields is one call, a list of calls that travel in one round trip, or a start.
-Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]] | Start, Any, T]
+Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]] | RunHere, Any, T]
 
 
-class DrainError(HeadraceError, AssertionError):
-    """A drain did not come to its end: its limit was reached, or what was to end waits for something else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """What a drain did.
-
-    Attributes:
-        starts: how many starts of jobs it ran.
-        ends: how they ended, by outcome: ``succeeded``, ``failed``, ``retry``, ``snoozed``, ``cancelled``,
-            ``crashed``, ``interrupted``, ``parked``, ...
-        left: jobs that are stored and have not ended, by state.
-    """
-
-    starts: int
-    ends: Mapping[str, int]
-    left: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """How to drain.
-
-    Attributes:
-        queue: only this one; empty: all.
-        scheduled: let time pass until what is scheduled is due.
-        retries: let time pass until the retries of what ran here are due.
-        limit: most starts.
-        raises: end with the first error of a job.
-    """
-
-    queue: str = ""
-    scheduled: bool = False
-    retries: bool = False
-    limit: int = 1000
-    raises: bool = True
-
-
-class Drain:
+class DrainWorker:
     """One incarnation of a worker that runs one job at a time.
 
     Attributes:
@@ -270,7 +231,7 @@ class Drain:
                 error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
                 return Performed(("failed", error_json(error), self._keep))
             claim = msgspec.structs.replace(claim, inputs=inputs)
-        performed: Performed = yield Start(claim, crash)
+        performed: Performed = yield RunHere(claim, crash)
         return performed
 
     def _inputs_of(self, claim: Claim) -> Steps[tuple[Input, ...]]:
@@ -322,12 +283,6 @@ class Drain:
             f"the drain's limit of {self._wishes.limit:,} starts is reached, and jobs are left: {left}. {name} "
             f"started {count:,} times: does it snooze or enqueue for ever? Give drain(limit=...) another number"
         )
-
-
-def waiting(seen: Overview) -> dict[str, int]:
-    """Jobs that have not ended, by state."""
-    states = dict(seen.states)
-    return {state: states[state] for state in _WAITING if states.get(state)}
 
 
 def _always(error: BaseException) -> bool:

@@ -15,14 +15,15 @@ from typing import Any, TypeVar, cast
 from headrace.app import Headrace
 from headrace.errors import WaitRefused
 from headrace.settings import Settings
-from headrace.testing.drain import Drain, DrainError, Start, Steps, Wishes
+from headrace.testing.drain import DrainWorker, RunHere, Steps
+from headrace.testing.drained import DrainError, Wishes
 from headrace.testing.faults import Faults
 from headrace.testing.kit_store import AsyncKitStore, KitStore, Wire
 from headrace.testing.perform_here import Performer
 from headrace.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
-Make = Callable[[Drain], Steps[T]]
+Make = Callable[[DrainWorker], Steps[T]]
 
 
 def on_event_loop() -> bool:
@@ -35,11 +36,13 @@ class DrainDriver:
 
     Attributes:
         busy: whether one is under way.
+        count: of the drains so far.
         dead: incarnations that a test let die.
     """
 
     def __init__(self, app: Headrace, clock: VirtualClock, faults: Faults, url: str, settings: Settings) -> None:
         self.busy = False
+        self.count = 0
         self.dead: set[str] = set()
         self._app = app
         self._clock = clock
@@ -62,7 +65,7 @@ class DrainDriver:
             try:
                 while True:
                     asked = steps.send(answer)
-                    if isinstance(asked, Start):
+                    if isinstance(asked, RunHere):
                         answer = performer.run(asked.claim, asked.crash)
                     else:
                         answer = self._store.run_all(asked) if isinstance(asked, list) else self._store.run(asked)
@@ -80,7 +83,7 @@ class DrainDriver:
             try:
                 while True:
                     asked = steps.send(answer)
-                    if isinstance(asked, Start):
+                    if isinstance(asked, RunHere):
                         answer = await performer.arun(asked.claim, asked.crash)
                     else:
                         store = self._astore
@@ -110,17 +113,18 @@ class DrainDriver:
         self._store.close()
 
     @contextmanager
-    def _begun(self, wishes: Wishes) -> Generator[tuple[Drain, Performer], None, None]:
+    def _begun(self, wishes: Wishes) -> Generator[tuple[DrainWorker, Performer], None, None]:
         if self.busy:
             raise DrainError("a drain is under way: a job cannot drain, and one drain runs at a time")
         self.busy, performer = True, Performer(self._app)
+        self.count += 1
         try:
-            yield Drain(self._app, self._clock, self._faults, wishes), performer
+            yield DrainWorker(self._app, self._clock, self._faults, wishes), performer
         finally:
             self.busy = False
             performer.close()
 
-    def _ended(self, drain: Drain, value: T) -> T:
+    def _ended(self, drain: DrainWorker, value: T) -> T:
         if drain.died:
             self.dead.add(drain.owner)
         if drain.error is not None:

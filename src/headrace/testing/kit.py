@@ -6,13 +6,10 @@ is in drain.py; how a job runs, in perform_here.py.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
-
-import msgspec
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
@@ -21,15 +18,16 @@ from headrace.job import Record
 from headrace.protocol.consume import Note
 from headrace.run import WorkflowRun
 from headrace.task import BoundTask, Task
-from headrace.testing import keyspaces
-from headrace.testing.drain import Drain, Drained, DrainError, Wishes
+from headrace.testing.drain import DrainWorker
 from headrace.testing.drain_driver import DrainDriver
+from headrace.testing.drained import Drained, Wishes, check_ended, wishes
 from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, named, wanted_arguments
 from headrace.testing.faults import Crash, Faults, LostReply, Moment, RunnerKilled
 from headrace.testing.in_place import job_here
-from headrace.testing.kit_store import AsyncKitStore, KitStore, Wire
-from headrace.testing.private_server import connection, private_server
+from headrace.testing.kit_store import Wire
+from headrace.testing.private_server import private_server
 from headrace.testing.stubs import Stub
+from headrace.testing.takeover import Takeover
 from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.gate import SIGNALS
 
@@ -53,7 +51,6 @@ class Kit:
         app: the application.
         clock: the time of the test; ``clock.advance(hours=25)``.
         url: of the server that the test uses.
-        namespace: of its keys.
         mode: ``manual``, or ``inline``: each job runs within its enqueue. It may be set at any time.
         notes: progress and log lines of jobs that :meth:`job` made.
     """
@@ -73,7 +70,7 @@ class Kit:
             raise OptionsError(f"mode must be manual or inline, not {mode!r}")
         self.app = app
         self.clock = VirtualClock(self._passed)
-        self.namespace = f"test-{os.urandom(6).hex()}"
+        self._takeover = Takeover(app)
         self.url = url or ""
         self.mode: Mode = mode
         self.notes: list[Note] = []
@@ -81,20 +78,14 @@ class Kit:
         self._log: list[Enqueued] = []
         self._expectations: list[Expectation] = []
         self._stubs: list[Stub] = []
-        self._back: Callable[[], None] | None = None
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.url = self.url or private_server().url
-        settings = msgspec.structs.replace(
-            self.app.settings, url=self.url, namespace=self.namespace, stats="direct", stats_url=None
-        )
         wire = Wire(self.clock, self._faults, self._stored, self._astored)
+        settings = self._takeover.begin(self.url, wire, self._progress)
         self._driver = DrainDriver(self.app, self.clock, self._faults, self.url, settings)
-        self._client = connection(self.url)
-        stores = {"store": KitStore(self.url, settings, wire), "astore": AsyncKitStore(self.url, settings, wire)}
-        self._back = self.app.move(settings, stores)
         return self
 
     def __exit__(
@@ -112,33 +103,28 @@ class Kit:
             AssertionError: the store breaks a promise of Headrace, a job still runs, an ``assert_enqueued`` was the
                 head of no block, or a fault was asked for and nothing met it.
         """
-        if self._back is None:
+        if not self._takeover.begun:
             return
         for stub in reversed(self._stubs):
             stub.remove()
-        self._back()
-        self._back = None
+        self._takeover.give_back()
         try:
             problems = self._problems() if check else []
         finally:
             self._driver.close()
-            keys = list(self._keys())
-            for first in range(0, len(keys), 1000):
-                self._client.unlink(*keys[first : first + 1000])
-            self._client.close()
+            self._takeover.end()
         if problems:
             raise AssertionError("the test leaves behind:\n  " + "\n  ".join(problems))
 
-    def _keys(self) -> Generator[bytes, None, None]:
-        return self._client.scan_iter(match=f"{{{self.namespace}:*", count=1000)  # type: ignore[no-any-return]
-
     def _problems(self) -> list[str]:
-        found = sorted(keyspaces.violations(self._client, self.namespace))
-        for space in keyspaces.read(self._client, self.namespace):
-            for owner in space.values["claims"].keys() - self._driver.dead:
-                found += [f"job {id} still runs" for id in space.values["claims"][owner]]
+        found = self._takeover.problems(self._driver.dead)
         found += [f"an assertion about {one.wanted} without `with`" for one in self._expectations if not one.entered]
         return found + [f"{text}, which nothing met" for text in self._faults.unmet()]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the test's keys."""
+        return self._takeover.namespace
 
     # -- running jobs -----------------------------------------------------------------------------------------------
 
@@ -173,9 +159,10 @@ class Kit:
 
         Cost: about ten round trips per job, to a server on this machine.
         """
-        drained = self._driver.run(Drain.steps, _wishes(run, queue, scheduled, retries, limit, raises=raises))
+        asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
+        drained = self._driver.run(DrainWorker.steps, asked)
         if run is not None:
-            _check_ended(run, str(run.state), drained)
+            check_ended(f"{run.id} of {run.definition}", str(run.state), drained)
         return drained
 
     async def adrain(
@@ -189,10 +176,10 @@ class Kit:
         raises: bool = True,
     ) -> Drained:
         """See :meth:`drain`; coroutines run on this event loop, functions each in a thread."""
-        wishes = _wishes(run, queue, scheduled, retries, limit, raises=raises)
-        drained = await self._driver.arun(Drain.steps, wishes)
+        asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
+        drained = await self._driver.arun(DrainWorker.steps, asked)
         if run is not None:
-            _check_ended(run, str(await run.astate()), drained)
+            check_ended(f"{run.id} of {run.definition}", str(await run.astate()), drained)
         return drained
 
     def job(
@@ -335,28 +322,24 @@ class Kit:
     def _stored(self, records: list[Record], now: int) -> None:
         self._note(records, now)
         if self.mode == "inline" and not self._driver.busy:
-            self._driver.run_apart(Drain.steps, _INLINE)
+            self._driver.run_apart(DrainWorker.steps, _INLINE)
 
     async def _astored(self, records: list[Record], now: int) -> None:
         self._note(records, now)
         if self.mode == "inline" and not self._driver.busy:
-            await self._driver.arun(Drain.steps, _INLINE)
+            await self._driver.arun(DrainWorker.steps, _INLINE)
 
     def _note(self, records: list[Record], now: int) -> None:
         self._log += [described(self.app, record, self.app.jobs.handle(record), now) for record in records]
 
+    def _progress(self) -> int | None:
+        return None if self._driver.busy else self._driver.count
+
     def _passed(self, by: int) -> None:
         """The clock was moved: what the server itself would let expire by then, expires; and what is due is ready."""
-        keys = list(self._keys())
-        pipe = self._client.pipeline(transaction=False)
-        for key in keys:
-            pipe.pttl(key)
-        for key, left in zip(keys, pipe.execute(), strict=True):
-            if left >= 0:
-                pipe.pexpire(key, max(0, left - by // 1000))
-        pipe.execute()
+        self._takeover.expire(by)
         if not self._driver.busy:
-            self._driver.run_apart(Drain.tidy, Wishes())
+            self._driver.run_apart(DrainWorker.tidy, Wishes())
 
     def __repr__(self) -> str:
         return f"<Kit of {self.app!r}>"
@@ -368,29 +351,3 @@ def _in_job() -> bool:
     except NoCurrentJob:
         return False
     return True
-
-
-def _wishes(
-    run: WorkflowRun | None,
-    queue: str | None,
-    scheduled: bool | None,
-    retries: bool | None,
-    limit: int,
-    *,
-    raises: bool,
-) -> Wishes:
-    if limit < 1:
-        raise OptionsError(f"limit must be at least 1, not {limit!r}")
-    whole = run is not None
-    return Wishes(
-        queue or "", whole if scheduled is None else scheduled, whole if retries is None else retries, limit, raises
-    )
-
-
-def _check_ended(run: WorkflowRun, state: str, drained: Drained) -> None:
-    if state not in ("succeeded", "failed", "cancelled"):
-        left = ", ".join(f"{count:,} {word}" for word, count in drained.left.items())
-        raise DrainError(
-            f"workflow {run.id} of {run.definition} is {state} after the drain, and nothing is left that could run "
-            f"({left or 'no job waits'}): was it started, is it stopped, does a queue pause?"
-        )

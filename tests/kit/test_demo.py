@@ -1,0 +1,28 @@
+"""The demo's workflow, drained: its faults included, without a worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import Headrace
+from headrace.demo import tasks
+from headrace.demo.tasks import Package
+from headrace.testing import Kit
+
+
+@pytest.fixture
+def headrace_target() -> Headrace:
+    return tasks.app
+
+
+def test_the_survey_gets_over_both_of_its_faults(headrace_app: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.os, "kill", lambda *_: headrace_app.crash())
+    run = tasks.survey.create(9)
+    run.start()
+    drained = headrace_app.drain(run)
+    assert drained.ends["crashed"] == drained.ends["retry"] == 1
+    report: list[Package] = run.outputs()["report"]
+    assert sum(package.files for package in report) == 9
+    assert run.refresh().counts["failed"] == 0
+    crashed = [node for node in run.nodes(limit=100) if node.job.crashes]
+    assert [node.facts.name for node in crashed] == ["measure each file[3]"]
