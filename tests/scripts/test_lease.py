@@ -12,8 +12,8 @@ GRACE = 5 * SECOND
 HOUR = 3600 * SECOND
 
 
-def renews(stage: Stage, owner: str) -> bool:
-    return stage.run(renew(stage.keys, owner, LEASE, now=stage.now)).alive
+def renews(stage: Stage, owner: str, lease: int = LEASE) -> bool:
+    return stage.run(renew(stage.keys, owner, lease, now=stage.now)).alive
 
 
 def reclaims(stage: Stage, victim: str) -> str:
@@ -150,3 +150,32 @@ def test_a_server_that_was_away_and_is_full_costs_nobody_a_lease(stage: Stage, w
         assert renews(stage, "w1")
     finally:
         stage.client.config_set("maxmemory", before)
+
+
+@pytest.mark.parametrize("first", ["the long one renews", "the long one reclaims", "another short one renews"])
+def test_a_long_lease_hides_no_outage_from_those_with_shorter_ones(stage: Stage, first: str) -> None:
+    """It is renewed so seldom that it is in time before the outage and after it."""
+    for owner in ("w1", "w2"):
+        stage.register(owner)
+    stage.register("long", lease=8 * LEASE)
+    stage.now += round(1.7 * LEASE)
+    match first:
+        case "the long one renews":
+            assert renews(stage, "long", 8 * LEASE)
+        case "another short one renews":
+            assert renews(stage, "w2")
+        case _:
+            pass
+    assert reclaims(stage, "w1") == "alive"
+    assert renews(stage, "w1")
+    assert renews(stage, "w2")
+
+
+def test_a_dead_one_among_longer_leases_is_spared_once(stage: Stage) -> None:
+    stage.register("long", lease=8 * LEASE)
+    stage.now += LEASE
+    stage.register("w1")
+    stage.now += LEASE + SECOND
+    assert reclaims(stage, "w1") == "alive"
+    stage.now += GRACE
+    assert reclaims(stage, "w1") == "done"

@@ -4,7 +4,8 @@
 -- derive  about   hash  owner:<owner>    the lease that an incarnation declared, the end that it was given when it was spared, and how often that was in a row
 -- Renewals come each 0.4 of a lease. When none came from anybody for half of one, the server was away, or every worker. Then each incarnation whose
 -- lease is over, or soon will be, gets time to come back: a server that stalls is nobody's crash. An incarnation that does not come back between
--- such outages is spared a few times only, since it may be dead.
+-- such outages is spared a few times only, since it may be dead. Leases may differ: half of the lease of the one at stake counts. Where only
+-- workers with longer leases have said nothing for so long, they may just have had no reason to, and it is spared once.
 local GRACE, HALF, SPARED_MOST = 5000000, 0.5, 10
 
 -- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
@@ -14,32 +15,33 @@ local function clamped(owner, ends, length)
   return now + length
 end
 
-local function spare(owner, ends, length)
+local function spare(owner, ends, length, most)
   local till = now + math.min(length, GRACE)
   local before = redis.call('HMGET', about .. owner, 'spared', 'times')
   local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
-  if ends <= 0 or ends >= till or times >= SPARED_MOST then return end
+  if ends <= 0 or ends >= till or times >= most then return end
   redis.call('ZADD', owners, till, owner)
   redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
   return till
 end
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
--- Returns until when some are spared, 0 for none.
+-- lease: of the one at stake. Returns until when some are spared, 0 for none.
 local function mend(lease)
   -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
   redis.call('ZREM', owners, '')
-  local rows, found = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}
+  local rows, found, most = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}, SPARED_MOST
   for n = #rows - 1, 1, -2 do
     local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)
     local stored = tonumber(rows[n + 1])
     local ends = clamped(rows[n], stored, length)
-    -- Somebody was renewed in time. By its own lease: one with a long one says little.
-    if stored <= now + length and ends - length > now - HALF * length then return 0 end
+    local silent = stored <= now + length and now - (ends - length) or math.huge
+    if silent < HALF * lease then return 0 end
+    if silent < HALF * length then most = 1 end
     found[#found + 1] = {rows[n], ends, length}
   end
   local till = 0
-  for _, row in ipairs(found) do till = math.max(till, spare(unpack(row)) or 0) end
+  for _, row in ipairs(found) do till = math.max(till, spare(row[1], row[2], row[3], most) or 0) end
   return till
 end
 

@@ -23,9 +23,10 @@
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
--- Late, or of another time: so may be the others.
-if ends > 0 and (ends < now + HALF * lease or ends > now + lease) then
-  mend(lease)
+-- Late, or of another time: so may be the others. Another one's lease that is over may be shorter, and an outage for it alone.
+local over = tonumber(first[2] or now) < now and tonumber(redis.call('HGET', about .. first[1], 'lease'))
+if ends > 0 and (ends < now + HALF * lease or ends > now + lease or over) then
+  mend(math.min(lease, over or lease))
   first, ends = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES'), tonumber(redis.call('ZSCORE', owners, owner))
 end
 if ends <= now then return {'gone'} end
@@ -47,8 +48,8 @@ for _, queue in ipairs(names) do
   if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
 end
 local due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
-local over = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
+local kept_till = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
 return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),
-  over, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
+  kept_till, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
   redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0,
   redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held}
