@@ -115,14 +115,21 @@ def test_each_runner_of_every_kind_enters_before_its_jobs_and_leaves_after_them(
     assert [word for word, _ in seen].count("loop out") == 1
 
 
+@pytest.mark.parametrize("hook", ["lifespan", "after_fork_child"])
 def test_a_start_that_fails_charges_no_job_and_is_tried_again_until_it_succeeds(
-    headrace: Program, worker: Callable[..., Worker], app: Headrace
+    headrace: Program, worker: Callable[..., Worker], app: Headrace, hook: str
 ) -> None:
-    text = "\n@app.lifespan\ndef database():\n    if not Path('up').exists(): raise ConnectionError('no database')\n    yield\n"
+    raises = "if not Path('up').exists(): raise ConnectionError('no database')"
+    end = "    yield\n" if hook == "lifespan" else ""
+    text = f"\n@app.{hook}\ndef database():\n    {raises}\n{end}"
     one = worker(text, "--processes", "1", "--forks", "1", "--threads", "4")
-    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in ("process", "fork", "thread")]
+    kinds = ("process", "fork", "thread") if hook == "lifespan" else ("process", "thread")
+    jobs = [app.by_name(f"tasks.{name}").enqueue() for name in kinds]
     for _ in range(3):
-        one.says("the lifespan tasks.database cannot be entered: ConnectionError: no database: this runner is replaced")
+        if hook == "lifespan":
+            one.says("lifespan tasks.database cannot be entered: ConnectionError: no database: this runner is replaced")
+        else:
+            one.says("ConnectionError: no database")
         one.lines.clear()
     (headrace.directory / "up").touch()
     for job in jobs:

@@ -293,7 +293,8 @@ def test_a_slow_start_is_told_of(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
         yield 3
 
     held = Lifespans(app.context.lifespans)
-    held.enter()
+    with module.told_when_slow(held):
+        held.enter()
     assert held.state == 3
     assert "headrace: the lifespan" in said[-1]
     assert "slow is being entered for 0.02 s; its runner takes no job" in said[-1]

@@ -218,7 +218,8 @@ class DrainWorker:
         yield from self._settle(claim, ended)
         if ended[0] == "retry":
             self._waits[claim.id] = ended[2]
-        self.error = self._error_of(claim, ended, performed)
+        # Released: nothing was run, since what its runner opens first could not be opened.
+        self.error = performed.error if ended[0] == "released" else self._error_of(claim, ended, performed)
 
     def _performed(self, claim: Claim, crash: Crash | None) -> Steps[Performed]:
         """Run a job, unless it may not start."""

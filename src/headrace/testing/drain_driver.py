@@ -91,6 +91,7 @@ class DrainDriver:
             except StopIteration as end:
                 value: T = end.value
             finally:
+                await performer.aclose()
                 if drain.owner and not drain.died:
                     await self._astore.run(drain.leave())
         return self._ended(drain, value)

@@ -13,21 +13,24 @@ from types import TracebackType
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, LifespanError
 from headrace.job import Claim, JobError
+from headrace.lifespan import of_kind
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.task import Plan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.gate import MainGate
+from headrace.worker.lifespans import Lifespans
 from headrace.worker.loops import Drive
 from headrace.worker.outcomes import Ended, of_death
-from headrace.worker.perform import aperform, bench, perform
+from headrace.worker.perform import Bench, aperform, bench, perform
 
 PLACE = f"test:{os.getpid()}"
 # Instead of a random number: the jitter of retries is none.
 DICE = 0.5
+RELEASED: Ended = ("released", b"", 0)
 
 
 @dataclass(slots=True)
@@ -56,19 +59,50 @@ class Performer:
         self._error: BaseException | None = None
         self._links: list[tuple[BaseException, TracebackType | None]] = []
         self._runner: asyncio.Runner | None = None
+        # What a runner of a kind enters before its first job, this does too.
+        self._lifespans: dict[str, Lifespans] = {}
 
     def close(self) -> None:
-        """End the event loop, if there is one."""
+        """Leave the lifespans that were entered, and end the event loop, if there is one."""
+        for held in self._lifespans.values():
+            for end in held.ends:
+                end()
         if self._runner is not None:
             self._runner.close()
+
+    async def aclose(self) -> None:
+        """Leave the lifespans that were entered on this event loop."""
+        if (held := self._lifespans.pop("async", None)) is not None:
+            await held.aleave()
+
+    async def _aenter(self) -> None:
+        """Enter those of the kind async on this event loop, unless they were."""
+        if "async" not in self._lifespans:
+            held = Lifespans(of_kind(self._app.context.lifespans, "async"), asyncio.get_running_loop())
+            await held.aenter()
+            self._lifespans["async"] = held
+
+    def _entered(self, kind: str) -> Bench:
+        """What the starts of a kind share. Those of a loop are entered before it runs, or by :meth:`_aenter`."""
+        held = self._lifespans.get(kind)
+        if held is None:
+            loop = self._runner.get_loop() if self._runner is not None and kind == "async" else None
+            held = Lifespans(of_kind(self._app.context.lifespans, kind), loop)
+            held.enter()
+            self._lifespans[kind] = held
+        return replace(self._bench, state=held.state)
 
     def run(self, claim: Claim, crash: Crash | None) -> Performed:
         """Run a start in this thread; a coroutine on an event loop of this drain."""
         task = self._app.tasks.get(claim.task)
-        if task is not None and task.is_async:
-            self._runner = self._runner or asyncio.Runner()
-            return self._runner.run(self.arun(claim, crash))
-        return self._run(claim, crash)
+        if task is None or not task.is_async:
+            return self._run(claim, crash)
+        self._runner = self._runner or asyncio.Runner()
+        try:
+            self._entered("async")
+        except LifespanError as error:
+            return Performed(RELEASED, error)
+        return self._runner.run(self.arun(claim, crash))
 
     async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
         """Run a start on this event loop; a plain function in a thread, where it may block."""
@@ -80,8 +114,12 @@ class Performer:
         if crash is not None and crash.at == "start":
             return self._crashed(claim, notes)
         self._error = None
+        try:
+            await self._aenter()
+        except LifespanError as error:
+            return Performed(RELEASED, error)
         drive = Drive(MainGate(lambda _: ""))
-        own = asyncio.ensure_future(aperform(self._bench, drive, claim, notes.append))
+        own = asyncio.ensure_future(aperform(self._entered("async"), drive, claim, notes.append))
         drive.task = own
 
         def kill() -> None:
@@ -107,7 +145,12 @@ class Performer:
             return self._crashed(claim, notes)
         self._error = None
         gate = LimitGate(self._plan(claim))
-        ended = perform(self._bench, gate, claim, notes.append)
+        task = self._app.tasks.get(claim.task)
+        try:
+            shared = self._bench if task is None else self._entered(task.kind)
+        except LifespanError as error:
+            return Performed(RELEASED, error)
+        ended = perform(shared, gate, claim, notes.append)
         return self._concluded(claim, ended, notes, crash, late=gate.late)
 
     def _concluded(

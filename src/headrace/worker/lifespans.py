@@ -62,25 +62,35 @@ class Lifespans:
         Raises:
             LifespanError: one raised, and those before it were left; the cause is what it raised.
         """
+        if self.loop is None:
+            self._enter()
+        else:
+            self.loop.run_until_complete(self.aenter())
+
+    async def aenter(self) -> None:
+        """See :meth:`enter`; on the loop, which runs already."""
         if not self._lifespans:
             return
-        with _told_when_slow(self):
-            if self.loop is None:
-                self._enter()
-            else:
-                entered = self.loop.create_future()
-                self._task = self.loop.create_task(self._hold(entered), name="headrace lifespans")
-                self.loop.run_until_complete(entered)
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(entered), name="headrace lifespans")
+        await entered
+
+    async def aleave(self) -> None:
+        """Leave those that were entered by :meth:`aenter`."""
+        if self._task is not None:
+            self._leaving.set()
+            await self._task
 
     @property
     def ends(self) -> list[Callable[[], None]]:
         """What leaves those that were entered, to be called in this order."""
-        return [self._leave_all] if self._task is not None else [self._leave] * len(self._entered)
+        if self.loop is None:
+            return [self._leave] * len(self._entered)
+        return [self._leave_all] if self._task is not None else []
 
     def _leave_all(self) -> None:
-        if self.loop is not None and self._task is not None:
-            self._leaving.set()
-            self.loop.run_until_complete(self._task)
+        assert self.loop is not None
+        self.loop.run_until_complete(self.aleave())
 
     def _leave(self) -> None:
         """Leave the last one that was entered."""
@@ -191,8 +201,11 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _told_when_slow(lifespans: Lifespans) -> Generator[None]:
-    """Say on stderr which one is still being entered: meanwhile the runner takes no job."""
+def told_when_slow(lifespans: Lifespans) -> Generator[None]:
+    """Around the entering: say on stderr which one is still being entered. Owns SIGALRM meanwhile."""
+    if not lifespans:
+        yield
+        return
     waited = 0.0
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler

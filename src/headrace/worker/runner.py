@@ -34,7 +34,7 @@ from headrace.worker import prefork, warmup
 from headrace.worker.forks import Forker
 from headrace.worker.gate import MainGate
 from headrace.worker.hooks import Cut, Hook, name_of, run_each
-from headrace.worker.lifespans import Lifespans, starts_up
+from headrace.worker.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.loops import Loop
 from headrace.worker.parent import FAULTY, let_fork
 from headrace.worker.perform import Bench, bench
@@ -180,7 +180,8 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:
         hook()
-    lifespans.enter()
+    with told_when_slow(lifespans):
+        lifespans.enter()
     if profiler is not None:
         profiler.ready()
     return profiler
