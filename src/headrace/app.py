@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
-from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property, partial
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 
 import msgspec
 
-from headrace import bulk, elsewhere, naming
+from headrace import bulk, elsewhere, naming, setting_layers
 from headrace.annotations import hints, reason_unchecked
 from headrace.app_context import AppContext
 from headrace.bulk import Receipt
@@ -40,7 +41,7 @@ from headrace.registry import (
     define_workflow,
     include,
 )
-from headrace.settings import Duration, Settings, load
+from headrace.settings import Duration, Settings
 from headrace.signature import Unchecked
 from headrace.task import BoundTask, Task
 from headrace.unsent_job import UnsentJob
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from headrace.store import AsyncStore, Store
     from headrace.workflows import Workflows
 
+log = logging.getLogger("headrace")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound=Callable[..., Any])
@@ -69,7 +72,8 @@ class Headrace:
     """A set of tasks and the server that their jobs go through.
 
     Attributes:
-        settings: from the environment (``HEADRACE_...``), overridden by what the constructor was given.
+        settings: those that count, of all layers.
+        sources: where each setting that is not Headrace's own default came from, such as ``HEADRACE_URL``.
         types: how values are sent that MessagePack has no form for: ``app.types.add(...)``.
         tasks: by name.
         workflow_definitions: by name.
@@ -83,24 +87,30 @@ class Headrace:
             the library's own, come after them.
     """
 
-    def __init__(self, url: str | None = None, *, settings: Settings | None = None, **overrides: Any) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        **overrides: Any,
+    ) -> None:
         """Make an application. Nothing connects yet.
 
         Args:
             url: of the server, such as ``redis://host:6379/0``; without one (and without ``HEADRACE_URL``) a private
                 server of this project is started at first use.
-            settings: take these instead of the environment's.
-            overrides: single settings, by field of :class:`headrace.settings.Settings`.
+            settings: take these instead of the environment's and of ``defaults``.
+            defaults: settings that count where neither ``overrides`` nor the environment give a value.
+            overrides: single settings, by field of :class:`headrace.settings.Settings`; None counts as not given.
 
         Raises:
             SettingsError: a setting is unknown or has a value that cannot be used.
         """
-        if settings is None:
-            settings = load(os.environ, url=url, **overrides)
-        elif url is not None or overrides:
-            settings = load({}, **{**msgspec.structs.asdict(settings), **overrides, **({"url": url} if url else {})})
-        self.settings = settings
-        self.client = Client(settings)
+        setting_layers.warn_of_unknown(os.environ, log.warning)
+        given = {**overrides, "url": url}
+        self.settings, self.sources = setting_layers.chosen(os.environ, settings, given, defaults)
+        self.client = Client(self.settings)
         self.context = AppContext(self.client)
         self.types = self.client.types
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
@@ -116,6 +126,17 @@ class Headrace:
         self.exit_hooks: list[Hook] = []
         self.closers: list[Hook] = []
         self._stats: Stats | None = None
+
+    def override(self, **flags: Any) -> None:
+        """Put settings above all others, as the command line does with its flags. What is connected connects anew.
+
+        Raises:
+            SettingsError: a setting is unknown or has a value that cannot be used.
+        """
+        settings, _ = setting_layers.over(self.settings, flags)
+        if settings != self.settings:
+            self.move(settings, {})
+        self.sources |= {name: f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None}
 
     if not TYPE_CHECKING:
 
@@ -381,20 +402,15 @@ class Headrace:
 
         Args:
             jobs: handles; one that is given twice counts once.
-            timeout: the longest wait, in seconds; None waits for ever, 0 only looks. It raises nothing when it is
-                over: what has not ended by then is ``pending``.
-            return_when: ``ALL_COMPLETED``, ``FIRST_COMPLETED``, or ``FIRST_EXCEPTION``: when one ended in another
-                state than succeeded; as in ``concurrent.futures``.
+            timeout: the longest wait, in seconds, which raises nothing; None waits for ever, 0 only looks.
+            return_when: as in ``concurrent.futures``; an end in another state than succeeded is an exception.
             allow_wait: wait even inside of a job, or on a running event loop.
 
         Raises:
             ArgumentError: something in ``jobs`` is no handle of this application.
-            WaitRefused: it is called inside of a job, or blocks a running event loop.
-            StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
-            AppClosed: the application was closed meanwhile.
+            WaitRefused, StoreUnavailable, AppClosed: as :meth:`Job.result`.
 
-        Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds. All
-        waits of an application share one connection.
+        Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds.
         """
         from headrace import completion
 
@@ -416,21 +432,10 @@ class Headrace:
     def as_completed(
         self, jobs: Iterable[H], timeout: Duration | None = None, *, allow_wait: bool = False
     ) -> Completions[H]:
-        """Give jobs and workflow runs as they end: ``for job in app.as_completed(jobs):``, or ``async for``.
-
-        Those that have ended already come first. One that is not stored any more counts as ended.
-
-        Args:
-            jobs: handles; one that is given twice comes once.
-            timeout: the longest wait for all of them, in seconds from this call; None waits for ever.
-            allow_wait: wait even inside of a job, or block a running event loop.
+        """Give jobs and runs as they end, ``for`` and ``async for``; arguments, errors and cost as for :meth:`wait`.
 
         Raises:
-            ArgumentError: something in ``jobs`` is no handle of this application.
-            ResultTimeout: while iterating: the time is over, and some have not ended.
-            WaitRefused, StoreUnavailable, AppClosed: while iterating, as :meth:`wait`.
-
-        Cost: as :meth:`wait`.
+            ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
         """
         from headrace.completion import Completions
 

@@ -6,14 +6,13 @@ Pure: :func:`load` reads the mapping that its caller gives, never the process en
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from headrace.errors import OptionsError, SettingsError
+from headrace.errors import OptionsError
 
 Duration = float | int | timedelta
 
@@ -232,35 +231,3 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def environment_name(field: str) -> str:
     return f"HEADRACE_{field.upper()}"
-
-
-def load(environ: Mapping[str, str], **given: Any) -> Settings:
-    """Settings from the environment, overridden by what the caller gives (None counts as not given).
-
-    Raises:
-        SettingsError: names the setting, the value and what would be right.
-    """
-    values: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    if isinstance(given.get("preload"), (list, tuple)):
-        # In code a list reads better than the commas of an environment variable.
-        given["preload"] = ",".join(map(str, given["preload"]))
-    for field in Settings.__struct_fields__:
-        name = environment_name(field)
-        if given.get(field) is not None:
-            values[field], names[field] = given.pop(field), field
-        elif environ.get(name):
-            values[field], names[field] = environ[name], name
-        given.pop(field, None)
-    if given:
-        raise SettingsError(
-            f"there is no setting {min(given)!r}; the settings are {', '.join(Settings.__struct_fields__)}"
-        )
-    for field, value in values.items():
-        try:
-            msgspec.convert({field: value}, Settings, strict=False)
-        except msgspec.ValidationError as error:
-            reason = str(error).split(" - at")[0]
-            shown = "***" if field in SECRET else repr(value)
-            raise SettingsError(f"{names[field]}={shown} cannot be used: {reason[0].lower()}{reason[1:]}") from None
-    return msgspec.convert(values, Settings, strict=False)

@@ -132,12 +132,24 @@ def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -
     assert said.count('File "') == 1
 
 
-def test_a_setting_that_the_application_fixes_cannot_be_given(headrace: Program) -> None:
+def test_a_url_that_cannot_be_used_is_told_with_the_place_that_it_came_from(headrace: Program) -> None:
+    headrace.write("fixed", "from headrace import Headrace\napp = Headrace('http://jobs')\n@app.task\ndef f(): ...")
+    for arguments, environment, source in (
+        (("jobs", "list"), {"HEADRACE_URL": "http://jobs"}, "HEADRACE_URL"),
+        (("jobs", "list", "--url", "http://jobs"), {}, "--url"),
+        (("worker", "fixed:app"), {}, "Headrace(url=...)"),
+    ):
+        assert headrace(*arguments, code=Exit.USAGE, **environment).err.splitlines()[0].endswith(f"(from {source})")
+
+
+def test_a_variable_that_is_no_setting_is_told_once(headrace: Program) -> None:
     headrace.write(
-        "fixed", "from headrace import Headrace\napp = Headrace(shutdown_timeout=3)\n@app.task\ndef f(): ..."
+        "twice", "from headrace import Headrace\nother = Headrace()\napp = Headrace()\n@app.task\ndef f(): ..."
     )
-    fault = headrace("worker", "fixed:app", "--shutdown-timeout", "5s", code=Exit.USAGE).fault
-    assert "fixed:app sets its shutdown_timeout itself, so --shutdown-timeout cannot" in fault
+    told = headrace.fresh("enqueue", "twice.f", "--app", "twice:app", HEADRACE_LEESE="3", HEADRACE_APP="twice:app").err
+    assert (
+        told == "HEADRACE_LEESE is set, but there is no such setting (did you mean HEADRACE_LEASE?): it has no effect\n"
+    )
 
 
 def test_jobs_that_do_not_exist(headrace: Program) -> None:
@@ -201,3 +213,15 @@ def test_a_missing_extra_is_named_in_one_line(tmp_path: Path) -> None:
         )  # fmt: skip
         assert run.returncode == Exit.USAGE
         assert run.stderr == f"headrace: the command line needs {package}: pip install 'headrace[cli]'\n"
+
+
+def test_a_flag_wins_over_what_the_application_was_given(headrace: Program, url: str) -> None:
+    headrace.write(
+        "fixed",
+        "from headrace import Headrace\napp = Headrace('redis://127.0.0.1:1', shutdown_timeout=3, namespace='own')\n"
+        "@app.task\ndef f() -> str:\n    return f'{app.settings.shutdown_timeout} {app.settings.namespace}'\n",
+    )
+    flags = ("--url", url, "--namespace", "hr")
+    id = headrace("enqueue", "fixed.f", "--app", "fixed:app", *flags, "--json").json["id"]
+    headrace("worker", "fixed:app", *flags, "--burst", "--shutdown-timeout", "5s", "--processes", "1")
+    assert headrace("jobs", "result", id, *flags).out.strip() == '"5.0 hr"'

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import SettingsError
 from headrace.job import Claim, JobError
-from headrace.settings import load
+from headrace.setting_layers import load
 from headrace.worker import job_log
 
 CLAIM = Claim("id", 1_000_000, "default", 750_000, "tasks.mean", b"")

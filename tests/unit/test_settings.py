@@ -6,8 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace import Headrace
+from headrace import setting_layers as module
+from headrace.cli import order
 from headrace.errors import OptionsError, SettingsError
-from headrace.settings import Settings, environment_name, load, microseconds, seconds
+from headrace.setting_layers import load, warn_of_unknown
+from headrace.settings import Settings, environment_name, microseconds, seconds
+from headrace.worker import anchor, lineage
 
 
 def test_the_environment_gives_and_the_caller_overrides() -> None:
@@ -30,7 +35,11 @@ def test_the_environment_gives_and_the_caller_overrides() -> None:
         ({}, {"lease": -3}, "lease=-3 cannot be used: expected `float` >= 0.2"),
         ({}, {"log": "xml"}, "log='xml' cannot be used"),
         ({"HEADRACE_NAMESPACE": "a b"}, {}, "HEADRACE_NAMESPACE='a b' cannot be used"),
-        ({}, {"leese": 3}, "there is no setting 'leese'; the settings are url, dir, namespace, lease"),
+        (
+            {},
+            {"leese": 3},
+            "there is no setting 'leese' (did you mean lease?); the settings are url, dir, namespace, lease",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(environ: dict[str, str], given: dict[str, Any], text: str) -> None:
@@ -75,3 +84,77 @@ def test_other_durations_are_refused(value: Any) -> None:
         seconds(value, "it")
     with pytest.raises(OptionsError, match=r"^it must be more than 0"):
         seconds(0, "it", zero=False)
+
+
+LAYERS = [
+    ({"lease": 1}, {"HEADRACE_LEASE": "2"}, {"lease": 3}, 1, "Headrace(lease=...)"),
+    ({"lease": None}, {"HEADRACE_LEASE": "2"}, {"lease": 3}, 2, "HEADRACE_LEASE"),
+    ({}, {"HEADRACE_LEASE": ""}, {"lease": 3}, 3, "Headrace(defaults={'lease': ...})"),
+    ({}, {}, {"lease": None}, 15, None),
+    ({"lease": 1}, {"HEADRACE_LEASE": "soon"}, {"lease": "never"}, 1, "Headrace(lease=...)"),
+]
+
+
+@pytest.mark.parametrize(("given", "environ", "defaults", "value", "source"), LAYERS)
+def test_the_highest_layer_that_has_a_value_gives_it(
+    given: dict[str, Any],
+    environ: dict[str, str],
+    defaults: dict[str, Any],
+    value: float,
+    source: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    app = Headrace(defaults=defaults, **given)
+    assert (app.settings.lease, app.sources.get("lease")) == (value, source)
+    app.override(lease=9, timeout=None)
+    assert (app.settings.lease, app.client.settings.lease, app.sources["lease"]) == (9, 9, "--lease")
+    assert app.settings.timeout == Settings().timeout
+
+
+def test_what_is_wrong_in_the_defaults_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"^defaults\['lease'\]=-1 cannot be used: expected `float` >= 0.2"):
+        Headrace(defaults={"lease": -1})
+    with pytest.raises(SettingsError, match=r"^there is no setting 'LEASE' in defaults; the settings are url"):
+        Headrace(defaults={"LEASE": 1})
+    with pytest.raises(SettingsError, match="give one of them"):
+        Headrace(settings=Settings(), defaults={"lease": 1})
+
+
+def test_flags_move_an_application_to_another_server_and_namespace() -> None:
+    app = Headrace("redis://one", namespace="a")
+
+    @app.cached
+    def slow() -> int:
+        return 1
+
+    cache = app.cache
+    app.override(url="redis://two", namespace="b", preload=["json", "math"])
+    assert (app.store.target.shown, app.client.keys("x"), app.settings.preload) == (
+        "redis://two",
+        "{b:0}:x",
+        "json,math",
+    )
+    assert app.cache is cache
+    assert cache._steps._keys == app.client.keys
+    with pytest.raises(SettingsError, match="there is no setting 'colour'"):
+        app.override(colour=1)
+
+
+def test_variables_that_are_no_settings_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_warned", set())
+    environ = dict.fromkeys((*module.NO_SETTINGS, *map(environment_name, Settings.__struct_fields__), "HEADRACES"), "1")
+    told: list[str] = []
+    warn_of_unknown(environ, told.append)
+    assert told == []
+    for _ in range(2):
+        warn_of_unknown(environ | {"HEADRACE_TIMEUOT": "3", "HEADRACE_XYZZY": ""}, told.append)
+    assert told == [
+        "HEADRACE_TIMEUOT is set, but there is no such setting (did you mean HEADRACE_TIMEOUT?): it has no effect",
+        "HEADRACE_XYZZY is set, but there is no such setting: it has no effect",
+    ]
+
+
+def test_variables_between_processes_are_no_settings() -> None:
+    assert {lineage.VARIABLE, anchor.STATE, order._NAME} <= set(module.NO_SETTINGS)

@@ -18,7 +18,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
-from headrace.settings import load
+from headrace.setting_layers import load
 from headrace.worker import leftovers, warmup
 from headrace.worker.hooks import Cut, run_each
 

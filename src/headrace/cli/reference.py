@@ -32,10 +32,23 @@ are one line that says what to do; `--debug` adds the traceback.
 """
 
 _SETTINGS = """\
-Give a setting as an environment variable or as a keyword of `Headrace(...)`; the keyword wins. Durations are seconds,
-sizes are bytes. Two more variables exist: `HEADRACE_APP` names the application for `headrace worker` and
-`headrace enqueue`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
-`embedded` extra.
+Durations are seconds, sizes are bytes. A setting has the value of the first layer that gives one:
+
+| layer | example |
+|---|---|
+| a flag of the command line | `headrace worker tasks:app --shutdown-timeout 60s` |
+| what `Headrace(...)` was given | `Headrace(shutdown_timeout=60)` |
+| the environment | `HEADRACE_SHUTDOWN_TIMEOUT=60` |
+| the defaults of the application | `Headrace(defaults={"shutdown_timeout": 60})` |
+| Headrace's own default | 25 |
+
+None and an empty variable count as not given. `app.settings` holds the values that count, `app.sources` where each came
+from. `Headrace(settings=Settings(...))` takes the place of the environment and of the defaults. `app.override(...)` is
+the layer of the flags for programs that have a command line of their own.
+
+A variable that begins with `HEADRACE_` and is no setting has no effect, which a warning says once, with the nearest
+name. Two such variables exist: `HEADRACE_APP` names the application for `headrace worker` and `headrace enqueue`.
+`HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the `embedded` extra.
 
 | setting | environment | default | meaning |
 |---|---|---|---|

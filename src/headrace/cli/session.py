@@ -38,6 +38,7 @@ class Session:
 
         try:
             app = Headrace(**self.settings)
+            app.override(**self.settings)
         except SettingsError as error:
             raise UsageFault(str(error)) from error
         check_url(app)
@@ -62,12 +63,14 @@ class Session:
     def code(self, target: str | None) -> Headrace:
         """The application of ``module:attribute``, with these settings. Nothing connects yet.
 
-        Settings reach it through the environment, since it is the module that makes it.
+        Settings reach it through the environment, for what the module does with it at its import, and then as flags,
+        which win over those that the module gives it.
 
         Raises:
-            UsageFault: no target, a setting that cannot be used, or one that the module overrides.
+            UsageFault: no target, or a setting that cannot be used.
             AppImportError: the module cannot be imported.
         """
+        from headrace.errors import SettingsError
         from headrace.loader import load
         from headrace.settings import environment_name
 
@@ -77,11 +80,10 @@ class Session:
         wanted = {name: value for name, value in self.settings.items() if value is not None}
         os.environ.update({environment_name(name): str(value) for name, value in wanted.items()})
         app = load(target)
-        for name, value in wanted.items():
-            if getattr(app.settings, name) != value:
-                raise UsageFault(
-                    f"{target} sets its {name} itself, so --{name.replace('_', '-')} cannot: leave one of the two out"
-                )
+        try:
+            app.override(**wanted)
+        except SettingsError as error:
+            raise UsageFault(str(error)) from error
         check_url(app)
         return app
 
@@ -99,4 +101,4 @@ def check_url(app: Headrace) -> None:
         try:
             parse(app.settings.url)
         except UrlError as error:
-            raise UsageFault(str(error)) from error
+            raise UsageFault(f"{error} (from {app.sources.get('url', 'settings')})") from error

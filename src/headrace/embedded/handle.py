@@ -183,7 +183,7 @@ def where(directory: str | os.PathLike[str] | None) -> places.Places:
 
 def settings() -> Settings:
     """What the environment says."""
-    from headrace.settings import load  # imports msgspec, which the guard cannot
+    from headrace.setting_layers import load  # imports msgspec, which the guard cannot
 
     return load(os.environ)
 

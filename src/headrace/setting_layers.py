@@ -1,0 +1,111 @@
+"""Which of several layers gives a setting its value, and what is wrong with one; which variables are no settings.
+
+Pure: takes the environment, never the process environment by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from headrace.errors import SettingsError
+from headrace.settings import SECRET, Settings, environment_name
+
+
+def load(environ: Mapping[str, str], **given: Any) -> Settings:
+    """Settings from the environment, overridden by what the caller gives (None counts as not given).
+
+    Raises:
+        SettingsError: names the setting, the value and what would be right.
+    """
+    return resolve(environ, given, {})[0]
+
+
+def chosen(
+    environ: Mapping[str, str], settings: Settings | None, given: Mapping[str, Any], defaults: Mapping[str, Any] | None
+) -> tuple[Settings, dict[str, str]]:
+    """What :func:`resolve` makes of the arguments of ``Headrace(...)``: whole settings take the environment's place."""
+    if settings is None:
+        return resolve(environ, given, defaults or {})
+    if defaults is not None:
+        raise SettingsError("settings= has a value for each setting, so defaults= mean nothing: give one of them")
+    return over(settings, given)
+
+
+def over(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
+    """Settings with those that are given above them; None counts as not given. Raises: as :func:`resolve`."""
+    more = {name: value for name, value in given.items() if value is not None}
+    return resolve({}, {**msgspec.structs.asdict(settings), **more}, {})
+
+
+def resolve(
+    environ: Mapping[str, str], given: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[Settings, dict[str, str]]:
+    """Settings by layers: what the caller gives, then the environment, then the caller's defaults, then ours.
+
+    A value that does not count, since a layer above it has one, is not looked at. None counts as not given.
+
+    Returns:
+        them, and where each that is not our default came from.
+
+    Raises:
+        SettingsError: names the setting, the value and what would be right.
+    """
+    for layer, where in ((given, ""), (defaults, " in defaults")):
+        if unknown := sorted(map(str, set(layer) - set(Settings.__struct_fields__))):
+            raise SettingsError(
+                f"there is no setting {unknown[0]!r}{where}{_nearest(unknown[0], Settings.__struct_fields__)}; the "
+                f"settings are {', '.join(Settings.__struct_fields__)}"
+            )
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for field in Settings.__struct_fields__:
+        name = environment_name(field)
+        for value, source, label in (
+            (given.get(field), f"Headrace({field}=...)", field),
+            (environ.get(name) or None, name, name),
+            (defaults.get(field), f"Headrace(defaults={{{field!r}: ...}})", f"defaults[{field!r}]"),
+        ):
+            if value is not None:
+                values[field], sources[field] = _checked(field, value, label), source
+                break
+    return msgspec.convert(values, Settings, strict=False), sources
+
+
+def _checked(field: str, value: Any, label: str) -> Any:
+    if field == "preload" and isinstance(value, (list, tuple)):
+        # In code a list reads better than the commas of an environment variable.
+        value = ",".join(map(str, cast("list[object]", value)))
+    try:
+        msgspec.convert({field: value}, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        reason = str(error).split(" - at")[0]
+        shown = "***" if field in SECRET else repr(value)
+        raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}") from None
+    return value
+
+
+#: Variables of Headrace that are no settings; the last three are between a worker's own processes.
+NO_SETTINGS = ("HEADRACE_APP", "HEADRACE_SERVER_BINARY", "HEADRACE_LINEAGE", "HEADRACE_ANCHOR", "HEADRACE_ORDER")
+
+_warned: set[str] = set()
+
+
+def warn_of_unknown(environ: Mapping[str, str], warn: Callable[[str], object]) -> None:
+    """Tell of each variable that looks like a setting and is none, once in a process."""
+    known = (*map(environment_name, Settings.__struct_fields__), *NO_SETTINGS)
+    for name in sorted(name for name in environ if name.startswith("HEADRACE_")):
+        if name not in known and name not in _warned:
+            _warned.add(name)
+            warn(f"{name} is set, but there is no such setting{_nearest(name, known)}: it has no effect")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    # Loaded for mistakes only.
+    import difflib
+
+    start = "HEADRACE_" if name.startswith("HEADRACE_") else ""
+    found = difflib.get_close_matches(name.removeprefix(start), [one.removeprefix(start) for one in known], 1)
+    return f" (did you mean {start}{found[0]}?)" if found else ""
