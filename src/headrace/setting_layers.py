@@ -31,13 +31,17 @@ def chosen(
         return resolve(environ, given, defaults or {})
     if defaults is not None:
         raise SettingsError("settings= has a value for each setting, so defaults= mean nothing: give one of them")
-    return over(settings, given)
+    whole = dict.fromkeys(Settings.__struct_fields__, "Headrace(settings=...)")
+    changed, sources = over(settings, given)
+    return changed, whole | sources
 
 
 def over(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
-    """Settings with those that are given above them; None counts as not given. Raises: as :func:`resolve`."""
-    more = {name: value for name, value in given.items() if value is not None}
-    return resolve({}, {**msgspec.structs.asdict(settings), **more}, {})
+    """Settings with those that are given above them, and where these came from. Raises: as :func:`resolve`."""
+    changes, sources = resolve({}, given, {})
+    if not sources:
+        return settings, sources
+    return msgspec.structs.replace(settings, **{name: getattr(changes, name) for name in sources}), sources
 
 
 def resolve(
