@@ -16,7 +16,7 @@ def demo(
     session: Session,
     processes: Annotated[int, typer.Option("--processes", metavar="N", min=1, help="Process runners.")] = 2,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Measure so many files only, spread over all.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Measure only N files, spread over all.")
     ] = None,
     picture: Annotated[
         Path | None,

@@ -23,42 +23,43 @@ def enqueue(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, such as tasks.fetch.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARG...]", help="Each is JSON or, where it is not, text; name=ARG goes by name."),
+        typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
     ] = None,
     kwargs: Annotated[
-        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: an object.")
+        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: a JSON object.")
     ] = None,
     queue: Annotated[
         str | None, typer.Option("--queue", metavar="NAME", help="The queue.", show_default="default")
     ] = None,
     delay: Annotated[
-        float | None, typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Start it later, such as 5m.")
+        float | None,
+        typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Start it after TIME, such as 5m."),
     ] = None,
     expires: Annotated[
         float | None,
-        typer.Option("--expires", parser=parse_duration, metavar="TIME", help="Start it within this, or never."),
+        typer.Option("--expires", parser=parse_duration, metavar="TIME", help="Start it within TIME, or cancel it."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher is sooner.")
+        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher starts sooner.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT", help="A worker starts jobs of one key in order.")
     ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="With --key: one job of the key at a time, in order, whoever runs them.")
+        bool, typer.Option("--ordered", help="With --key: run one job of the key at a time, in order, on any worker.")
     ] = False,
     strategy: Annotated[
         str | None, typer.Option("--strategy", metavar="NAME", help="Which runner of a worker gets it.")
     ] = None,
     request_id: Annotated[
-        str | None, typer.Option("--request-id", metavar="TEXT", help="The same text again makes no second job.")
+        str | None, typer.Option("--request-id", metavar="TEXT", help="Enqueues with the same text make one job.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it has ended, and print its result as JSON.")
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="With --wait: at most so long."),
+        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="With --wait: wait at most TIME."),
     ] = None,
     application: Annotated[
         str | None,
@@ -67,7 +68,7 @@ def enqueue(
 ) -> None:
     """Store a job, and print its id.
 
-    Without --app the arguments are checked by the worker that runs it. An argument that starts with - goes behind --.
+    Without --app, the worker that runs the job checks the arguments. Write an argument that starts with - after --.
     """
     import msgspec
 

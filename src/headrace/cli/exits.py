@@ -31,10 +31,10 @@ _MEANINGS = {
     "another schema",
     Exit.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or a workflow "
     "that cannot be or whose definition raises",
-    Exit.WAITING: "the job had not ended within `--timeout`; it goes on",
+    Exit.WAITING: "the job had not ended within `--timeout`; it continues",
     Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
-    Exit.PIPE: "whoever read the output went away (as `head` does)",
+    Exit.PIPE: "the reader of the output exited (as `head` does)",
 }
 
 

@@ -23,13 +23,13 @@ def migrate(
         typer.Option("--to", metavar="N", help="The schema to go to, up or down.", show_default="this version's"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; read everything, change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be done; read everything, change nothing.")
     ] = False,
 ) -> None:
-    """Lead a store to this version's layout (schema), or back to an older one.
+    """Migrate a store to this version's layout (schema), or back to an older one.
 
-    Stop workers and programs that enqueue first: live workers are refused. It may be interrupted at any time, and run
-    again: it goes on where it was. Until it has ended, every program refuses the store.
+    First stop workers and programs that enqueue: the command refuses to run while workers live. You may interrupt it at
+    any time and run it again: it continues where it stopped. Until it has ended, every program refuses the store.
     """
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator

@@ -71,7 +71,7 @@ def profile(
         str | None,
         typer.Argument(
             metavar="[WORKER]",
-            help="Its name, as headrace workers list shows it, or a part; not needed for the only one.",
+            help="A worker's name as headrace workers list shows it, or a part; optional if there is only one.",
         ),
     ] = None,
     runner: Annotated[int | None, typer.Option("--runner", metavar="N", help="Only this runner.")] = None,
@@ -80,7 +80,8 @@ def profile(
         str | None, typer.Option("--job", metavar="ID", help="Only the runner of this job, until the job ends.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--for", parser=parse_duration, metavar="TIME", help="How long.", show_default="10s")
+        float | None,
+        typer.Option("--for", parser=parse_duration, metavar="TIME", help="How long to record.", show_default="10s"),
     ] = None,
     form: Annotated[
         Literal["svg", "speedscope"],
@@ -92,16 +93,16 @@ def profile(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where it goes.",
+            help="The file to write.",
             show_default="headrace-profile.svg or .speedscope.json",
         ),
     ] = None,
-    idle: Annotated[bool, typer.Option("--idle", help="Count what waits, too, not only what computes.")] = False,
+    idle: Annotated[bool, typer.Option("--idle", help="Also count threads that wait.")] = False,
 ) -> None:
     """Record what a running worker on this machine does, as a flame graph.
 
-    It looks from outside, a hundred times a second, by py-spy (pip install 'headrace[profile]'): the worker runs on,
-    and nothing has to be prepared in it. That takes the worker's user, and in a container the capability SYS_PTRACE.
+    py-spy (pip install 'headrace[profile]') samples the worker from outside, a hundred times a second. The worker keeps
+    running and needs no preparation. Run this as the worker's user; a container also needs the capability SYS_PTRACE.
     """
     from headrace.cli import flame
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SHARED = ("dir", "json", "debug")
 
-Wait = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give up after this.")]
+Wait = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give up after SECONDS.")]
 
 app = group("Start, stop and describe the private Valkey of a directory.")
 
 
 @command(app, "start", shared=SHARED)
 def start(session: Session, timeout: Wait = 30.0) -> None:
-    """Start the server, or keep the one that runs, until `headrace server stop`; programs need not do this first."""
+    """Start the server, or keep the running one, until `headrace server stop`. Programs start it by themselves."""
     from headrace import embedded
 
     _show(session.output, embedded.start(session.settings["dir"], timeout=timeout))
@@ -34,7 +34,7 @@ def start(session: Session, timeout: Wait = 30.0) -> None:
 
 @command(app, "stop", shared=SHARED)
 def stop(session: Session, timeout: Wait = 30.0) -> None:
-    """Stop the server in an orderly way, its data safe, even while programs use it."""
+    """Stop the server in order, even while programs use it. Its data stay."""
     from headrace import embedded
 
     directory = embedded.path(session.settings["dir"])
@@ -45,7 +45,7 @@ def stop(session: Session, timeout: Wait = 30.0) -> None:
 
 @command(app, "status", shared=SHARED)
 def status(session: Session) -> int:
-    """Describe the server; exit 1 when it does not run. Starts nothing."""
+    """Describe the server; exit 1 if it does not run. Does not start it."""
     from headrace import embedded
 
     found = embedded.status(session.settings["dir"])
@@ -56,7 +56,7 @@ def status(session: Session) -> int:
 
 @command(app, "path", shared=SHARED)
 def path(session: Session) -> None:
-    """Print the data directory that is used here. Touches nothing."""
+    """Print the data directory of the private server. Changes nothing."""
     from headrace import embedded
 
     directory = str(embedded.path(session.settings["dir"]))

@@ -54,16 +54,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-Label = Annotated[str, typer.Argument(metavar="LABEL", help="Of what, such as views/product; all when left out.")]
+Label = Annotated[str, typer.Argument(metavar="LABEL", help="A label, such as views/product. Default: all.")]
 Since = Annotated[
     float | None,
-    typer.Option("--since", metavar="TIME", parser=parse_duration, show_default="1h", help="How far back to look."),
+    typer.Option("--since", metavar="TIME", parser=parse_duration, show_default="1h", help="How far back to read."),
 ]
 Every = Annotated[
-    str | None, typer.Option("--every", metavar="RESOLUTION", help="second to year; else what fits into a line.")
+    str | None,
+    typer.Option(
+        "--every", metavar="RESOLUTION", help="second to year. Default: the resolution that fits into a line."
+    ),
 ]
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FIELD", help="Draw this field over time.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Print it again every two seconds, until Ctrl-C.")]
 
 
 @command(app, "show")
@@ -75,7 +78,7 @@ def show(
     plot: Plot = None,
     watch: Watch = False,
 ) -> None:
-    """Show what was counted under a label: totals, rates, percentiles and their course; then the labels below it.
+    """Show the counts of a label: totals, rates, percentiles and their course; then the labels below it.
 
     Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
     """
@@ -85,13 +88,13 @@ def show(
 @command(app, "task")
 def task(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as tasks.fetch; all when left out.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A task, such as tasks.fetch. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
     watch: Watch = False,
 ) -> None:
-    """Show what became of a task's jobs: how many came, started and ended how, and how long they waited and ran.
+    """Show the jobs of a task: how many came, started and ended, how they ended, how long they waited and ran.
 
     The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
@@ -101,13 +104,13 @@ def task(
 @command(app, "queue")
 def queue(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Such as default; all when left out.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A queue, such as default. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
     watch: Watch = False,
 ) -> None:
-    """Show what became of a queue's jobs, as task does.
+    """Show the jobs of a queue, as stats task does for a task.
 
     The same as show queues/NAME.
     """
@@ -117,7 +120,7 @@ def queue(
 @command(app, "worker")
 def worker(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Host and pid, host:4711; all when left out.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Host and pid, such as host:4711. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
@@ -135,14 +138,14 @@ def serve(
     session: Session,
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Which labels, with those right below each; all when left out."),
+        typer.Argument(metavar="[LABEL]...", help="Labels, with those right below each. Default: all."),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; others can read it there.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; other machines may reach it.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
 ) -> None:
-    """Serve statistics to Prometheus, under /metrics, until Ctrl-C; on this machine only, unless told otherwise."""
+    """Serve statistics to Prometheus, under /metrics, until Ctrl-C; only to this machine unless you give --host."""
     from headrace.stats import scrape
 
     if importlib.util.find_spec("prometheus_client") is None:
@@ -157,16 +160,16 @@ def serve(
 @command(app, "consume")
 def consume(
     session: Session,
-    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing waits.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no batch waits.")] = False,
     every: Annotated[
         float | None,
         typer.Option("--every", metavar="TIME", parser=parse_duration, show_default="1s", help="How often to look."),
     ] = None,
 ) -> None:
-    """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; say how far behind that is.
+    """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; print how far behind it is.
 
-    Any number may run beside each other; with a broker one of them counts, and the others stand by. It may be stopped
-    at any moment.
+    You may run several consumers; with a broker, one of them counts and the others stand by. You may stop it at any
+    time.
     """
     with session.app() as headrace, closing(headrace.stats.consumer()) as consumer:
         while True:

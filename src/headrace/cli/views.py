@@ -32,9 +32,9 @@ def show(
     skip_overview: Annotated[bool, typer.Option("--skip-overview", help="Only the jobs.")] = False,
     skip_jobs: Annotated[bool, typer.Option("--skip-jobs", help="Only the overview; reads no job.")] = False,
     jobs: Annotated[JobState | None, typer.Option("--jobs", metavar="STATE", help="Only jobs in one state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Jobs that are shown at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 100,
 ) -> None:
-    """Show a workflow: how far it is, and its jobs; those that failed first, then what runs, waits, has ended."""
+    """Show a workflow: its progress and its jobs: failed ones first, then running, waiting and ended ones."""
     from headrace.cli import flows
     from headrace.cli.queues import tell_unserved
 
@@ -74,12 +74,12 @@ def list_(
     definition: Annotated[
         str | None, typer.Option("--definition", metavar="NAME", help="Only those of one definition.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Jobs on a page, 1 to 1000.")] = 100,
     offset: Annotated[
-        int, typer.Option("--offset", metavar="N", help="Pass over so many; -N: begin with the N-th from the end.")
+        int, typer.Option("--offset", metavar="N", help="Skip N workflows; -N begins with the N-th from the end.")
     ] = 0,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="CURSOR", help="Go on where the page before ended.")
+        str | None, typer.Option("--after", metavar="CURSOR", help="Continue after the previous page.")
     ] = None,
     order: Annotated[
         Literal["asc", "desc"], typer.Option("--order", metavar="asc|desc", help="desc is newest first.")
@@ -130,17 +130,20 @@ def viz(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="ID|NAME", help="A workflow's id, or with --app a definition's name.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARG...]", help="Of the definition, as create takes them.")
+        list[str] | None, typer.Argument(metavar="[ARG...]", help="Arguments of the definition, as create takes them.")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write it there, as .svg, .dot, .mmd or .txt; else print it."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write this file: .svg, .dot, .mmd or .txt. Without it, print the picture.",
         ),
     ] = None,
     application: Code = None,
 ) -> None:
-    """Draw a workflow, with its states, or a definition: in the terminal, or into a file."""
+    """Draw a workflow with its states, or a definition, in the terminal or into a file."""
     from headrace.cli import flows
     from headrace.keys import is_flow
     from headrace.picture import form_of, of_graph, of_nodes, render

@@ -26,11 +26,14 @@ def worker(
         typer.Argument(metavar="MODULE:APP", envvar="HEADRACE_APP", help="The application, such as tasks:app."),
     ] = None,
     processes: Annotated[int | None, _count("--processes", "Process runners.", "one per core")] = None,
-    forks: Annotated[int | None, _count("--forks", "Jobs at once that get a fresh process each.", "2")] = None,
+    forks: Annotated[int | None, _count("--forks", "Jobs at once that run in a new process each.", "2")] = None,
     threads: Annotated[int | None, _count("--threads", "Threads.", "16")] = None,
     concurrency: Annotated[int | None, _count("--concurrency", "Coroutines at once.", "100")] = None,
     queues: Annotated[
-        str, typer.Option("--queues", metavar="NAMES", help="In this order, or by weight: high:3,low:1.")
+        str,
+        typer.Option(
+            "--queues", metavar="NAMES", help="The queues to serve, in this order, or by weight: high:3,low:1."
+        ),
     ] = "default",
     strategy: Annotated[
         str,
@@ -40,25 +43,26 @@ def worker(
             help="Which runner gets a job: available, least_loaded, round_robin, random, hash.",
         ),
     ] = "available",
-    burst: Annotated[bool, typer.Option("--burst", help="Leave when the queues are empty.")] = False,
-    max_jobs: Annotated[int, _count("--max-jobs", "Leave after so many jobs.")] = 0,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when the queues are empty.")] = False,
+    max_jobs: Annotated[int, _count("--max-jobs", "Exit after N jobs.")] = 0,
     max_idle: Annotated[
         float | None,
-        typer.Option(
-            "--max-idle", parser=parse_duration, metavar="TIME", help="Leave when there was nothing to run for so long."
-        ),
+        typer.Option("--max-idle", parser=parse_duration, metavar="TIME", help="Exit after TIME without a job to run."),
     ] = None,
-    recycle_jobs: Annotated[int, _count("--recycle-jobs", "Replace a runner after so many jobs.")] = 0,
+    recycle_jobs: Annotated[int, _count("--recycle-jobs", "Replace a runner after N jobs.")] = 0,
     recycle_memory: Annotated[
         int | None,
         typer.Option(
-            "--recycle-memory", parser=parse_size, metavar="SIZE", help="Replace a runner that took more, such as 512M."
+            "--recycle-memory",
+            parser=parse_size,
+            metavar="SIZE",
+            help="Replace a runner whose memory exceeds SIZE, such as 512M.",
         ),
     ] = None,
     preload: Annotated[
         str | None,
         typer.Option(
-            "--preload", metavar="NAMES", help="Modules, module:functions or auto: done once, before forking."
+            "--preload", metavar="NAMES", help="Modules to import and module:functions to call before forking, or auto."
         ),
     ] = None,
     shutdown_timeout: Annotated[
@@ -67,7 +71,7 @@ def worker(
             "--shutdown-timeout",
             parser=parse_duration,
             metavar="TIME",
-            help="How long a stop lets jobs finish.",
+            help="Time that running jobs get to finish when the worker stops.",
             show_default="25s",
         ),
     ] = None,
@@ -76,13 +80,13 @@ def worker(
         typer.Option(
             "--metrics",
             metavar="ADDRESS",
-            help="Answer Prometheus there: a port of this machine's own, or ADDRESS:PORT. Port 0: any.",
+            help="Serve Prometheus metrics there: a port on this machine only, or ADDRESS:PORT. Port 0: any.",
             show_default="nowhere",
         ),
     ] = None,
     log: Annotated[
         Literal["text", "json"] | None,
-        typer.Option("--log", metavar="text|json", help="Form of the log.", show_default="text"),
+        typer.Option("--log", metavar="text|json", help="Format of the log.", show_default="text"),
     ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when the application's code changes; for development.")
@@ -90,12 +94,12 @@ def worker(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings and errors only.")] = False,
 ) -> int:
-    """Run jobs, until it is told to stop.
+    """Run jobs until a signal stops the worker.
 
-    Only the kinds of runners that the application's tasks use are started. Ctrl-C or TERM lets running jobs finish
-    within --shutdown-timeout and hands the rest back; a second one, a second later, stops them at once, and so does
-    QUIT. HUP starts the application's code of that time beside what runs, and lets it take over. The log goes to
-    stderr; --json is --log json.
+    The worker starts only the kinds of runners that the application's tasks use. Ctrl-C or TERM stops it: running jobs
+    get --shutdown-timeout to finish, unfinished jobs return to their queues. A second signal, a second later, stops the
+    jobs at once, and so does QUIT. HUP reloads the application's code without downtime. The log goes to stderr; --json
+    is --log json.
     """
     from headrace.cli import rolling
     from headrace.cli.order import Order, discreet

@@ -38,15 +38,16 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The definition's name, such as tasks.thumbnails.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARG...]", help="Each is JSON or, where it is not, text; name=ARG goes by name."),
+        typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
     ] = None,
     start_it: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="While one with this key lives, take that one.")
+        str | None,
+        typer.Option("--key", metavar="TEXT", help="Return the live workflow with this key, if there is one."),
     ] = None,
     application: Code = None,
 ) -> None:
-    """Store a workflow of a definition, and print its id. It runs when it is started."""
+    """Store a workflow of a definition, and print its id. Start it with --start, or later."""
     with session.code(application) as app:
         definition = definition_of(app, name)
         chosen = definition if key is None else definition.options(key=key)
@@ -72,7 +73,7 @@ def start(
         list[str] | None, typer.Argument(metavar="[JOB...]", help="Start these nodes instead of the first ones.")
     ] = None,
 ) -> None:
-    """Start a workflow: all jobs that wait for nothing, or the named ones; one that was stopped goes on."""
+    """Start a workflow: the nodes that wait for no other, or the named ones; or resume one that was stopped."""
     with session.app() as app:
         run = app.workflows.get(id)
         state = _long(session, run, lambda: run.start(*names or ()))
@@ -81,7 +82,7 @@ def start(
 
 @command(app, "stop")
 def stop(session: Session, ids: Ids) -> int:
-    """Let nothing of workflows start any more, until they are started again; what runs goes on."""
+    """Stop workflows: no node starts until you start the workflow again; running nodes continue."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         app.workflows.get(id).stop()
@@ -92,7 +93,7 @@ def stop(session: Session, ids: Ids) -> int:
 
 @command(app, "cancel")
 def cancel(session: Session, ids: Ids) -> int:
-    """End workflows: nothing starts any more; what runs is asked to stop, then killed after kill_timeout."""
+    """Cancel workflows: no node starts any more; running nodes are asked to stop, then killed after kill_timeout."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
@@ -107,7 +108,7 @@ def cancel(session: Session, ids: Ids) -> int:
 
 @command(app, "retry")
 def retry(session: Session, ids: Ids) -> int:
-    """Run what failed in workflows again, with fresh budgets, and go on from there."""
+    """Run the failed nodes of workflows again, with fresh budgets, and continue from there."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
@@ -122,10 +123,10 @@ def expire(
     session: Session,
     id: Id,
     after: Annotated[
-        str, typer.Argument(metavar="TIME", help="Keep it so long after its end, such as 2d; never keeps it for ever.")
+        str, typer.Argument(metavar="TIME", help="Time after its end, such as 2d; never keeps it for ever.")
     ],
 ) -> None:
-    """Say how long a workflow stays after its end; counted from now, if it has ended."""
+    """Set how long a workflow stays after its end; if it has ended, from now on."""
     wanted = None if after == "never" else parse_duration(after)
     with session.app() as app:
         run = app.workflows.get(id)
@@ -144,7 +145,7 @@ def expire(
 def rm(
     session: Session, ids: Ids, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 ) -> int:
-    """Remove workflows with all their jobs. Those that have not ended only with --yes. This cannot be undone."""
+    """Delete workflows with all their jobs. One that has not ended needs --yes. You cannot undo this."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
