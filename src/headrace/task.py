@@ -303,12 +303,12 @@ class BoundTask(Generic[P, R]):
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(new, self.context.client.submit([new], self._options.request_id))
+        return self._stored(new, self.context.client.submit([new], self._requests))
 
     async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(new, await self.context.client.asubmit([new], self._options.request_id))
+        return self._stored(new, await self.context.client.asubmit([new], self._requests))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
