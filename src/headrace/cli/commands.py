@@ -23,16 +23,22 @@ P = ParamSpec("P")
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The server; else HEADRACE_URL, else this project's private Valkey."),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="URL of the server. Default: HEADRACE_URL, else the private Valkey of this project.",
+    ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", metavar="NAME", help="First part of every key; else HEADRACE_NAMESPACE, else hr."),
+    typer.Option("--namespace", metavar="NAME", help="First part of every key. Default: HEADRACE_NAMESPACE, else hr."),
 ]
 Dir = Annotated[
     str | None,
     typer.Option(
-        "--dir", metavar="PATH", help="The private Valkey's place; else HEADRACE_DIR, else the project's .headrace."
+        "--dir",
+        metavar="PATH",
+        help="Directory of the private Valkey. Default: HEADRACE_DIR, else .headrace of the project.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]

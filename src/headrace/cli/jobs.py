@@ -57,9 +57,9 @@ def list_(
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")] = None,
     task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only jobs of this key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Jobs on a page, 1 to 1000.")] = 50,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="CURSOR", help="Go on where the page before ended.")
+        str | None, typer.Option("--after", metavar="CURSOR", help="Continue after the previous page.")
     ] = None,
     order: Annotated[
         Literal["asc", "desc"],
@@ -68,9 +68,9 @@ def list_(
 ) -> None:
     """List jobs, a page at a time; as JSON, one line a job, then one with the cursor of the next page if there is one.
 
-    Without --state: what runs or waits first, then what went wrong, then what succeeded. With --queue, --task or --key
-    a page looks at 1,000 jobs of a state at most, so it may hold fewer than --limit and still have a next one. Ordered
-    jobs that wait for their turn are blocked, and listed with their --key.
+    Without --state it lists running and waiting jobs first, then those that went wrong, then those that succeeded. With
+    --queue, --task or --key a page reads at most 1,000 jobs of a state, so it may have fewer jobs than --limit and
+    still have a next page. Ordered jobs that wait for their turn are blocked, and are listed with their --key.
     """
     from headrace.cli.show import summary
 
@@ -161,7 +161,7 @@ def show(session: Session, id: Id) -> None:
 
 @command(app, "cancel")
 def cancel(session: Session, ids: Ids) -> int:
-    """Cancel jobs: waiting ones end at once, running ones are asked to stop, then killed after kill_timeout."""
+    """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         state = app.jobs.get(id).cancel()
@@ -176,7 +176,7 @@ def cancel(session: Session, ids: Ids) -> int:
 
 @command(app, "retry")
 def retry(session: Session, ids: Ids) -> int:
-    """Run ended jobs again, with the same arguments and fresh budgets."""
+    """Run finished jobs again, with the same arguments and fresh budgets."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         app.jobs.get(id).retry()
@@ -209,10 +209,10 @@ def result(
     id: Id,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait at most so long; 0 only looks."),
+        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait at most TIME; 0 does not wait."),
     ] = None,
 ) -> None:
-    """Wait until a job has ended, and print its result as JSON; exit 1 when it has none, 5 when the time is over."""
+    """Wait until a job has ended, and print its result as JSON; exit 1 if it has none, 5 after the timeout."""
     with session.view() as app:
         value = app.jobs.get(id).result(timeout)
     session.output.document({"id": id, "result": value} if session.output.json else value)
@@ -222,7 +222,7 @@ def result(
 def logs(
     session: Session,
     id: Id,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the last ones.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Print at most the last N lines.")] = 1000,
 ) -> None:
     """Print the lines that a job logged with current_job().log(...)."""
     with session.view() as app:

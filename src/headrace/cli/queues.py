@@ -30,7 +30,7 @@ app = group("Look at queues, hold and release them, empty them.")
 
 @command(app, "list")
 def list_(session: Session) -> None:
-    """List the queues that held work, are paused or are served: ready jobs, and how long the next one has waited."""
+    """List the queues that had jobs, are paused or are served: ready jobs, and how long the next job has waited."""
     with session.view() as app:
         seen = app.overview()
     served = seen.served
@@ -106,13 +106,13 @@ def pause(
     name: Name,
     duration: Annotated[
         float | None,
-        typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after this, such as 10m."),
+        typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after TIME, such as 10m."),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Pause it even if there is no such queue yet.")] = False,
 ) -> None:
-    """Let no more jobs of a queue start; enqueuing goes on, running jobs finish.
+    """Pause a queue: none of its jobs starts; programs can still enqueue, running jobs finish.
 
-    A second pause replaces the end of the first: without --for it has none.
+    A second pause replaces the end of the first one; without --for, it has no end.
     """
     with session.app() as app:
         queue = app.queues[name]
@@ -127,7 +127,7 @@ def pause(
 
 @command(app, "resume")
 def resume(session: Session, name: Name) -> None:
-    """Let jobs of a paused queue start again."""
+    """Resume a paused queue: its jobs start again."""
     with session.app() as app:
         queue = app.queues[name]
         _check_known(app, name)
@@ -140,7 +140,7 @@ def resume(session: Session, name: Name) -> None:
 def purge(
     session: Session, name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 ) -> None:
-    """Delete the jobs that are ready in a queue; scheduled and running ones stay. This cannot be undone."""
+    """Delete the ready jobs of a queue; scheduled and running jobs stay. You cannot undo this."""
     with session.app() as app:
         size = app.queues[name].size
         if not size and (unknown := _unknown(app, name)):

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 app = group("Look at the workers that serve the queues now, and resize them.")
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="As listed, a beginning of that, HOST:PID or the process id.")
+    str, typer.Argument(metavar="NAME", help="The worker's name or its beginning, HOST:PID, or the process id.")
 ]
 
 
 @command(app, "list")
 def list_(session: Session) -> None:
-    """List the workers: where they are, what they serve and run, and when their lease ends if they fall silent."""
+    """List the workers: where they are, what they serve and run, and when their lease ends."""
     with session.view() as app:
         seen = app.overview()
     if session.output.json:
@@ -46,9 +46,9 @@ def startup(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The beginning of a worker's name.")] = None,
 ) -> None:
-    """Show what jobs lose because every runner does it again after its fork, and what to preload against it.
+    """Show the set-up that every runner repeats after its fork, what it costs jobs, and what to preload instead.
 
-    Workers write it down with each renewal of their lease: what happened in the last seconds may be missing.
+    Workers report it with each renewal of their lease: the last seconds may be missing.
     """
     from headrace.cli import startup_profile
 
@@ -60,7 +60,7 @@ def startup(
 def show(session: Session, name: Name) -> None:
     """Show one worker's runners: what each runs and for how long, what waits for it, its memory, its last replacement.
 
-    All is as of the worker's last heartbeat, some seconds ago; 64 runners at most.
+    The state is that of the worker's last heartbeat, some seconds ago. It shows at most 64 runners.
     """
     with session.view() as app:
         worker, now = app.workers.get(name), app.overview().now
@@ -91,9 +91,9 @@ def scale(
         typer.Option("--kind", metavar="KIND", help=f"Of which: {', '.join(KINDS)}.", show_default="the first it has"),
     ] = None,
 ) -> None:
-    """Have a live worker run N jobs at once. What it removes finishes what runs; it lasts until the worker ends.
+    """Resize a live worker to N jobs at once, until it ends. Runners that it removes finish their jobs.
 
-    The signals TTIN and TTOU, sent to the worker's process, have it run one more or one less.
+    The signals TTIN and TTOU, sent to the worker's process, add and remove one.
     """
     with session.view() as app:
         worker = app.workers.scale(name, count, kind)
