@@ -198,6 +198,20 @@ def test_a_job_that_runs_at_shutdown_ends_before_the_lifespan_is_left(
     assert ("out", pid) in notes(headrace)
 
 
+def test_no_limit_of_a_job_runs_while_its_runner_leaves(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    """Nor does the next job wait for it: its child comes from the supervisor."""
+    text = "\n@app.lifespan(kind='fork')\ndef slow():\n    yield {}\n    note('leaves')\n    until('up')\n"
+    worker(text, "--forks", "1")
+    for _ in range(3):
+        job = app.by_name("tasks.fork", timeout=0.2, hard_timeout=0.4).enqueue()
+        job.result(timeout=20)
+        assert job.refresh().attempt == 1
+    eventually(lambda: len(notes(headrace)) == 3, 20)
+    (headrace.directory / "up").touch()
+
+
 def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:

@@ -44,11 +44,11 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     """
     if not app.tasks:
         module = target.partition(":")[0]
-        lost = "".join(f"; {text}" for text in left_out())
-        raise ApplicationFault(
-            f"{target} has no task, so there is nothing to run: put @app.task above a function, and import the module "
-            f"that holds it in {module}, or include its Tasks there with app.include(...){lost}"
+        advice = "; ".join(left_out()) or (
+            f"put @app.task above a function, and import the module that holds it in {module}, or include its Tasks "
+            f"there with app.include(...)"
         )
+        raise ApplicationFault(f"{target} has no task, so there is nothing to run: {advice}")
     for task in app.tasks.values():
         if not options.runners(task.kind):
             raise UsageFault(

@@ -42,7 +42,7 @@ from headrace.worker.process import Process
 from headrace.worker.report import Reporter
 from headrace.worker.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.threads import Threads
-from headrace.worker.wire import Channel, ToRunner, Up
+from headrace.worker.wire import Channel, Closed, ToRunner, Up
 
 log = logging.getLogger("headrace.worker")
 
@@ -138,7 +138,8 @@ def _born(
     work = _work(kind, _bench(app, options, lifespans.state), channel, tickets, options, lifespans)
     work.reporter.profiler = profiler
     if starts_up(app, kind, forker=False):
-        channel.send(Up())
+        with contextlib.suppress(Closed):
+            channel.send(Up())
     if (gate := work.gate) is not None:
         signal.signal(signal.SIGUSR1, gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
