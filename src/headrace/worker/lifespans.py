@@ -127,7 +127,7 @@ class Lifespans:
                 values.append((lifespan.name, value))
                 self._entered.append((lifespan, manager))
             self.state = merged(values)
-        except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, and nobody would say why
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop without a word
             failed = self._failed(error)
             failed.__cause__ = error
             await self._aleave()
