@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.retry import Retry as Retry
     from headrace.run import WorkflowRun as WorkflowRun
     from headrace.settings import Settings as Settings
+    from headrace.submission import Submission as Submission
     from headrace.task import Task as Task
     from headrace.unsent_job import UnsentJob as UnsentJob
     from headrace.workflow import WorkflowState as WorkflowState
@@ -46,6 +47,7 @@ _HOMES = {
     "Retry": "retry",
     "WorkflowRun": "run",
     "Settings": "settings",
+    "Submission": "submission",
     "Task": "task",
     "UnsentJob": "unsent_job",
     "Tasks": "registry",

@@ -10,8 +10,7 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -23,10 +22,11 @@ from headrace.annotations import hints, reason_unchecked
 from headrace.app_context import AppContext
 from headrace.bulk import Receipt
 from headrace.client import Client
-from headrace.context import CurrentJob, running
-from headrace.errors import OptionsError
+from headrace.context import CurrentJob
 from headrace.jobs import Jobs
 from headrace.lifespan import F, kinds_of
+from headrace.middleware import Manager
+from headrace.middleware import check as check_middleware
 from headrace.options import CallOptions, Kind, TaskOptions, of_call, of_task
 from headrace.protocol import admin
 from headrace.protocol.admin import Overview
@@ -43,6 +43,7 @@ from headrace.registry import (
 )
 from headrace.settings import Duration, Settings
 from headrace.signature import Unchecked
+from headrace.submission import Submission
 from headrace.task import BoundTask, Task
 from headrace.unsent_job import UnsentJob
 from headrace.workers import Workers
@@ -64,7 +65,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound=Callable[..., Any])
 
-Middleware = Callable[[CurrentJob], AbstractContextManager[Any]]
+M = TypeVar("M", bound=Callable[[CurrentJob], Manager])
+E = TypeVar("E", bound=Callable[[Submission], Manager])
 Hook = Callable[[], object]
 
 
@@ -118,7 +120,7 @@ class Headrace:
         self.jobs = Jobs(self.client, self.tasks)
         self.queues = Queues(self.client)
         self.workers = Workers(self.client)
-        self.middlewares: list[Middleware] = []
+        self.middlewares: list[Callable[[CurrentJob], Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []
         self.after_fork_child_hooks: list[Hook] = []
@@ -449,23 +451,48 @@ class Headrace:
         """See :meth:`overview`."""
         return await self.client.arun(admin.overview(self.client.keys))
 
-    def middleware(self, function: Middleware) -> Middleware:
+    def middleware(self, function: M) -> M:
         """Put a context manager around every run of a job.
 
         ``function`` gets the :class:`CurrentJob` and returns a context manager. It is entered in the runner, just
         before the task's function, and left with its exception, if there is one; the first registered is outermost. A
-        context manager that swallows the exception makes the job succeed, with None. Around a coroutine it is
-        entered in its task on the event loop, so it must not block.
+        context manager that swallows the exception makes the job succeed, with None, and the record keeps what was
+        swallowed.
+
+        Around a coroutine function the context manager may be asynchronous; an ordinary one is entered on the event
+        loop, so it must not block. One with ``__enter__`` and ``__aenter__`` is entered in the way that fits the task.
+        Around an ordinary function one that is only asynchronous fails the job.
 
         Raises:
             OptionsError: it is not callable, or a bare generator function.
         """
-        if not callable(function) or inspect.isgeneratorfunction(function):
-            raise OptionsError(
-                f"middleware must be a callable that returns a context manager, not {function!r}: decorate a generator "
-                f"function with contextlib.contextmanager"
-            )
+        check_middleware(function)
         self.middlewares.append(function)
+        return function
+
+    def enqueue_middleware(self, function: E) -> E:
+        """Put a context manager around every act of this program that stores work.
+
+        ``function`` gets a :class:`headrace.Submission`: the verb and the jobs, with their arguments, options and
+        headers, of which headers and options may be changed until the work is sent. It returns a context manager,
+        which is entered before that and left when the store has answered, with the exception if there is one; the
+        first registered is outermost. An exception that it raises before keeps the work from being stored. The store's
+        own error is raised to the caller even where a context manager swallows it.
+
+        Every verb passes here: ``enqueue``, ``enqueue_many`` (each chunk), ``enqueue_packed`` (each chunk),
+        ``broadcast``, ``create`` and ``start`` of workflows, the nodes that running nodes add (in the runner), and
+        their asynchronous pairs. ``retry`` and ``retry_failed`` do not: what they run is stored already.
+
+        For asynchronous verbs the context manager may be asynchronous; one with ``__enter__`` and ``__aenter__`` is
+        entered in the way that fits. A verb that is not awaited refuses one that is only asynchronous.
+
+        Raises:
+            OptionsError: it is not callable, or a bare generator function.
+
+        Cost: none where there is none.
+        """
+        check_middleware(function)
+        self.client.enqueue_middlewares.append(function)
         return function
 
     def on_preload(self, function: G) -> G:
@@ -509,18 +536,6 @@ class Headrace:
         """
         self.exit_hooks.append(function)
         return function
-
-    def around(self, job: CurrentJob) -> AbstractContextManager[Any]:
-        """What a runner puts around ``task.function(...)``: the current job, and all middleware inside of it."""
-        return self._around(job) if self.middlewares else running(job)
-
-    @contextmanager
-    def _around(self, job: CurrentJob) -> Generator[CurrentJob, None, None]:
-        with ExitStack() as stack:
-            stack.enter_context(running(job))
-            for middleware in self.middlewares:
-                stack.enter_context(middleware(job))
-            yield job
 
     def move(self, settings: Settings, stores: dict[str, Any]) -> Callable[[], None]:
         """Use another server, wherever this application was imported, until what is returned is called; for tests.

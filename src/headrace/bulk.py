@@ -16,6 +16,7 @@ from headrace.job import NewJob
 from headrace.keys import make_ids
 from headrace.protocol.produce import CHUNK, Accepted
 from headrace.signature import Unchecked
+from headrace.submission import Verb, asubmit, submit
 from headrace.task import BoundTask
 from headrace.unsent_job import UnsentJob
 
@@ -63,12 +64,13 @@ class Stream:
     Attributes:
         stored: how many jobs the store has taken.
         receipts: what became of each, where that is wanted.
+        verb: the one that streams.
     """
 
-    def __init__(self, verb: str, *, receipts: bool = False) -> None:
+    def __init__(self, verb: Verb, *, receipts: bool = False) -> None:
         self.stored = 0
         self.receipts: list[Receipt] | None = [] if receipts else None
-        self._verb = verb
+        self.verb: Verb = verb
         self._jobs: list[UnsentJob[Any]] = []
         self._ids: set[str] = set()
         self._bytes = 0
@@ -76,7 +78,7 @@ class Stream:
     def add(self, job: UnsentJob[Any]) -> bool:
         """Take one more; True when the chunk is full."""
         if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f"{self._verb} takes jobs made by task.job(...), not {type(job).__name__}")
+            raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")
         self._jobs.append(job)
         if self.receipts is not None:
             self._ids.add(job.drawn)
@@ -125,7 +127,7 @@ class Stream:
         try:
             yield
         except Exception as error:
-            error.add_note(f"{self._verb} had stored {self.stored:,} jobs before this")
+            error.add_note(f"{self.verb} had stored {self.stored:,} jobs before this")
             raise
 
 
@@ -179,7 +181,7 @@ def _store(client: Client, stream: Stream, jobs: Unsent) -> None:
 
 def _send(client: Client, stream: Stream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = client.submit(chunk.rows, chunk.requests)
+        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests)
 
 
 async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
@@ -195,7 +197,7 @@ async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[
 
 async def _asend(client: Client, stream: Stream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = await client.asubmit(chunk.rows, chunk.requests)
+        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests)
 
 
 def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:

@@ -36,6 +36,7 @@ class Client:
         settings: of the application.
         keys: of its shard.
         types: how values are sent that MessagePack has no form for.
+        enqueue_middlewares: of the application, the first is outermost; :mod:`headrace.submission` enters them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -45,6 +46,7 @@ class Client:
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
         self._made: dict[str, Any] = {}
+        self.enqueue_middlewares: list[Callable[[Any], Any]] = []
 
     @property
     def store(self) -> Store:

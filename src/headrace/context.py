@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.flow import Flow
 
 LINE_CAP = 4_000
+_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 StopReason = Literal["", "shutdown", "interrupt", "cancel", "soft"]
 
@@ -45,13 +46,15 @@ class CurrentJob:
         token: the fencing token of this start; hand it to outside systems that must refuse an older start.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
+        args, kwargs: what its function is called with.
+        swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
         state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.
     """
 
     __slots__ = (
-        "_emit", "_flow", "_inputs", "_stopping", "added", "attempt", "failures", "headers", "id", "key", "queue",
-        "state", "stopped_by", "task", "token",
+        "_emit", "_flow", "_inputs", "_stopping", "added", "args", "attempt", "failures", "headers", "id",
+        "key", "kwargs", "queue", "state", "stopped_by", "swallowed", "task", "token",
     )  # fmt: skip
 
     def __init__(
@@ -60,8 +63,13 @@ class CurrentJob:
         emit: Callable[[Note], None],
         flow: Callable[[Claim], Flow] | None = None,
         state: Any = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = _NO_KWARGS,
     ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
+        self.args = args
+        self.kwargs = kwargs
+        self.swallowed: BaseException | None = None
         self.id = claim.id
         self.task = claim.task
         self.queue = claim.queue

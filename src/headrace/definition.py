@@ -23,7 +23,7 @@ from headrace.errors import OptionsError
 from headrace.flow import OUTER, define
 from headrace.headers import Given, merged
 from headrace.headers import check as check_headers
-from headrace.keys import check_name, flow_id
+from headrace.keys import check_name, flow_id, node_id
 from headrace.node import arguments
 from headrace.options import flag, of_task
 from headrace.protocol import graph as verbs
@@ -31,6 +31,7 @@ from headrace.run import WorkflowRun
 from headrace.scope import Definition, Scope
 from headrace.settings import Duration, microseconds, seconds
 from headrace.signature import Signature
+from headrace.submission import Submission, aaround, around, of_nodes
 from headrace.task import BoundTask, Task
 from headrace.weave import Sheet
 from headrace.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
@@ -137,11 +138,15 @@ class Workflow(Generic[P]):
 
         Cost: one round trip per 250 nodes (or mebibyte).
         """
-        return self._run(self._context.client.drive(self._creation(self.graph(*args, **kwargs))))
+        act, graph = self._submission(self.graph(*args, **kwargs))
+        with around(self._context.client, act):
+            return self._run(self._context.client.drive(self._creation(act, graph)))
 
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """See :meth:`create`."""
-        return self._run(await self._context.client.adrive(self._creation(self.graph(*args, **kwargs))))
+        act, graph = self._submission(self.graph(*args, **kwargs))
+        async with aaround(self._context.client, act):
+            return self._run(await self._context.client.adrive(self._creation(act, graph)))
 
     def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
         """What ``create`` would store, without a server: for tests and pictures.
@@ -211,10 +216,18 @@ class Workflow(Generic[P]):
     def _lists(self) -> Workflows:
         return Workflows(self._context.client, self.name, self._context.tasks)
 
-    def _creation(self, graph: Graph) -> Steps[verbs.Created]:
-        keys = self._context.client.keys
-        id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, keys.shard)
+    def _submission(self, graph: Graph) -> tuple[Submission, Graph]:
+        client = self._context.client
+        id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, client.keys.shard)
         graph = addressed(graph, id)
+        # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
+        nodes = graph.nodes if client.enqueue_middlewares else ()
+        return of_nodes("create", nodes, id, partial(node_id, id)), graph
+
+    def _creation(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
+        keys, id = self._context.client.keys, act.workflow_id
+        if act.jobs:
+            graph = msgspec.structs.replace(graph, nodes=act.nodes(graph.nodes))
         created: verbs.Created = yield verbs.create(keys, id, graph)
         while created.word == "more":
             created = yield verbs.create(keys, id, graph, created.next)

@@ -14,11 +14,12 @@ import msgspec
 
 from headrace import codec
 from headrace.errors import EnvelopeError, OptionsError
+from headrace.form import form_of, overrides_of
 from headrace.headers import packed as packed_headers
 from headrace.headers import shown
-from headrace.job import Form, Overrides
+from headrace.job import Form
 from headrace.keys import check_name, is_ordered, is_plain, shard_of
-from headrace.options import Options, form_of, of_call, of_task
+from headrace.options import Options, of_call, of_task
 from headrace.retry import Retry
 from headrace.settings import microseconds
 
@@ -85,7 +86,6 @@ _TIMES = ("timeout", "hard_timeout", "retry_delay", "retry_max_delay")
 _RETRIES = {"retry_delay": "delay", "retry_factor": "factor", "retry_max_delay": "max_delay", "retry_jitter": "jitter"}
 _encode = msgspec.msgpack.Encoder().encode
 _halves = msgspec.msgpack.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw]])
-_overrides = msgspec.msgpack.Decoder(Overrides)
 _envelope = msgspec.msgpack.Decoder(Envelope)
 _version = msgspec.msgpack.Decoder(_Version)
 
@@ -96,7 +96,7 @@ def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
     Args:
         args: MessagePack of ``[args, kwargs]``.
     """
-    own = _overrides.decode(form.options) if form.options else Overrides()
+    own = overrides_of(form)
     positions, named = _halves.decode(args)
     times: dict[str, Any] = {name: _duration(getattr(own, name)) for name in _TIMES}
     return _encode(

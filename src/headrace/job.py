@@ -290,6 +290,7 @@ class Record:
         due: when a scheduled job becomes ready; when a ready one did.
         attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
         headers: texts by name that travel with the job.
+        swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
         fields: every stored field, undecoded, for ``jobs show``.
     """
 
@@ -318,6 +319,7 @@ class Record:
     fields: dict[str, bytes]
     attempts: tuple[AttemptRecord, ...] = ()
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    swallowed: JobError | None = None
 
     @property
     def attempt(self) -> int:

@@ -16,9 +16,9 @@ import msgspec
 
 from headrace import elsewhere
 from headrace.errors import OptionsError
-from headrace.headers import NO_HEADERS, Given, added, merged, packed
+from headrace.headers import Given, merged
 from headrace.headers import check as check_headers
-from headrace.job import MOST_PRIORITY, Form, Overrides
+from headrace.job import MOST_PRIORITY, Overrides
 from headrace.keys import check_name
 from headrace.retry import Retry, policy
 from headrace.settings import Duration, microseconds, seconds
@@ -197,7 +197,6 @@ def _retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for al
     return policy(value)
 
 
-_pack = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -268,24 +267,6 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
     if given.get("strategy") == "hash" and not options.key:
         raise OptionsError('strategy="hash" needs key=: jobs of one key run on one runner of a worker, in order')
     return options
-
-
-def form_of(task: str, options: Options) -> Form:
-    """What the jobs of a task with these options share. Their ids must say it if they are ordered."""
-    return Form(
-        task,
-        options.queue,
-        b"" if options.overrides == Overrides() else _pack(options.overrides),
-        options.priority,
-        options.delay,
-        options.at,
-        options.expires,
-        options.max_crashes,
-        options.at_most_once,
-        options.key,
-        options.ordered,
-        packed(added(options.headers, NO_HEADERS)),
-    )
 
 
 def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:

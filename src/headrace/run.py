@@ -20,6 +20,7 @@ from headrace.lifecycle import OnPiece, Verbs, found
 from headrace.nodes import NodePage
 from headrace.protocol import graph
 from headrace.settings import Duration, seconds
+from headrace.submission import Submission, aaround, around
 from headrace.task import Task
 from headrace.waiting import await_end, wait_end
 from headrace.workflow import WorkflowState
@@ -115,11 +116,13 @@ class WorkflowRun:
 
         Cost: two round trips, and one more per 400 roots or 500 names; names cost one more per 500 nodes.
         """
-        return self._client.drive(self._verbs.start(names, self.on_piece))
+        with around(self._client, Submission("start", (), self.id)):
+            return self._client.drive(self._verbs.start(names, self.on_piece))
 
     async def astart(self, *names: str) -> WorkflowState:
         """See :meth:`start`."""
-        return await self._client.adrive(self._verbs.start(names, self.on_piece))
+        async with aaround(self._client, Submission("start", (), self.id)):
+            return await self._client.adrive(self._verbs.start(names, self.on_piece))
 
     def stop(self) -> WorkflowState:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``.

@@ -21,16 +21,18 @@ from headrace.app_context import AppContext
 from headrace.client import Steps
 from headrace.context import inherited
 from headrace.errors import CorruptOptions, OptionsError
+from headrace.form import form_of
 from headrace.handle import Job
 from headrace.headers import added, packed
 from headrace.job import Form, NewJob, Overrides
 from headrace.keys import id_at, make_tail, ordered_id
-from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, form_of, of_call
+from headrace.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, of_call
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Accepted
 from headrace.retry import Retry
 from headrace.settings import microseconds
 from headrace.signature import Signature, Unchecked
+from headrace.submission import Submission, aaround, around, asubmit, of_rows, submit
 from headrace.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
@@ -293,12 +295,12 @@ class BoundTask(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, self.context.client.submit([new], self._requests))
+        return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
         new = self._new(args, kwargs)
-        return self._stored(new, await self.context.client.asubmit([new], self._requests))
+        return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
 
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
@@ -312,26 +314,33 @@ class BoundTask(Generic[P, R]):
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
-        return self.context.client.drive(self._broadcast(args, kwargs))
+        data, act = self._broadcasting(args, kwargs)
+        with around(self.context.client, act):
+            return self.context.client.drive(self._broadcast(data, act))
 
     async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
-        return await self.context.client.adrive(self._broadcast(args, kwargs))
+        data, act = self._broadcasting(args, kwargs)
+        async with aaround(self.context.client, act):
+            return await self.context.client.adrive(self._broadcast(data, act))
 
-    def _broadcast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[list[Job[R]]]:
+    def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:
         options = self._options
         given = {"delay": options.delay, "at": options.at, "ordered": options.ordered, "request_id": options.request_id}
         for name, value in given.items():
             if value:
                 raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        return data, of_rows("broadcast", [NewJob("", data, self.form())])
+
+    def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
         seen: admin.Overview = yield admin.overview(self.context.client.keys)
         rows = [(worker.owner, new_id()) for worker in seen.workers if worker.lease > seen.now]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
             return []
-        stored: list[str] = yield produce.broadcast(self.context.client.keys, self.form(), data, rows)
+        stored: list[str] = yield produce.broadcast(self.context.client.keys, act.jobs[0].form(), data, rows)
         return [self.handle(id) for id in stored]
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:

@@ -25,6 +25,13 @@ def test_progress_and_lines_are_stored(stage: Stage) -> None:
     assert stage.record(claim.id)["progress"] == b"0.5"
 
 
+def test_what_a_middleware_swallowed_is_stored(stage: Stage) -> None:
+    claim = stage.running()
+    assert say(stage, Note(claim.id, claim.token, swallowed='{"type":"ValueError"}')) == 1
+    assert stage.record(claim.id)["swallowed"] == b'{"type":"ValueError"}'
+    assert "progress" not in stage.record(claim.id)
+
+
 def test_an_older_start_is_not_heard(stage: Stage) -> None:
     old = stage.running()
     stage.end(old, "retry", b"", 0)

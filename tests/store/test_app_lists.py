@@ -245,7 +245,7 @@ ALONE = {
         "on_exit",
         "include",
         "lifespan",
-        "around",
+        "enqueue_middleware",
         "move",
         # Its pair is await_, since the plain word is Python's; the other one is a pair in itself.
         "wait",

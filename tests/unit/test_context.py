@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from headrace.context import LINE_CAP, running
 from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, Snooze
 from headrace.job import Claim
 from headrace.protocol.consume import Note
+from headrace.worker.enclosing import SWALLOWED, acalled, called
 
 CLAIM = Claim("0" * 22, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
 
@@ -105,11 +107,62 @@ def test_middleware_wraps_the_run_in_order_and_sees_its_error(job: CurrentJob) -
 
     record("outer")
     record("inner")
-    with pytest.raises(ZeroDivisionError), app.around(job):
-        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        called(app.middlewares, job, lambda: 1 / 0, (), {})
     assert seen == ["outer in", "inner in", "inner saw it", "outer saw it"]
-    with Headrace("redis://x").around(job):
+    assert called([], job, lambda n: (n, current_job()), (7,), {}) == (7, job)
+    assert job.swallowed is None
+
+
+def test_what_a_middleware_swallows_is_kept_in_the_job(job: CurrentJob) -> None:
+    @contextlib.contextmanager
+    def breaks(current: CurrentJob) -> Iterator[None]:
+        yield
+        raise KeyError("late")
+
+    def wrong(n: int) -> int:
+        raise ValueError(n)
+
+    swallow: Any = [lambda current: contextlib.suppress(Exception)]
+    assert called(swallow, job, wrong, (7,), {}) is SWALLOWED
+    assert repr(job.swallowed) == "ValueError(7)"
+    # What the function returned counts, where it was an inner middleware that raised.
+    assert called([*swallow, breaks], job, lambda: 7, (), {}) == 7
+    assert repr(job.swallowed) == "KeyError('late')"
+    # The first exception tells why; those that follow from it do not.
+    assert called([*swallow, breaks], job, wrong, (8,), {}) is SWALLOWED
+    assert repr(job.swallowed) == "ValueError(8)"
+    assert called(swallow, job, lambda: 7, (), {}) == 7
+    assert job.swallowed is None
+
+
+async def test_an_asynchronous_middleware_stands_around_coroutines_only(job: CurrentJob) -> None:
+    seen: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def around(current: CurrentJob) -> AsyncIterator[None]:
+        seen.append(f"in {current.args} {dict(current.kwargs)}")
+        await asyncio.sleep(0)
+        try:
+            yield
+        finally:
+            seen.append("out")
+
+    async def double(n: int) -> int:
         assert current_job() is job
+        return 2 * n
+
+    assert await acalled([around], job, double, (4,), {}) == 8
+    assert seen == ["in () {}", "out"]
+    with pytest.raises(OptionsError, match=r"asynchronous context manager, and .* is an ordinary function: make it"):
+        called([around], job, lambda: 1, (), {})
+    swallow: Any = lambda current: contextlib.suppress(ZeroDivisionError)  # noqa: E731
+    assert await acalled([swallow, around], job, _fail, (), {}) is SWALLOWED
+    assert isinstance(job.swallowed, ZeroDivisionError)
+
+
+async def _fail() -> None:
+    _ = 1 / 0
 
 
 def test_what_is_no_middleware_is_refused() -> None:

@@ -60,6 +60,7 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
         "options": value_of(record.options) if record.options else {},
         "result": None if record.result is None else value_of(record.result),
         "attempts": attempt_facts(record.attempts),
+        "swallowed": None if record.swallowed is None else msgspec.to_builtins(record.swallowed),
         "log": lines,
     }
     if record.error is not None:
@@ -137,6 +138,8 @@ def describe(output: Output, record: Record, lines: list[str], now: float) -> No
         _journal(output, record.attempts)
     if record.error is not None:
         _error(output, record.error)
+    if record.swallowed is not None:
+        _error(output, record.swallowed, "swallowed by a middleware")
     if lines:
         kept = len(lines)
         output.heading(f"log, the last {TAIL} of {kept} lines" if kept > TAIL else "log")
@@ -220,13 +223,13 @@ def value_of(data: bytes) -> Any:
         return readable(data)
 
 
-def _error(output: Output, error: JobError) -> None:
+def _error(output: Output, error: JobError, title: str = "error") -> None:
     """What is known of the last failure, the evidence of a crash included."""
-    output.heading("error")
+    output.heading(title)
     output.facts(_evidence(error))
-    for title, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):
+    for part, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):
         if text:
-            output.heading(title)
+            output.heading(part)
             for line in text.rstrip().splitlines():
                 output.line(f"  {line}")
 

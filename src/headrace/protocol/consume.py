@@ -514,13 +514,18 @@ def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str], now: int = 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log."""
+    """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log.
+
+    Attributes:
+        swallowed: the exception that a middleware swallowed, as JSON of :class:`headrace.job.JobError`; empty: none.
+    """
 
     id: str
     token: int
     progress: float | None = None
     text: str = ""
     lines: tuple[str, ...] = ()
+    swallowed: str = ""
 
 
 def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
@@ -532,5 +537,15 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
 
     Cost: one round trip.
     """
-    rows = [(n.id, n.token, "" if n.progress is None else str(n.progress), n.text, n.lines) for n in notes]
+    rows = [
+        (
+            n.id,
+            n.token,
+            "" if n.progress is None else str(n.progress),
+            n.text,
+            n.lines,
+            *([n.swallowed] * bool(n.swallowed)),
+        )
+        for n in notes
+    ]
     return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)

@@ -271,7 +271,11 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
+        swallowed=parse_error(get("swallowed")),
     )
+    if record.swallowed is not None and (record.state, record.swallowed.attempt) != (State.SUCCEEDED, record.attempt):
+        # Of a start whose end was never stored.
+        record = replace(record, swallowed=None)
     # A claim that came to nothing, as that of a parked job does, began nothing.
     return record if record.attempt or not record.started else replace(record, started=0)
 

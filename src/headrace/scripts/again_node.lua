@@ -5,7 +5,7 @@ local function retry_node(id, f)
   local h = redis.call('HMGET', job .. id, 'state', 'soft', 'queue', 'priority')
   if h[1] ~= 'failed' and h[1] ~= 'quarantined' and h[1] ~= 'cancelled' then return end
   redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
-    'cancel', 'expires')
+    'cancel', 'expires', 'swallowed')
   count(f, h[1], -1)
   if not h[2] then count(f, 'hard', -1) end
   begin_node(id, f, h[3], h[4], 0)

@@ -5,7 +5,7 @@
 -- derive  log     list    log:<id>
 -- arg     owner   text
 -- arg     request int     number of the request; the same again stores nothing; 0: not numbered
--- arg     notes   packed  {id, token, progress or '', text, {line, ...}} each, at most 1000
+-- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed if there is one} each, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
@@ -18,11 +18,12 @@ if request > 0 then
   redis.call('HSET', self, 'noted', request)
 end
 for _, note in ipairs(notes) do
-  local id, token, progress, text, lines = unpack(note)
+  local id, token, progress, text, lines, swallowed = unpack(note)
   local held = redis.call('ZSCORE', claims, id)
   -- A workflow may have been deleted under its running nodes.
   if held and tonumber(held) == token and redis.call('EXISTS', job .. id) == 1 then
     if progress ~= '' then redis.call('HSET', job .. id, 'progress', progress, 'note', text) end
+    if swallowed then redis.call('HSET', job .. id, 'swallowed', swallowed) end
     if #lines > 0 then
       for first = 1, #lines, 1000 do
         redis.call('RPUSH', log .. id, unpack(lines, first, math.min(first + 999, #lines)))

@@ -23,7 +23,7 @@ redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, fiel
 redis.call('ZREM', finals[f[1]], id)
 redis.call('ZREM', expires, id)
 redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
-  'cancel', 'expires')
+  'cancel', 'expires', 'swallowed')
 redis.call('HSET', job .. id, 'retried', request)
 ready_again(id, f[2], f[3], 0)
 line_up_all()

@@ -263,7 +263,8 @@ class Crew:
             return
         old = self.notes.get(say.token) or Note(start.claim.id, say.token)
         share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
-        self.notes[say.token] = Note(start.claim.id, say.token, share, text, (old.lines + say.lines)[-1000:])
+        lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
+        self.notes[say.token] = Note(start.claim.id, say.token, share, text, lines, swallowed)
 
     # -- runners come and go ----------------------------------------------------------------------------------------
 

@@ -43,6 +43,11 @@ def pack_grown(result: bytes, graft: Graft) -> bytes:
     return _pack(Grown(result, graft))
 
 
+def unpack_grown(data: bytes) -> Grown:
+    """What :func:`pack_grown` packed."""
+    return _grown.decode(data)
+
+
 @dataclass(slots=True)
 class _Growing:
     claim: Claim
@@ -78,7 +83,7 @@ class Growth:
 
     def begin(self, end: End) -> None:
         """A start succeeded and added nodes."""
-        self._queue.append(_Growing(end.claim, _grown.decode(end.data), end.amount))
+        self._queue.append(_Growing(end.claim, unpack_grown(end.data), end.amount))
 
     def steps(self) -> list[Step]:
         """The next piece of the first graft."""

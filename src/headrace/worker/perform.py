@@ -5,8 +5,7 @@ Sends nothing, knows no channel and no kind of runner. User code runs in :func:`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +18,17 @@ from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.flow import Flow
 from headrace.headers import unpacked
 from headrace.job import Claim
+from headrace.middleware import Middleware
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
 from headrace.task import Plan, Task
 from headrace.worker import expand
+from headrace.worker.enclosing import SWALLOWED, acalled, called
 from headrace.worker.evidence import evidence, fault, forget, plain, signal_in
 from headrace.worker.gate import Gate
 from headrace.worker.growth import pack_grown
 from headrace.worker.outcomes import Ended, of_error
+from headrace.worker.submitting import asubmitted, submitted
 from headrace.workflow import parse_facts
 
 Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
@@ -34,8 +36,6 @@ Emit = Callable[[Note], None]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 
 _NOTHING = object()
-# Stands for the value of a function whose exception a middleware has swallowed.
-SWALLOWED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Bench:
 
     Attributes:
         tasks: by name.
-        around: makes the context manager around user code: the current job, and middleware if there is any.
+        middlewares: of the application, around user code.
         failure_ttl: microseconds that a job stays whose own options cannot be read.
         context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
             one must not see. A task on an event loop has its own copy anyway.
@@ -56,7 +56,7 @@ class Bench:
     """
 
     tasks: dict[str, Task[..., Any, Any]]
-    around: Callable[[CurrentJob], AbstractContextManager[Any]]
+    middlewares: Sequence[Middleware]
     failure_ttl: int
     context: Context
     place: str
@@ -65,9 +65,9 @@ class Bench:
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
-    def job(self, claim: Claim, emit: Emit) -> CurrentJob:
+    def job(self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CurrentJob:
         """What the code of this start sees of itself."""
-        return CurrentJob(claim, emit, self._collecting if claim.facts else None, self.state)
+        return CurrentJob(claim, emit, self._collecting if claim.facts else None, self.state, args, kwargs)
 
     def _collecting(self, claim: Claim) -> Flow:
         return expand.collecting(self.app, claim)
@@ -83,22 +83,31 @@ class Refused(Exception):
 
 def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> Bench:
     """What the starts of one runner share, read off the application once."""
-    # Without middleware the bare context variable is enough, and every job passes here.
-    around = app.around if app.middlewares else running
-    return Bench(
-        app.tasks, around, microseconds(app.settings.failure_ttl), copy_context(), place, dice, app.context, state
-    )
+    ttl = microseconds(app.settings.failure_ttl)
+    return Bench(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
 
 
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
+    ended = _performed(bench, gate, claim, emit)
+    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+        return ended
+    try:
+        return bench.context.copy().run(submitted, bench.app.client, bench.job(claim, emit, (), {}), ended)
+    except BaseException as error:  # noqa: BLE001 - a middleware is user code
+        return _not_added(bench, claim, error)
+
+
+def _performed(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit)
+        job = bench.job(claim, emit, args, kwargs)
         try:
             value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
             return conclude(bench, claim, plan, error, job)
+        if job.swallowed is not None:
+            _told(bench, claim, job.swallowed, emit)
         return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -108,18 +117,44 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
 
 async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
+    ended = await _aperformed(bench, drive, claim, emit)
+    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+        return ended
+    try:
+        return await asubmitted(bench.app.client, bench.job(claim, emit, (), {}), ended)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _not_added(bench, claim, error)
+
+
+async def _aperformed(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit)
+        job = bench.job(claim, emit, args, kwargs)
         try:
             value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
             return conclude(bench, claim, plan, error, job)
+        if job.swallowed is not None:
+            _told(bench, claim, job.swallowed, emit)
         return packed(bench, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - as above
         return _faulty(bench, claim, error)
+
+
+def _not_added(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+    """An enqueue middleware refused what the node adds."""
+    try:
+        return "failed", evidence(error, claim.attempt, bench.place), bench.failure_ttl
+    finally:
+        forget(error)
+
+
+def _told(bench: Bench, claim: Claim, error: BaseException, emit: Emit) -> None:
+    """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
+    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, bench.place).decode()))
+    forget(error)
 
 
 def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
@@ -179,12 +214,15 @@ def _enclosed(
     kwargs: dict[str, Any],
 ) -> Any:
     """The function's value; a stop may be raised in here and nowhere else."""
-    value, result = _NOTHING, SWALLOWED
+    value = _NOTHING
     try:
         try:
             gate.open(job)
-            with bench.around(job):
-                result = function(*args, **kwargs)
+            if bench.middlewares:
+                result = called(bench.middlewares, job, function, args, kwargs)
+            else:
+                with running(job):
+                    result = function(*args, **kwargs)
             value = result
         finally:
             gate.close()
@@ -199,10 +237,10 @@ def _enclosed(
 async def _aenclosed(
     bench: Bench, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    result: Any = SWALLOWED
-    with bench.around(job):
-        result = await function(*args, **kwargs)
-    return result  # noqa: RET504 - a middleware may swallow what was raised before the assignment
+    if bench.middlewares:
+        return await acalled(bench.middlewares, job, function, args, kwargs)
+    with running(job):
+        return await function(*args, **kwargs)
 
 
 def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:

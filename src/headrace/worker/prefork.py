@@ -13,7 +13,6 @@ import socket
 from dataclasses import replace
 
 from headrace.app import Headrace
-from headrace.context import running
 from headrace.job import Claim
 from headrace.options import Options
 from headrace.task import Task
@@ -48,7 +47,7 @@ def _dry_run(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
     each child would learn anew, and copy a page for most of it.
     """
     task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
-    bench = replace(bench, tasks={task.name: task}, around=running)
+    bench = replace(bench, tasks={task.name: task}, middlewares=())
     args = task.signature.pack((), {}, _ROOM)
     with contextlib.ExitStack() as end:
         mine, theirs = (end.enter_context(sock) for sock in socket.socketpair())

@@ -116,11 +116,12 @@ class Voice:
             self.share, self.text, self.waiting = note.progress, _clean(note.text), True
         self._left = min(BURST, self._left + (now - self._last) / PACE)
         self._last = now
-        if not note.lines and self._left < 1:
+        if not (note.lines or note.swallowed) and self._left < 1:
             return None
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
-        return Say(note.token, share, self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:])))
+        text, lines = self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:]))
+        return Say(note.token, share, text, lines, note.swallowed)
 
 
 def peak_memory() -> int:

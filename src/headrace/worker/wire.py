@@ -87,12 +87,13 @@ class Fell(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
 
 
 class Say(msgspec.Struct, frozen=True, array_like=True, tag="say"):
-    """Runner to dispatcher: progress (None: unchanged) and log lines of a running start."""
+    """Runner to dispatcher: progress (None: unchanged), log lines, and what was swallowed, of a running start."""
 
     token: int
     progress: float | None
     text: str
     lines: tuple[str, ...]
+    swallowed: str = ""
 
 
 class Function(msgspec.Struct, frozen=True, array_like=True):
