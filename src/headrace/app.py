@@ -368,18 +368,14 @@ class Headrace:
         """Store jobs that were packed: ``app.enqueue_packed([job.pack()])``; docs/envelope.md has the format.
 
         A job is stored once, however often and by however many senders: an envelope whose job is stored, or was
-        within the setting ``request_id_ttl``, is a duplicate. Every field is checked; the arguments are checked by the
-        worker that runs the job, and the task may be unknown here. Nothing is added to what an envelope says: neither
-        the options of the task as it is here, nor the headers of a job that runs this.
-
-        Streams: it takes what the iterable gives in chunks of 1,000 (or a mebibyte), each stored wholly or not at all.
+        within the setting ``request_id_ttl``, is a duplicate. Every field is checked but the arguments, which the worker
+        checks. Nothing is added to what an envelope says. Streams in chunks, as :meth:`enqueue_many`.
 
         Returns:
             what became of each, in order.
 
         Raises:
-            EnvelopeError: one cannot be stored; ``row`` says which. Chunks before it stay stored, so that all of them
-                may be given again without it.
+            EnvelopeError: one cannot be stored; ``row`` says which. The others may be given again without it.
             StoreUnavailable, StoreFull: as :meth:`enqueue_many`; all of them may be given again.
 
         Cost: one round trip per chunk, and one more where an id repeats in it.
@@ -459,9 +455,8 @@ class Headrace:
         context manager that swallows the exception makes the job succeed, with None, and the record keeps what was
         swallowed.
 
-        Around a coroutine function the context manager may be asynchronous; an ordinary one is entered on the event
-        loop, so it must not block. One with ``__enter__`` and ``__aenter__`` is entered in the way that fits the task.
-        Around an ordinary function one that is only asynchronous fails the job.
+        Around a coroutine function it may be asynchronous; an ordinary one must not block the event loop. One that is
+        both is entered in the way that fits. Around an ordinary function one that is only asynchronous fails the job.
 
         Raises:
             OptionsError: it is not callable, or a bare generator function.
@@ -471,20 +466,12 @@ class Headrace:
         return function
 
     def enqueue_middleware(self, function: E) -> E:
-        """Put a context manager around every act of this program that stores work.
+        """Put a context manager around every act of this program that stores work; docs/middleware.md lists the verbs.
 
-        ``function`` gets a :class:`headrace.Submission`: the verb and the jobs, with their arguments, options and
-        headers, of which headers and options may be changed until the work is sent. It returns a context manager,
-        which is entered before that and left when the store has answered, with the exception if there is one; the
-        first registered is outermost. An exception that it raises before keeps the work from being stored. The store's
-        own error is raised to the caller even where a context manager swallows it.
-
-        Every verb passes here: ``enqueue``, ``enqueue_many`` (each chunk), ``enqueue_packed`` (each chunk),
-        ``broadcast``, ``create`` and ``start`` of workflows, the nodes that running nodes add (in the runner), and
-        their asynchronous pairs. ``retry`` and ``retry_failed`` do not: what they run is stored already.
-
-        For asynchronous verbs the context manager may be asynchronous; one with ``__enter__`` and ``__aenter__`` is
-        entered in the way that fits. A verb that is not awaited refuses one that is only asynchronous.
+        ``function`` gets a :class:`headrace.Submission`, whose jobs may be given other headers and options, and returns
+        a context manager: entered before the work is sent, left when the store has answered. The first registered is
+        outermost. What it raises before keeps the work from being stored; the store's own error reaches the caller
+        even where a context manager swallows it. For asynchronous verbs it may be asynchronous, or both.
 
         Raises:
             OptionsError: it is not callable, or a bare generator function.

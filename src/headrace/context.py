@@ -46,7 +46,8 @@ class CurrentJob:
         token: the fencing token of this start; hand it to outside systems that must refuse an older start.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
-        args, kwargs: what its function is called with.
+        args: what its function is called with, by position.
+        kwargs: the same by name.
         swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
         state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.

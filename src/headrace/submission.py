@@ -108,6 +108,9 @@ class SubmittedJob:
 
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
+            if codec.is_json(self._args):
+                args, kwargs = codec.arguments(self._args)
+                return tuple(args), kwargs
             return _args.decode(self._args)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return (codec.readable(self._args),), {}

@@ -305,12 +305,12 @@ class BoundTask(Generic[P, R]):
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(new, self.context.client.submit([new], self._requests))
+        return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
 
     async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(new, await self.context.client.asubmit([new], self._requests))
+        return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""

@@ -273,11 +273,14 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         headers=shown(get("headers", b"")),
         swallowed=parse_error(get("swallowed")),
     )
-    if record.swallowed is not None and (record.state, record.swallowed.attempt) != (State.SUCCEEDED, record.attempt):
-        # Of a start whose end was never stored.
-        record = replace(record, swallowed=None)
-    # A claim that came to nothing, as that of a parked job does, began nothing.
-    return record if record.attempt or not record.started else replace(record, started=0)
+    return _plausible(record)
+
+
+def _plausible(record: Record) -> Record:
+    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
+        return record
+    # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
+    return replace(record, started=record.started if record.attempt else 0, swallowed=None)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:

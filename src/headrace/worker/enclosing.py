@@ -21,15 +21,15 @@ def called(
     middlewares: Sequence[Middleware], job: CurrentJob, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """The value of an ordinary function; :data:`SWALLOWED` where it has none."""
-    result, seen = SWALLOWED, _Seen()
+    result, innermost = SWALLOWED, _Innermost()
     with ExitStack() as stack:
         stack.enter_context(running(job))
         for middleware in middlewares:
-            stack.push(seen)
+            stack.push(innermost)
             enter(stack, middleware(job), f"{job.task} is an ordinary function: make it `async def`")
-        stack.push(seen)
+        stack.push(innermost)
         result = function(*args, **kwargs)
-    job.swallowed = seen.error
+    job.swallowed = innermost.error
     return result
 
 
@@ -37,19 +37,19 @@ async def acalled(
     middlewares: Sequence[Middleware], job: CurrentJob, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """The same for a coroutine function."""
-    result, seen = SWALLOWED, _Seen()
+    result, innermost = SWALLOWED, _Innermost()
     async with AsyncExitStack() as stack:
         stack.enter_context(running(job))
         for middleware in middlewares:
-            stack.push(seen)
+            stack.push(innermost)
             await aenter(stack, middleware(job))
-        stack.push(seen)
+        stack.push(innermost)
         result = await function(*args, **kwargs)
-    job.swallowed = seen.error
+    job.swallowed = innermost.error
     return result
 
 
-class _Seen:
+class _Innermost:
     """Stands between middlewares, and remembers the innermost exception that passed; swallows none.
 
     Attributes:
