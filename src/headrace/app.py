@@ -344,8 +344,7 @@ class Headrace:
 
         Streams: it takes what the iterable gives in chunks of 1,000 (or a mebibyte), each stored wholly or not at
         all, and keeps none of it. A job with a request id that made one before is not stored, and its ``handle`` is on
-        that one. A job that is given again since an earlier attempt failed, or that was packed, is stored only if it
-        is not there yet.
+        that one. A job whose first attempt failed, or that was packed, is stored only if it is not there yet.
 
         Returns:
             how many were stored.
@@ -368,8 +367,8 @@ class Headrace:
         """Store jobs that were packed: ``app.enqueue_packed([job.pack()])``; docs/envelope.md has the format.
 
         A job is stored once, however often and by however many senders: an envelope whose job is stored, or was
-        within the setting ``request_id_ttl``, is a duplicate. Every field is checked but the arguments, which the worker
-        checks. Nothing is added to what an envelope says. Streams in chunks, as :meth:`enqueue_many`.
+        within the setting ``request_id_ttl``, is a duplicate. Every field is checked but the arguments. Nothing is
+        added to what an envelope says. Streams in chunks, as :meth:`enqueue_many`.
 
         Returns:
             what became of each, in order.
@@ -383,7 +382,7 @@ class Headrace:
         return bulk.enqueue_packed(self.context, envelopes)
 
     async def aenqueue_packed(self, envelopes: Iterable[bytes] | AsyncIterable[bytes]) -> list[Receipt]:
-        """See :meth:`enqueue_packed`; takes asynchronous iterables too."""
+        """See :meth:`enqueue_packed`."""
         return await bulk.aenqueue_packed(self.context, envelopes)
 
     def wait(
