@@ -204,6 +204,22 @@ def test_a_password_on_the_command_line_leaves_the_list_of_processes(
     assert "list of processes" not in headrace("queues", "list", HEADRACE_URL=server.url).err
 
 
+@pytest.mark.parametrize("form", ["--url {}", "--url={}"])
+def test_a_worker_that_reloads_shows_no_password_either(
+    new_server: Callable[..., Server], worker: Callable[..., Worker], form: str
+) -> None:
+    server = new_server(password="open-sesame")
+    one = worker("--reload", *form.format(server.url).split())
+    one.says("the password in --url is in the list of processes")
+    one.says("serves default")
+    process = psutil.Process(one.process.pid)
+    for each in (process, *process.children(recursive=True)):
+        assert "sesame" not in " ".join(each.cmdline())
+    assert "--reload" in process.cmdline()
+    assert one.stop() == 0
+    assert "".join(one.lines).count("list of processes") == 1
+
+
 def test_it_waits_for_a_server_that_is_down(
     headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:

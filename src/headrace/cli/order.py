@@ -73,6 +73,13 @@ def discreet(launch: Launch, url: str | None) -> Launch:
     return replace(launch, argv=words, environ={**launch.environ, "HEADRACE_URL": url})
 
 
+def start_again(launch: Launch) -> NoReturn:
+    """Run the same command in this process, under the command line that ``discreet`` made."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.execve(launch.argv[0], launch.argv, launch.environ)  # noqa: S606
+
+
 def _shown(words: Sequence[str]) -> list[str]:
     """A command line without passwords: every user of the machine can read it while the worker runs."""
     secrets = {secret for word in words for secret in passwords(word.removeprefix("--url="))}

@@ -102,11 +102,12 @@ def worker(
     is --log json.
     """
     from headrace.cli import rolling
-    from headrace.cli.order import Order, discreet
+    from headrace.cli.order import Order, discreet, start_again
     from headrace.worker.lineage import VARIABLE, Launch
     from headrace.worker.options import WorkerOptions, parse_queues
 
-    launch = discreet(Launch.taken(os.environ, sys.orig_argv), session.settings["url"])
+    taken = Launch.taken(os.environ, sys.orig_argv)
+    launch = discreet(taken, session.settings["url"])
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
@@ -128,6 +129,8 @@ def worker(
     session = Session(session.output, settings, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     if reload and VARIABLE not in os.environ:
+        if launch.argv != taken.argv:
+            start_again(launch)
         return rolling.reload(session, launch, level)
     order = Order(application, options, session.settings, level, session.output.json, session.debug)
     return order.carry_out(launch)
