@@ -25,10 +25,12 @@ def certificate(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def terminator(server: Server, name: str = "server", *, ask: bool = False) -> Iterator[int]:
+def terminator(server: Server | int, name: str = "server", *, ask: bool = False, plain: bool = False) -> Iterator[int]:
     """The loopback port where ``server`` answers over TLS.
 
     Args:
+        server: or the loopback port of one.
+        plain: whether it also answers those who do not begin with TLS, as a Sentinel without it does.
         name: whose certificate it shows.
         ask: whether a client must show one too.
     """
@@ -38,7 +40,7 @@ def terminator(server: Server, name: str = "server", *, ask: bool = False) -> It
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(AUTHORITY)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=_accept, args=(listener, context, server), daemon=True)
+        thread = threading.Thread(target=_accept, args=(listener, context, server, plain), daemon=True)
         thread.start()
         try:
             yield int(listener.getsockname()[1])
@@ -47,21 +49,23 @@ def terminator(server: Server, name: str = "server", *, ask: bool = False) -> It
             thread.join(10)
 
 
-def _accept(listener: socket.socket, context: ssl.SSLContext, server: Server) -> None:
+def _accept(listener: socket.socket, context: ssl.SSLContext, server: Server | int, plain: bool) -> None:
     while True:
         try:
-            plain, _ = listener.accept()
+            client, _ = listener.accept()
         except OSError:
             return
-        threading.Thread(target=_serve, args=(plain, context, server), daemon=True).start()
+        threading.Thread(target=_serve, args=(client, context, server, plain), daemon=True).start()
 
 
-def _serve(plain: socket.socket, context: ssl.SSLContext, server: Server) -> None:
+def _serve(client: socket.socket, context: ssl.SSLContext, server: Server | int, plain: bool) -> None:
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-        stack.enter_context(plain)
-        outside = stack.enter_context(context.wrap_socket(plain, server_side=True))
-        inside = stack.enter_context(socket.socket(socket.AF_UNIX))
-        inside.connect(str(server.socket))
+        outside = stack.enter_context(client)
+        # The first byte of a TLS handshake.
+        if not (plain and outside.recv(1, socket.MSG_PEEK) != b"\x16"):
+            outside = stack.enter_context(context.wrap_socket(client, server_side=True))
+        inside = stack.enter_context(socket.socket(socket.AF_INET if isinstance(server, int) else socket.AF_UNIX))
+        inside.connect(("127.0.0.1", server) if isinstance(server, int) else str(server.socket))
         back = threading.Thread(target=_copy, args=(inside, outside), daemon=True)
         back.start()
         _copy(outside, inside)

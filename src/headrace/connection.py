@@ -6,16 +6,17 @@ is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import hiredis
 import redis.connection as synchronous
+from redis import Redis
 from redis import exceptions as driver
 from redis.backoff import NoBackoff
 from redis.retry import Retry as DriverRetry
-from redis.sentinel import Sentinel
 
 from headrace.errors import (
     EvictingServer,
@@ -27,8 +28,7 @@ from headrace.errors import (
 )
 from headrace.url import Target
 
-# The driver types neither of these.
-_sentinels = cast(Any, Sentinel)
+# The driver does not type it.
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
@@ -74,12 +74,7 @@ def connect(target: Target, timeout: float) -> Any:
     options["retry"] = DriverRetry(NoBackoff(), 0)
     kind: Any = target.options.get("connection_class", synchronous.Connection)
     if target.sentinels:
-        sentinel = _sentinels(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
-        try:
-            options["host"], options["port"] = sentinel.discover_master(target.service)
-        finally:
-            for client in sentinel.sentinels:
-                client.close()
+        options["host"], options["port"] = _master(target, timeout)
     connection = kind(**options)
     try:
         connection.connect()
@@ -90,12 +85,55 @@ def connect(target: Target, timeout: float) -> Any:
     return connection
 
 
+def _master(target: Target, timeout: float) -> tuple[str, int]:
+    """Where the first Sentinel that knows the master says that it is.
+
+    redis-py's own way tells every failure as a missing master, with a description of the whole client.
+    """
+    error: driver.RedisError | None = None
+    for place, arguments in _sentinels(target, timeout):
+        with contextlib.closing(cast(Any, Redis)(**arguments)) as client:
+            try:
+                if found := client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = _unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
+    from redis.asyncio import Redis as AsyncRedis
+
+    error: driver.RedisError | None = None
+    for place, arguments in _sentinels(target, timeout):
+        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments)) as client:
+            try:
+                if found := await client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = _unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+def _sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
+    limit = min(timeout, CONNECT_TIMEOUT)
+    shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2, **target.sentinel_options}
+    return [(f"{host}:{port}", {"host": host, "port": port, **shared}) for host, port in target.sentinels]
+
+
+def _unknown(target: Target, place: str) -> driver.ConnectionError:
+    return driver.ConnectionError(f"the Sentinel at {place} knows no master {target.service!r}")
+
+
 async def aconnect(target: Target, timeout: float) -> Any:
     """The same for asyncio."""
     # Not at the top: who never awaits does not pay for loading asyncio.
     import redis.asyncio.connection as asynchronous
     from redis.asyncio.retry import Retry as AsyncRetry
-    from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
     options = _common(target, timeout)
     options["retry"] = AsyncRetry(NoBackoff(), 0)
@@ -105,12 +143,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
     }
     kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
     if target.sentinels:
-        sentinel: Any = cast(Any, AsyncSentinel)(list(target.sentinels), socket_timeout=min(timeout, CONNECT_TIMEOUT))
-        try:
-            options["host"], options["port"] = await sentinel.discover_master(target.service)
-        finally:
-            for client in sentinel.sentinels:
-                await client.aclose()
+        options["host"], options["port"] = await _amaster(target, timeout)
     connection = kind(**options)
     try:
         await connection.connect()
@@ -198,10 +231,14 @@ def _certificate(text: str, target: Target) -> str:
     return f"{target.shown} shows a certificate that is not accepted ({reason.rstrip('.')}): {step}"
 
 
+def _scheme(target: Target, *, tls: bool) -> str:
+    return ("sentinel" if target.sentinels else "redis") + ("s://" if tls else "://")
+
+
 def _speaks(target: Target) -> str:
     if target.tls:
-        return ": the port may be one without TLS, then write redis://"
-    return "" if "path" in target.options else ": the port may be one with TLS, then write rediss://"
+        return f": the port may be one without TLS, then write {_scheme(target, tls=False)}"
+    return "" if "path" in target.options else f": the port may be one with TLS, then write {_scheme(target, tls=True)}"
 
 
 # How a connection ends that was made, and then spoke in a way that the other end did not expect.
@@ -214,13 +251,15 @@ def advice(error: BaseException, target: Target) -> str:
     """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
     text = _told(error)
     if target.tls and any(sign in text for sign in _PLAIN):
-        return "is the server running, and does this port speak TLS? If it does not, write redis:// in the URL."
+        other = _scheme(target, tls=False)
+        return f"is the server running, and does this port speak TLS? If it does not, write {other} in the URL."
     if target.tls and any(sign in text for sign in _ENDED):
         return (
             "does the server ask for a client's certificate? Name its files with ?ssl_certfile=/path&ssl_keyfile=/path."
         )
     if "path" not in target.options and any(sign in text for sign in _ENDED):
-        return "is the server running, and does this port speak TLS? If it does, write rediss:// in the URL."
+        other = _scheme(target, tls=True)
+        return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
     return "is the server running?"
 
 

@@ -18,8 +18,9 @@ from headrace.errors import UrlError
 # The driver does not type it.
 _parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
 
-SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel")
-TLS = ("rediss", "valkeys")
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels")
+TLS = ("rediss", "valkeys", "sentinels")
+SENTINEL = ("sentinel", "sentinels")
 
 OPTIONS = ("db", "username", "password", "client_name", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
 """What may stand behind the ``?`` of any URL but a Sentinel's."""
@@ -39,7 +40,7 @@ class Target:
     Attributes:
         shown: the URL without its password, for messages.
         options: keyword arguments of redis-py's connection.
-        tls: it is to be spoken to over TLS.
+        tls: it is to be spoken to over TLS, and so are the Sentinels.
         sentinels: host and port of each Sentinel, and ``service`` the name that they know the master by.
     """
 
@@ -48,6 +49,11 @@ class Target:
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     tls: bool = False
+
+    @property
+    def sentinel_options(self) -> dict[str, Any]:
+        """Keyword arguments of redis-py's client for the Sentinels."""
+        return {name: self.options[name] for name in TLS_OPTIONS if name in self.options} | {"ssl": self.tls}
 
 
 _HOW = (
@@ -85,6 +91,7 @@ def passwords(url: str | None) -> set[str]:
 def _sentinel(url: str, visible: str) -> Target:
     """A target behind Sentinels: ``sentinel://user:password@host:26379,host:26379/service/database``."""
     parts = urlsplit(url)
+    _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
     found: list[tuple[str, int]] = []
     for host in hosts.split(","):
@@ -99,7 +106,11 @@ def _sentinel(url: str, visible: str) -> Target:
     if credentials:
         user, _, password = credentials.partition(":")
         options |= {"username": unquote(user) or None, "password": unquote(password) or None}
-    return Target(visible, options, tuple(found), service)
+    tls = parts.scheme in TLS
+    if tls:
+        options |= parse(f"rediss://sentinel?{parts.query}").options
+        del options["host"]
+    return Target(visible, options, tuple(found), service, tls)
 
 
 def parse(url: str) -> Target:
@@ -110,7 +121,7 @@ def parse(url: str) -> Target:
     """
     try:
         visible, parts = shown(url), urlsplit(url)
-        port = parts.port if parts.scheme != "sentinel" else None
+        port = parts.port if parts.scheme not in SENTINEL else None
     except ValueError:
         # The error's text may hold part of a password, and so may what follows a password's own / or @.
         raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
@@ -118,7 +129,7 @@ def parse(url: str) -> Target:
         raise UrlError(f"the URL has an @ after its host: {_HOW}")
     if parts.scheme not in SCHEMES:
         raise UrlError(f"{visible} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
-    if parts.scheme == "sentinel":
+    if parts.scheme in SENTINEL:
         return _sentinel(url, visible)
     if parts.scheme == "unix" and not parts.path.strip("/"):
         raise UrlError(f"{visible} names no socket: use unix:///path/to/socket")
@@ -147,12 +158,14 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
         UrlError: an option is unknown, or means nothing without TLS; or a file that it names cannot be read.
     """
     given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    known = OPTIONS + (TLS_OPTIONS if scheme in TLS else ())
+    known = (OPTIONS if scheme not in SENTINEL else ()) + (TLS_OPTIONS if scheme in TLS else ())
     for name, value in given.items():
         if name in TLS_OPTIONS and scheme not in TLS:
-            raise UrlError(f"{visible} has {name}, which is for TLS: write rediss:// instead of {scheme}://")
+            secure = "sentinels" if scheme == "sentinel" else "rediss"
+            raise UrlError(f"{visible} has {name}, which is for TLS: write {secure}:// instead of {scheme}://")
         if name not in known:
-            raise UrlError(f"{visible} has the option {name!r}, which is unknown: use some of {', '.join(known)}")
+            some = f"use some of {', '.join(known)}" if known else f"{scheme}:// has none"
+            raise UrlError(f"{visible} has the option {name!r}, which is unknown: {some}")
         if name in TLS_FILES and not os.access(value, os.R_OK):
             raise UrlError(f"{visible} has {name}={value}, which is not there or cannot be read")
     required = given.get("ssl_cert_reqs", "required")

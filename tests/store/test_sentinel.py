@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 import redis
 
 from headrace import Headrace, Settings
-from headrace.errors import StoreUnavailable, UrlError
+from headrace.errors import HeadraceError, StoreUnavailable, UrlError
 from headrace.protocol import admin
 from headrace.store import AsyncStore, Store
 from tests.deadline import eventually
 from tests.servers import Server, find, free_port
+from tests.tls import AUTHORITY, terminator
 
 CONFIG = """
 port {port}
@@ -92,11 +94,86 @@ def test_asynchronous_callers_find_the_master_too(master: Server, replica: Serve
 def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
     master: Server, replica: Server, sentinel: int
 ) -> None:
-    for url in (f"sentinel://127.0.0.1:{sentinel}/other/0", f"sentinel://127.0.0.1:{free_port()}/jobs/0"):
+    known, silent = f"127.0.0.1:{sentinel}", f"127.0.0.1:{free_port()}"
+    for url, reason in (
+        (f"sentinel://{silent},{known}/other/0", f"the Sentinel at {known} knows no master 'other'"),
+        (f"sentinel://{silent}/jobs/0", "refused"),
+    ):
         store = Store(url, Settings(timeout=0.5))
-        with pytest.raises(StoreUnavailable, match="did not answer"):
+        with pytest.raises(StoreUnavailable, match=f"did not answer.*{reason}"):
             store.run(admin.overview(store.keys))
         store.close()
+    with Headrace(f"sentinel://{silent},{known}/jobs/0") as app:
+        assert app.by_name("tasks.one").enqueue(1).state == "ready"
+
+
+@pytest.fixture
+def behind_tls(tmp_path: Path, new_server: Make) -> Iterator[tuple[Server, int]]:
+    """A server and its Sentinel that answer over TLS; where the Sentinel is."""
+    server = new_server(tcp=True)
+    with terminator(server, plain=True) as master, ExitStack() as stack:
+        port = free_port()
+        path = tmp_path / "sentinel.conf"
+        path.write_text(CONFIG.format(port=port, directory=tmp_path, master=master))
+        process = subprocess.Popen(
+            ["redis-sentinel", str(path), "--sentinel"],
+            executable=find("valkey-9").path, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        with redis.Redis(port=port, protocol=2) as client:
+            eventually(lambda: _answers(client), 60, what="a Sentinel")
+        yield server, stack.enter_context(terminator(port))
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def test_a_sentinel_and_its_master_are_reached_over_tls(behind_tls: tuple[Server, int]) -> None:
+    server, port = behind_tls
+    url = f"sentinels://127.0.0.1:{port}/jobs/0?ssl_ca_certs={AUTHORITY}"
+    with Headrace(url, timeout=5) as app:
+        job = app.by_name("tasks.one").enqueue(1)
+        assert server.client().exists(app.client.keys.job(job.id))
+        app.cache.set("name", 1)
+        assert app.cache.get("name") == 1
+
+    async def story() -> None:
+        store = AsyncStore(url, Settings())
+        assert (await store.run(admin.overview(store.keys))).states["ready"] == 1
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_sentinel_whose_certificate_nobody_signed_is_not_believed(behind_tls: tuple[Server, int]) -> None:
+    _, port = behind_tls
+    app = Headrace(f"sentinels://127.0.0.1:{port}/jobs/0", timeout=1)
+    with app, pytest.raises(HeadraceError, match="shows a certificate that is not accepted"):
+        app.by_name("tasks.one").enqueue(1)
+
+
+def test_a_url_without_tls_does_not_reach_a_sentinel_with_it(behind_tls: tuple[Server, int]) -> None:
+    _, port = behind_tls
+    app = Headrace(f"sentinel://127.0.0.1:{port}/jobs/0", timeout=1)
+    with app, pytest.raises(HeadraceError, match="If it does, write sentinels://"):
+        app.by_name("tasks.one").enqueue(1)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("ssl_ca_certs=/absent", "which is for TLS: write sentinels://"),
+        ("db=3", "has the option 'db', which is unknown: sentinel:// has none"),
+    ],
+)
+def test_options_that_mean_nothing_to_a_sentinel(query: str, said: str) -> None:
+    with pytest.raises(UrlError, match=said):
+        Store(f"sentinel://host/jobs?{query}", Settings())
 
 
 @pytest.mark.parametrize("url", ["sentinel://", "sentinel://host", "sentinel://host:x/jobs", "sentinel://host/jobs/x"])
