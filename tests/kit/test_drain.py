@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from headrace import Headrace, State
-from headrace.errors import JobFailed, Snooze, SoftTimeLimit, WaitRefused
+from headrace import Headrace, State, current_job
+from headrace.errors import JobFailed, LifespanError, Snooze, SoftTimeLimit, WaitRefused
 from headrace.testing import DrainError, Kit
 from tests.kit import shop
 
@@ -212,3 +213,78 @@ def test_a_snooze_out_of_a_job_is_no_error(headrace_app: Kit) -> None:
     assert job.state is State.SCHEDULED
     with pytest.raises(Snooze):
         headrace_app.stub(shop.poll, raises=Snooze(1)), shop.poll()
+
+
+class Opened:
+    """An application with lifespans, and what they were about."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, object]] = []
+        self.app = app = Headrace(url="redis://127.0.0.1:1/0")
+
+        @app.lifespan(kind="process")
+        def database() -> Iterator[dict[str, int]]:
+            self.said.append(("opened", threading.get_ident()))
+            yield {"db": threading.get_ident()}
+            self.said.append(("closed", threading.get_ident()))
+
+        @app.lifespan(kind="async")
+        async def pool() -> AsyncIterator[dict[str, object]]:
+            async with asyncio.TaskGroup():
+                yield {"loop": asyncio.get_running_loop()}
+            self.said.append(("left", asyncio.get_running_loop()))
+
+        @app.task(name="use")
+        def use() -> bool:
+            return bool(current_job().state["db"] == threading.get_ident())
+
+        @app.task(name="ause")
+        async def ause() -> bool:
+            return bool(current_job().state["loop"] is asyncio.get_running_loop())
+
+        self.use, self.ause = use, ause
+
+
+def test_lifespans_are_entered_once_in_a_drain_and_left_after_it() -> None:
+    opened = Opened()
+    with Kit(opened.app) as kit:
+        jobs = [task.enqueue() for task in (opened.use, opened.ause) * 2]
+        assert kit.drain().ends == {"succeeded": 4}
+        assert [job.result() for job in jobs] == [True] * 4
+        assert [word for word, _ in opened.said] == ["opened", "left", "closed"]
+        kit.drain()
+    assert len(opened.said) == 3
+
+
+async def test_lifespans_have_the_thread_and_the_loop_of_an_asynchronous_drain() -> None:
+    opened = Opened()
+    with Kit(opened.app) as kit:
+        jobs = [await task.aenqueue() for task in (opened.use, opened.ause) * 2]
+        assert (await kit.adrain()).ends == {"succeeded": 4}
+        assert [await job for job in jobs] == [True] * 4
+    assert [word for word, _ in opened.said] == ["opened", "left", "closed"]
+    assert opened.said[0][1] == opened.said[2][1] != threading.get_ident()
+    assert opened.said[1][1] is asyncio.get_running_loop()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_lifespan_that_cannot_be_entered_ends_the_drain_and_charges_no_job(is_async: bool) -> None:
+    app = Headrace(url="redis://127.0.0.1:1/0")
+
+    @app.lifespan
+    def closed() -> Iterator[None]:
+        raise ConnectionRefusedError("no database")
+        yield
+
+    @app.task(name="use")
+    def use() -> None: ...
+
+    @app.task(name="ause")
+    async def ause() -> None: ...
+
+    with Kit(app) as kit:
+        job = (ause if is_async else use).enqueue()
+        with pytest.raises(LifespanError, match="no database"):
+            kit.drain(raises=False)
+        record = job.refresh()
+        assert (record.state, record.attempt) == (State.READY, 0)

@@ -114,21 +114,22 @@ def enqueue(
     )
 
 
-def made(call: Call[Any], answer: Any) -> list[str]:
-    """Ids of the jobs that an answered call has stored; none of a call that enqueues nothing."""
+def made(call: Call[Any], answer: Any) -> dict[str, int]:
+    """Ids of the jobs that an answered call has stored, each with its delay (microseconds); none of any other call."""
     if call.script.name == "broadcast":
-        return list(answer)
+        return dict.fromkeys(answer, 0)
     if call.script.name not in ("enqueue", "enqueue_ordered"):
-        return []
+        return {}
     names = [arg.name for arg in call.script.header.args]
     packed = call.args[names.index("batches") - len(names)]
     assert isinstance(packed, bytes)
-    ids = [_unpacked(id) for _, rows in _sent(packed) for id in rows[::2]]
-    return [id for id in ids if id not in answer.duplicates]
+    found = {_unpacked(id): _delay(head[2]) for head, rows in _sent(packed) for id in rows[::2]}
+    return {id: delay for id, delay in found.items() if id not in answer.duplicates}
 
 
 # Arguments are no text, though they travel as one: see script.blob.
-_sent = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]]).decode
+_sent = msgspec.msgpack.Decoder(list[tuple[list[msgspec.Raw], list[msgspec.Raw]]]).decode
+_delay = msgspec.msgpack.Decoder(int).decode
 _unpacked = msgspec.msgpack.Decoder(str).decode
 
 

@@ -72,6 +72,7 @@ class DrainDriver:
             except StopIteration as end:
                 value: T = end.value
             finally:
+                performer.close()
                 if drain.owner and not drain.died:
                     self._store.run(drain.leave())
         return self._ended(drain, value)
@@ -123,7 +124,6 @@ class DrainDriver:
             yield DrainWorker(self._app, self._clock, self._faults, wishes), performer
         finally:
             self.busy = False
-            performer.close()
 
     def _ended(self, drain: DrainWorker, value: T) -> T:
         if drain.died:

@@ -141,8 +141,12 @@ def _shown(lines: list[str]) -> list[str]:
     return lines[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
 
 
-def described(app: Headrace, record: Record, job: Job[Any], now: int) -> Enqueued:
-    """A job of a test, as its record says just after it was stored, at ``now``."""
+def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int) -> Enqueued:
+    """A job of a test, as its record says just after it was stored.
+
+    Args:
+        delay, now: microseconds; a job that was enqueued for a time (``at=``) has no delay of its own.
+    """
     task = app.tasks.get(record.task)
     arguments: dict[str, Any] = {}
     if task is not None:
@@ -151,8 +155,9 @@ def described(app: Headrace, record: Record, job: Job[Any], now: int) -> Enqueue
             arguments = bound(task, args, kwargs)
         except HeadraceError as error:
             arguments = {"?": str(error)}
-    delay = max(0, record.due - now) / 1e6 if record.state == "scheduled" else 0.0
-    return Enqueued(record.task, arguments, record.queue, record.key, record.priority, round(delay, 3), job)
+    if not delay and record.state == "scheduled":
+        delay = max(0, record.due - now)
+    return Enqueued(record.task, arguments, record.queue, record.key, record.priority, delay / 1e6, job)
 
 
 def bound(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

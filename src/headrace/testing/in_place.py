@@ -7,6 +7,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from headrace import codec
 from headrace.context import CurrentJob, running
 from headrace.errors import OptionsError
@@ -20,11 +22,12 @@ MOST = 64 << 20
 
 @contextmanager
 def job_here(
-    task: str, attempt: int, queue: str, key: str, payloads: Mapping[str, Any], notes: list[Note]
+    about: Claim, attempt: int, payloads: Mapping[str, Any], state: Any, notes: list[Note]
 ) -> Generator[CurrentJob, None, None]:
     """Make a job that is in no store the current one for the length of a block; see :meth:`headrace.testing.Kit.job`.
 
     Args:
+        about: its task, queue, key and headers.
         notes: gets what the job says of itself.
     """
     if isinstance(attempt, bool) or attempt < 1:
@@ -34,6 +37,6 @@ def job_here(
         for name, value in payloads.items()
     )
     now = time.time_ns() // 1000
-    claim = Claim(new_id(), now, queue, now, task, b"", key=key, failures=attempt - 1, inputs=inputs)
-    with running(CurrentJob(claim, notes.append)) as job:
+    claim = replace(about, id=new_id(), token=now, ready=now, failures=attempt - 1, inputs=inputs)
+    with running(CurrentJob(claim, notes.append, state=state)) as job:
         yield job

@@ -14,7 +14,8 @@ from typing import Any, Literal, NoReturn, Self
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
-from headrace.job import Record
+from headrace.headers import packed
+from headrace.job import Claim, Record
 from headrace.protocol.consume import Note
 from headrace.run import WorkflowRun
 from headrace.task import BoundTask, Task
@@ -190,6 +191,8 @@ class Kit:
         queue: str = "default",
         key: str = "",
         payloads: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        state: Any = None,
     ) -> AbstractContextManager[CurrentJob]:
         """Make a job the current one in a ``with`` block, for tasks that are called like functions in it.
 
@@ -199,11 +202,14 @@ class Kit:
             task: whose job it is.
             attempt: which start, from 1; those before it have failed.
             payloads: what ``current_job().payloads`` gives, by the names of the nodes.
+            headers: texts by name that jobs which it makes inherit.
+            state: what lifespans would have yielded.
 
         Raises:
             OptionsError: ``attempt`` is no number from 1 on.
         """
-        return job_here(named(task), attempt, queue, key, payloads or {}, self.notes)
+        about = Claim("", 0, queue, 0, named(task), b"", key=key, headers=packed(headers or {}))
+        return job_here(about, attempt, payloads or {}, state, self.notes)
 
     def stub(
         self,
@@ -319,18 +325,19 @@ class Kit:
 
     # -- what the stores and the clock say --------------------------------------------------------------------------
 
-    def _stored(self, records: list[Record], now: int) -> None:
-        self._note(records, now)
+    def _stored(self, made: list[tuple[Record, int]]) -> None:
+        self._note(made)
         if self.mode == "inline" and not self._driver.busy:
             self._driver.run_apart(DrainWorker.steps, _INLINE)
 
-    async def _astored(self, records: list[Record], now: int) -> None:
-        self._note(records, now)
+    async def _astored(self, made: list[tuple[Record, int]]) -> None:
+        self._note(made)
         if self.mode == "inline" and not self._driver.busy:
             await self._driver.arun(DrainWorker.steps, _INLINE)
 
-    def _note(self, records: list[Record], now: int) -> None:
-        self._log += [described(self.app, record, self.app.jobs.handle(record), now) for record in records]
+    def _note(self, made: list[tuple[Record, int]]) -> None:
+        now = self.clock.microseconds
+        self._log += [described(self.app, one, self.app.jobs.handle(one), delay, now) for one, delay in made]
 
     def _progress(self) -> int | None:
         return None if self._driver.busy else self._driver.count

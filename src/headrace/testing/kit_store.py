@@ -5,13 +5,13 @@ Inherits, since everything that users and the library call on a store must stay 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.job import Record
 from headrace.keys import Keys
-from headrace.protocol import admin, produce
+from headrace.protocol import produce
 from headrace.script import Call
 from headrace.settings import Settings
 from headrace.store import AsyncStore, Store
@@ -29,14 +29,14 @@ class Wire:
 
     Attributes:
         faults: None for the store of the kit itself.
-        stored: told the records of jobs that were enqueued, and the time (microseconds).
+        stored: told the records of jobs that were enqueued, each with its delay (microseconds).
         astored: the same, from an event loop.
     """
 
     clock: VirtualClock
     faults: Faults | None = None
-    stored: Callable[[list[Record], int], None] | None = None
-    astored: Callable[[list[Record], int], Awaitable[None]] | None = None
+    stored: Callable[[list[tuple[Record, int]]], None] | None = None
+    astored: Callable[[list[tuple[Record, int]]], Awaitable[None]] | None = None
 
     def before(self, calls: Wave) -> list[Call[Any]]:
         """The calls as they are sent; raises where one was to fail."""
@@ -51,17 +51,19 @@ class Wire:
 
     def reads(self, keys: Keys, ids: Sequence[str]) -> list[Call[Any]]:
         """What is asked of jobs that were enqueued."""
-        pages: list[Call[Any]] = [produce.read(keys, ids[first : first + 500]) for first in range(0, len(ids), 500)]
-        return [*pages, admin.overview(keys, details=False).ahead(self.clock.offset)]
+        return [produce.read(keys, ids[first : first + 500]) for first in range(0, len(ids), 500)]
 
 
 def _quiet(calls: Wave) -> bool:
     return all(call.script.name in _QUIET for call in calls)
 
 
-def _new(calls: Wave, values: Sequence[Any]) -> list[str]:
-    """Ids of the jobs that these calls have made."""
-    return [id for call, value in zip(calls, values, strict=True) for id in produce.made(call, value)]
+def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
+    """The jobs that these calls have made, with their delays."""
+    found: dict[str, int] = {}
+    for call, value in zip(calls, values, strict=True):
+        found |= produce.made(call, value)
+    return found
 
 
 class KitStore(Store):
@@ -73,8 +75,8 @@ class KitStore(Store):
 
     def run_all(self, calls: Wave) -> list[Any]:
         values = super().run_all(self.wire.before(calls))
-        if self.wire.stored is not None and (ids := _new(calls, values)):
-            self.wire.stored(*_found(super().run_all(self.wire.reads(self.keys, ids))))
+        if self.wire.stored is not None and (new := _new(calls, values)):
+            self.wire.stored(_found(super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
 
     def _exchange(self, connection: Any, calls: Wave) -> list[Any]:
@@ -92,8 +94,8 @@ class AsyncKitStore(AsyncStore):
 
     async def run_all(self, calls: Wave) -> list[Any]:
         values = await super().run_all(self.wire.before(calls))
-        if self.wire.astored is not None and (ids := _new(calls, values)):
-            await self.wire.astored(*_found(await super().run_all(self.wire.reads(self.keys, ids))))
+        if self.wire.astored is not None and (new := _new(calls, values)):
+            await self.wire.astored(_found(await super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
 
     async def _exchange(self, connection: Any, calls: Wave) -> list[Any]:
@@ -102,7 +104,6 @@ class AsyncKitStore(AsyncStore):
         return values
 
 
-def _found(replies: Sequence[Any]) -> tuple[list[Record], int]:
-    *pages, seen = replies
-    records: list[Record | None] = [record for page in pages for record in page]
-    return [record for record in records if record is not None], seen.now
+def _found(replies: Sequence[list[Record | None]], delays: Mapping[str, int]) -> list[tuple[Record, int]]:
+    records = [record for page in replies for record in page]
+    return [(record, delays[record.id]) for record in records if record is not None]

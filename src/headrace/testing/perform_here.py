@@ -1,6 +1,7 @@
 """Runs claimed jobs in the caller's thread or event loop, through the runner's own path.
 
-Owns the event loop of a drain that has none. Sends nothing: what comes of a start is returned.
+Owns the event loop of a drain that has none, and the lifespans that its jobs need. Sends nothing: what comes of a start
+is returned.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -30,7 +33,6 @@ from headrace.worker.perform import Bench, aperform, bench, perform
 PLACE = f"test:{os.getpid()}"
 # Instead of a random number: the jitter of retries is none.
 DICE = 0.5
-RELEASED: Ended = ("released", b"", 0)
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class Performed:
 
 
 class Performer:
-    """Runs one start after the other."""
+    """Runs one start after the other, as one runner of each kind would."""
 
     def __init__(self, app: Headrace) -> None:
         self._app = app
@@ -59,67 +61,81 @@ class Performer:
         self._error: BaseException | None = None
         self._links: list[tuple[BaseException, TracebackType | None]] = []
         self._runner: asyncio.Runner | None = None
-        # What a runner of a kind enters before its first job, this does too.
+        # Where functions run while an event loop has this thread: one, since what they open may belong to it.
+        self._thread: ThreadPoolExecutor | None = None
         self._lifespans: dict[str, Lifespans] = {}
-
-    def close(self) -> None:
-        """Leave the lifespans that were entered, and end the event loop, if there is one."""
-        for held in self._lifespans.values():
-            for end in held.ends:
-                end()
-        if self._runner is not None:
-            self._runner.close()
-
-    async def aclose(self) -> None:
-        """Leave the lifespans that were entered on this event loop."""
-        if (held := self._lifespans.pop("async", None)) is not None:
-            await held.aleave()
-
-    async def _aenter(self) -> None:
-        """Enter those of the kind async on this event loop, unless they were."""
-        if "async" not in self._lifespans:
-            held = Lifespans(of_kind(self._app.context.lifespans, "async"), asyncio.get_running_loop())
-            await held.aenter()
-            self._lifespans["async"] = held
-
-    def _entered(self, kind: str) -> Bench:
-        """What the starts of a kind share. Those of a loop are entered before it runs, or by :meth:`_aenter`."""
-        held = self._lifespans.get(kind)
-        if held is None:
-            loop = self._runner.get_loop() if self._runner is not None and kind == "async" else None
-            held = Lifespans(of_kind(self._app.context.lifespans, kind), loop)
-            held.enter()
-            self._lifespans[kind] = held
-        return replace(self._bench, state=held.state)
 
     def run(self, claim: Claim, crash: Crash | None) -> Performed:
         """Run a start in this thread; a coroutine on an event loop of this drain."""
-        task = self._app.tasks.get(claim.task)
-        if task is None or not task.is_async:
-            return self._run(claim, crash)
-        self._runner = self._runner or asyncio.Runner()
-        try:
-            self._entered("async")
-        except LifespanError as error:
-            return Performed(RELEASED, error)
-        return self._runner.run(self.arun(claim, crash))
+        if self._is_async(claim):
+            self._runner = self._runner or asyncio.Runner()
+            return self._runner.run(self.arun(claim, crash))
+        return self._run(claim, crash)
+
+    def close(self) -> None:
+        """Leave the lifespans and end the event loop, if there is one."""
+        if self._runner is not None:
+            if (lifespans := self._lifespans.pop("async", None)) is not None:
+                self._runner.run(lifespans.aleave())
+            self._runner.close()
+        self._leave()
 
     async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
         """Run a start on this event loop; a plain function in a thread, where it may block."""
+        if self._is_async(claim):
+            return await self._arun(claim, crash)
+        self._thread = self._thread or ThreadPoolExecutor(1, "drain")
+        context, loop = copy_context(), asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: context.run(self._run, claim, crash))
+
+    async def aclose(self) -> None:
+        """See :meth:`close`."""
+        if (lifespans := self._lifespans.pop("async", None)) is not None:
+            await lifespans.aleave()
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
+            self._thread.shutdown(wait=False)
+
+    def _is_async(self, claim: Claim) -> bool:
         task = self._app.tasks.get(claim.task)
-        if task is None or not task.is_async:
-            return await asyncio.to_thread(self._run, claim, crash)
+        return task is not None and task.is_async
+
+    def _new(self, claim: Claim) -> Lifespans | None:
+        """The lifespans of a runner of the kind that this job needs, if they are still to be entered."""
+        task = self._app.tasks.get(claim.task)
+        if task is None or task.kind in self._lifespans:
+            return None
+        self._lifespans[task.kind] = made = Lifespans(of_kind(self._app.context.lifespans, task.kind))
+        return made
+
+    def _leave(self) -> None:
+        for lifespans in self._lifespans.values():
+            for end in lifespans.ends:
+                end()
+
+    def _not_entered(self, claim: Claim, error: LifespanError) -> Performed:
+        """The job goes back to its queue, as one that no runner could take."""
+        del self._lifespans[self._app.tasks[claim.task].kind]
+        return Performed(("released", b"", 0), error)
+
+    def _bench_of(self, claim: Claim) -> Bench:
+        task = self._app.tasks.get(claim.task)
+        state = None if task is None else self._lifespans[task.kind].state
+        return self._bench if state is None else replace(self._bench, state=state)
+
+    async def _arun(self, claim: Claim, crash: Crash | None) -> Performed:
+        try:
+            if lifespans := self._new(claim):
+                await lifespans.aenter()
+        except LifespanError as error:
+            return self._not_entered(claim, error)
         notes: list[Note] = []
         plan, late = self._plan(claim), False
         if crash is not None and crash.at == "start":
             return self._crashed(claim, notes)
         self._error = None
-        try:
-            await self._aenter()
-        except LifespanError as error:
-            return Performed(RELEASED, error)
         drive = Drive(MainGate(lambda _: ""))
-        own = asyncio.ensure_future(aperform(self._entered("async"), drive, claim, notes.append))
+        own = asyncio.ensure_future(aperform(self._bench_of(claim), drive, claim, notes.append))
         drive.task = own
 
         def kill() -> None:
@@ -140,17 +156,17 @@ class Performer:
         return self._concluded(claim, ended, notes, crash, late=late)
 
     def _run(self, claim: Claim, crash: Crash | None) -> Performed:
+        try:
+            if lifespans := self._new(claim):
+                lifespans.enter()
+        except LifespanError as error:
+            return self._not_entered(claim, error)
         notes: list[Note] = []
         if crash is not None and crash.at == "start":
             return self._crashed(claim, notes)
         self._error = None
         gate = LimitGate(self._plan(claim))
-        task = self._app.tasks.get(claim.task)
-        try:
-            shared = self._bench if task is None else self._entered(task.kind)
-        except LifespanError as error:
-            return Performed(RELEASED, error)
-        ended = perform(shared, gate, claim, notes.append)
+        ended = perform(self._bench_of(claim), gate, claim, notes.append)
         return self._concluded(claim, ended, notes, crash, late=gate.late)
 
     def _concluded(
