@@ -245,17 +245,6 @@ class Opened:
         self.use, self.ause = use, ause
 
 
-def test_lifespans_are_entered_once_in_a_drain_and_left_after_it() -> None:
-    opened = Opened()
-    with Kit(opened.app) as kit:
-        jobs = [task.enqueue() for task in (opened.use, opened.ause) * 2]
-        assert kit.drain().ends == {"succeeded": 4}
-        assert [job.result() for job in jobs] == [True] * 4
-        assert [word for word, _ in opened.said] == ["opened", "left", "closed"]
-        kit.drain()
-    assert len(opened.said) == 3
-
-
 async def test_lifespans_have_the_thread_and_the_loop_of_an_asynchronous_drain() -> None:
     opened = Opened()
     with Kit(opened.app) as kit:

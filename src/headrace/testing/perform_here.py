@@ -74,11 +74,12 @@ class Performer:
 
     def close(self) -> None:
         """Leave the lifespans and end the event loop, if there is one."""
-        if self._runner is not None:
-            if (lifespans := self._lifespans.pop("async", None)) is not None:
-                self._runner.run(lifespans.aleave())
-            self._runner.close()
+        held = self._lifespans.pop("async", None)
         self._leave()
+        if self._runner is not None:
+            if held is not None:
+                self._runner.run(held.aleave())
+            self._runner.close()
 
     async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
         """Run a start on this event loop; a plain function in a thread, where it may block."""
