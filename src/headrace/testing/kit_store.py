@@ -16,6 +16,7 @@ from headrace.script import Call
 from headrace.settings import Settings
 from headrace.store import AsyncStore, Store
 from headrace.testing.faults import Faults
+from headrace.testing.sent_jobs import made
 from headrace.testing.virtual_clock import VirtualClock
 
 Wave = Sequence[Call[Any]]
@@ -62,7 +63,7 @@ def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
     """The jobs that these calls have made, with their delays."""
     found: dict[str, int] = {}
     for call, value in zip(calls, values, strict=True):
-        found |= produce.made(call, value)
+        found |= made(call, value)
     return found
 
 
