@@ -247,6 +247,7 @@ ALONE = {
         "lifespan",
         "enqueue_middleware",
         "move",
+        "override",
         # Its pair is await_, since the plain word is Python's; the other one is a pair in itself.
         "wait",
         "await_",
