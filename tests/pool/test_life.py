@@ -273,7 +273,7 @@ def test_a_callback_that_knows_nothing_is_a_warning_at_the_start_and_an_error_la
 ) -> None:
     with caplog.at_level(logging.WARNING, "headrace.pool"):
         pool = make(1, callbacks=[object()])
-    assert "it will be told nothing" in caplog.text
+    assert "it will never be called" in caplog.text
     with pytest.raises(OptionsError, match="on_death"):
         pool.add_callbacks(object())
 

@@ -82,7 +82,7 @@ def full(tmp_path: Path) -> Path:
 
 
 def refused(worker: Worker, times: int = 1) -> bool:
-    return worker.log().count("no process can be forked") >= times
+    return worker.log().count("cannot fork a process") >= times
 
 
 def test_a_runner_that_cannot_be_replaced_yet_costs_no_other_its_job(

@@ -194,7 +194,7 @@ def test_a_start_that_another_worker_has_repeated_is_stopped(
     fleet.worker()
     fleet.started(job, times=2)
     send(sleeping, signal.SIGCONT)
-    fleet.until(lambda: "is stopped: the store forgot its start" in first.log())
+    fleet.until(lambda: "the server lost its start" in first.log())
     (tmp_path / "go").touch()
     record = fleet.ended(job)
     assert (record.state, record.crashes) == (State.SUCCEEDED, 0)

@@ -109,13 +109,13 @@ class Rolled:
     def claims(self, worker: Worker) -> list[int]:
         """The images that took over, in their order, from one that claims no more: for a moment both do."""
         text = "".join(list(worker.lines))
-        heirs: list[tuple[str, str]] = re.findall(r"process (\d+) claims; process (\d+)", text)
+        heirs: list[tuple[str, str]] = re.findall(r"new process (\d+) is serving; old process (\d+)", text)
         return [int(heir) for heir, old in heirs if re.search(rf":{old}(:\w+)? stops claiming", text)]
 
     def warming(self, worker: Worker) -> int:
         """The image that was started last."""
-        (pid,) = re.findall(r"warms up: process (\d+)", worker.says("warms up: process"))
-        found = [re.search(r"warms up: process (\d+)", line) for line in list(worker.lines)]
+        (pid,) = re.findall(r"new process (\d+) is warming up", worker.says("is warming up"))
+        found = [re.search(r"new process (\d+) is warming up", line) for line in list(worker.lines)]
         return [int(match[1]) for match in found if match][-1] if found else int(pid)
 
     def enqueue(self, task: str, *args: Any) -> Job[Any]:
@@ -248,7 +248,7 @@ def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled
     rolled.hup(worker)
     eventually((tmp_path / "began").exists, 20)
     eventually(lambda: len(rolled.app.overview().workers) == 2, 20)
-    assert not any("claims; process" in line for line in list(worker.lines))
+    assert not any("is serving; old process" in line for line in list(worker.lines))
     (tmp_path / "go").touch()
     eventually(lambda: rolled.claims(worker), 30)
     assert result(rolled.enqueue("nap", 0)) == 2
@@ -279,9 +279,9 @@ def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rol
     worker = rolled.start()
     rolled.program.write("tasks", HELD + GOOD.format(version=2))
     rolled.hup(worker)
-    worker.says("warms up: process")
+    worker.says("is warming up")
     rolled.hup(worker)
-    worker.says("is warming up already")
+    worker.says("a reload is in progress")
     rolled.hup(worker)
     rolled.code(3)
     (tmp_path / "go").touch()

@@ -96,7 +96,7 @@ def test_a_size_that_is_wished_while_an_image_warms_up_is_that_of_both(rolled: R
     worker = rolled.start()
     rolled.program.write("tasks", HELD + GOOD.format(version=2))
     rolled.hup(worker)
-    worker.says("warms up: process")
+    worker.says("is warming up")
     worker.process.send_signal(signal.SIGTTIN)
     eventually(lambda: size(rolled, worker.process.pid) == 3, 20)
     (tmp_path / "go").touch()

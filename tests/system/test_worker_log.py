@@ -81,7 +81,7 @@ def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
     read = Worker(process)
     started.remove(process)
     try:
-        read.says("lines of output were dropped, since nobody read them")
+        read.says("lines of output were dropped, since their reader was too slow")
         assert read.stop() == 0
         assert not any("could not be kept" in line for line in read.lines)
     finally:

@@ -155,7 +155,7 @@ def test_who_answers_is_replaced_though_that_could_not_be_forked_at_first(
     first = one.answering()
     full.touch()
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: "no process can be forked" in one.said.read_text(), 20)
+    eventually(lambda: "cannot fork a process" in one.said.read_text(), 20)
     headrace("enqueue", "tasks.add", "1", "--wait")
     full.unlink()
     assert "headrace_workers 1.0" in ask(one.url())

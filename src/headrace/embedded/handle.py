@@ -101,7 +101,7 @@ class Embedded:
         if removed and self._secret != known:
             log.warning(
                 "%s was removed or moved while programs used it, and its server has ended: the jobs in it went with"
-                " it. This program goes on with the new private server of %s",
+                " it. This program continues with the new private server of %s",
                 self.directory,
                 self.directory,
             )

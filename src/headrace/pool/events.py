@@ -43,7 +43,7 @@ class Events:
         self._lock = threading.Lock()
         for callback in callbacks:
             if knows_none(callback):
-                log.warning("%s: %r has none of %s; it will be told nothing", pool, callback, ", ".join(NAMES))
+                log.warning("%s: %r has none of %s; it will never be called", pool, callback, ", ".join(NAMES))
             self._callbacks += (callback,)
 
     def add(self, callback: object) -> None:

@@ -73,7 +73,7 @@ class Consumer:
         first, last = line.batches[0][0], line.batches[count - 1][0]
         applied: protocol.Applied = yield protocol.consume(keys, first, last, spread(rows))
         if applied.refused:
-            log.warning("%d counters took nothing, such as %s", len(applied.refused), applied.refused[0])
+            log.warning("%d counters were refused, such as %s", len(applied.refused), applied.refused[0])
         # Gone: another consumer was quicker, or a lost reply hid that it was us.
         return Taken(count if applied.word == "ok" else 0, line.waiting, lag, line.lost)
 
@@ -86,7 +86,7 @@ def _merge(batches: list[tuple[str, bytes]]) -> tuple[list[Row], int]:
             rows += decode(message)
         except (msgspec.MsgspecError, HeadraceError, ValueError) as error:
             # One that nobody can read must not stop those behind it.
-            log.warning("batch %s cannot be read, and is left out: %s", id, error)
+            log.warning("batch %s cannot be read and was skipped: %s", id, error)
         if len(rows) >= LINE_ROWS:
             return rows, count
     return rows, len(batches)

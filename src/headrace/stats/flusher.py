@@ -152,7 +152,7 @@ class Flusher:
     def _tell_of_losses(self) -> None:
         """After an outage: how much it has cost."""
         if self.buffer.lost > self._told:
-            log.warning("statistics are sent again; %d counters of this process were lost so far", self.buffer.lost)
+            log.warning("statistics are sent again; this process has lost %d counters so far", self.buffer.lost)
         self._told, self._quiet_until = self.buffer.lost, 0.0
 
     def _blocked(self) -> bool:
@@ -160,7 +160,7 @@ class Flusher:
 
     def _warn(self, error: HeadraceError) -> None:
         if not self._warned:
-            log.warning("statistics wait, and are sent again: %s", error)
+            log.warning("statistics could not be sent and will be sent again: %s", error)
         self._warned = True
 
     def _used_here(self) -> None:

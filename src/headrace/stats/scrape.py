@@ -109,7 +109,7 @@ class Scrape:
                 found[label] = None
             found |= dict.fromkeys(f"{label}/{name}" if label else name for name in names)
             if len(names) == MOST and not self._warned:
-                log.warning("only the %d labels below %r that were counted last are told to Prometheus", MOST, label)
+                log.warning("Prometheus gets only the %d labels below %r that were counted last", MOST, label)
                 self._warned = True
         return list(found), line
 
@@ -222,7 +222,7 @@ def _or_else(answer: Callable[[Any, Any], Iterable[bytes]]) -> Callable[[Any, An
         try:
             return answer(environ, start)
         except HeadraceError as error:
-            log.warning("nothing was told to Prometheus: %s", error)
+            log.warning("Prometheus got an error instead of metrics: %s", error)
             start("503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")])
             return [f"{error}\n".encode()]
 

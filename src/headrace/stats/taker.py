@@ -100,7 +100,7 @@ class Taker:
             )
             if not took.known:
                 if took.refused:
-                    log.warning("%d counters took nothing, such as %s", len(took.refused), took.refused[0])
+                    log.warning("%d counters were refused, such as %s", len(took.refused), took.refused[0])
                 break
             known |= took.known
         self._channel.basic_ack(messages[-1].delivery_tag, multiple=True)
@@ -130,7 +130,7 @@ def _read(message: Any) -> list[Row]:
         return decode(bytes(message.body))
     except (msgspec.MsgspecError, HeadraceError, ValueError, TypeError) as error:
         # One that nobody can read must not stop those behind it.
-        log.warning("a batch of %s cannot be read, and is left out: %s", message.headers.get("sender"), error)
+        log.warning("a batch of %s cannot be read and was skipped: %s", message.headers.get("sender"), error)
         return []
 
 

@@ -159,7 +159,7 @@ def _broker(settings: Settings) -> Broker:
 def _tell(replies: Sequence[Applied]) -> None:
     refused = [name for reply in replies for name in reply.refused]
     if refused:
-        log.warning("%d counters are full or hold no number, and took nothing: %s", len(refused), refused[0])
+        log.warning("%d counters are full or hold no number and were refused: %s", len(refused), refused[0])
 
 
 def refuse(applied: Applied) -> None:

@@ -146,4 +146,4 @@ class Dispatcher:
             self._wait(end)
             self._turn()
         if self._core.crew.present:
-            log.warning("runners that do not leave are left to the supervisor")
+            log.warning("leaving runners that do not exit to the supervisor")

@@ -56,7 +56,7 @@ def run_around_fork(hooks: Sequence[Hook]) -> None:
 
 def _failed_around_fork(hook: Hook, error: BaseException, seconds: float) -> None:
     if isinstance(error, Cut):
-        log.error("the hook %s took more than %.2g s around a fork and was cut", name_of(hook), seconds)
+        log.error("the hook %s took more than %.2g s around a fork and was interrupted", name_of(hook), seconds)
     else:
         log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
 

@@ -58,11 +58,11 @@ class Metrics:
         """Whether the address is ours; if not, it is tried again after a pause: the image before this may have it."""
         if self.sock is None:
             try:
-                log.info("Prometheus is answered at %s", self.listen())
+                log.info("metrics server listens on %s", self.listen())
             except HeadraceError as error:
                 self.next = time.monotonic() + PAUSE
                 if not self._refused:
-                    log.warning("Prometheus is not answered yet: %s", error)
+                    log.warning("the metrics server cannot start yet: %s", error)
                 self._refused = True
         return self.sock is not None
 
@@ -74,7 +74,7 @@ class Metrics:
         """The child ended; another is due after a pause, unless it was stopped."""
         self.pid = 0
         if self.sock is not None:
-            log.warning("the process that answers Prometheus ended (%s): another one follows", how)
+            log.warning("the metrics server exited (%s); restarting", how)
             self.next = time.monotonic() + PAUSE
 
     def stop(self) -> None:

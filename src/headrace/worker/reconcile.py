@@ -79,8 +79,8 @@ class Reconciler:
 
     def _repair(self, repair: Repair) -> None:
         log.warning(
-            "the store and this worker do not agree, since the store forgot something: "
-            "%d claims are stored again, %d batches of ends are told again, %d jobs that nobody here runs go back",
+            "the server lost data, which this worker repairs: "
+            "%d claims are stored again, %d batches of outcomes are sent again, %d unknown jobs are returned",
             len(repair.restore), len(repair.again), len(repair.unknown),
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
@@ -97,5 +97,5 @@ class Reconciler:
         self.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:
             if id in held:
-                log.warning("job %s is stopped: the store forgot its start, and it starts again", id)
+                log.warning("stopping job %s: the server lost its start, and it starts again", id)
                 self._stop(id)

@@ -91,7 +91,7 @@ class Stream(io.RawIOBase):
             lost = 0 if self.kept else self.lost
             self.lost -= lost
         if lost:
-            log.warning("%d lines of output were dropped, since nobody read them", lost)
+            log.warning("%d lines of output were dropped, since their reader was too slow", lost)
 
     def be_patient(self) -> None:
         """From now on to write waits for room."""

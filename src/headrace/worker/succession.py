@@ -88,18 +88,18 @@ class Succession:
             return
         if self.warming is not None:
             if not self.again:
-                log.info("a new image is warming up already: another one follows it")
+                log.info("a reload is in progress; another one follows it")
             self.again = True
             return
         self.again, self.reason = False, ""
         try:
             self.warming = self.launch.start(first=self.current is None and self.retire is None)
         except OSError as error:
-            log.error("the new image could not be started, so nothing is replaced: %s", error)
+            log.error("the new process could not be started, so nothing is replaced: %s", error)
             return
         self.grant()
         self._tell_sizes(self.warming)
-        log.info("a new image warms up: process %d", self.warming.pid)
+        log.info("reloading: new process %d is warming up", self.warming.pid)
         self.adopt(self.warming)
 
     def grant(self) -> None:
@@ -186,10 +186,12 @@ class Succession:
         # While it warmed up it may not have listened, and some may have found no room.
         self._tell_sizes(image)
         if old is not None:
-            log.info("process %d claims; process %d finishes its jobs and leaves", image.pid, old.pid)
+            log.info("new process %d is serving; old process %d is draining", image.pid, old.pid)
             old.signal(signal.SIGTERM)
         elif self.retire is not None:
-            log.info("process %d claims; process %d finishes its jobs, then only watches", image.pid, os.getpid())
+            log.info(
+                "new process %d is serving; old process %d is draining, then only supervises", image.pid, os.getpid()
+            )
             self.retire()
             self.retire = None
         if self.again:
@@ -211,7 +213,7 @@ class Succession:
         elif image is self.current:
             self.current, self.over, self.code = None, True, code if code >= 0 else 128 - code
             if code < 0 and not self.stopping:
-                log.error("process %d, which worked, was ended by signal %d", pid, -code)
+                log.error("process %d, which was serving, was ended by signal %d", pid, -code)
         else:
             del self.retiring[pid]
 
@@ -222,7 +224,7 @@ class Succession:
             # Matters where nothing works yet.
             self.code = code if code >= 0 else 128 - code
         how = self.reason or (f"it was ended by signal {-code}" if code < 0 else f"it left with exit code {code}")
-        log.error("the new image did not come up, so nothing is replaced: %s", how)
+        log.error("the new process did not become ready, so nothing is replaced: %s", how)
         if self.again:
             self.asked()
 

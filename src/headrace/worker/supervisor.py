@@ -171,7 +171,7 @@ class Supervisor:
             if self.metrics is not None and now >= self.metrics.next and self.metrics.listens():
                 self._fork_metrics(self.metrics)
         except OSError as error:
-            log.error("no process can be forked (%s): trying again in %.1f s", error, self._again_after)
+            log.error("cannot fork a process (%s); trying again in %.1f s", error, self._again_after)
             self._again_at = time.monotonic() + self._again_after
             self._again_after = min(self._again_after * 2, LONGEST_PAUSE)
             return
