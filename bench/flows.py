@@ -79,7 +79,7 @@ def _scan(target: Server) -> None:
 def _page(store: Store) -> None:
     """What a list shows: name, state, times and progress are read of each row."""
     rows = store.run(graph.flow_page(_KEYS, limit=100)).rows
-    assert len([(row.definition, row.state, row.created, row.finished, row.progress) for row in rows]) == 100
+    assert len([(row.definition, row.state, row.created_us, row.finished_us, row.progress) for row in rows]) == 100
 
 
 def _pages(context: Context) -> list[Figure]:

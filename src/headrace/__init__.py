@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from headrace.flow import Flow as Flow
     from headrace.flow_record import WorkflowRecord as WorkflowRecord
     from headrace.handle import Job as Job
-    from headrace.job import AttemptRecord as AttemptRecord
-    from headrace.job import Record as Record
     from headrace.job import State as State
     from headrace.node import Node as Node
     from headrace.pool.pool import Pool as Pool
+    from headrace.record import AttemptRecord as AttemptRecord
+    from headrace.record import Record as Record
     from headrace.registry import Tasks as Tasks
     from headrace.retry import Retry as Retry
     from headrace.run import WorkflowRun as WorkflowRun
@@ -40,8 +40,8 @@ _HOMES = {
     "Flow": "flow",
     "Job": "handle",
     "Pool": "pool.pool",
-    "AttemptRecord": "job",
-    "Record": "job",
+    "AttemptRecord": "record",
+    "Record": "record",
     "State": "job",
     "Node": "node",
     "Retry": "retry",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterator
 from functools import partial
-from inspect import get_annotations, unwrap
+from inspect import Parameter, get_annotations, unwrap
 from typing import Any
 
 import msgspec
@@ -48,6 +48,12 @@ def reason_unchecked(annotation: Any, types: Types) -> str:
     except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
         return str(error)
     return f"MessagePack has no {full_name(alien)}: app.types.add(...) says how one is sent" if alien else ""
+
+
+def returned(function: Callable[..., Any], types: Types) -> Any:
+    """The annotation of what a function returns; ``Parameter.empty`` where there is none to convert values to."""
+    annotation = hints(function).get("return", Parameter.empty)
+    return Parameter.empty if annotation is Parameter.empty or reason_unchecked(annotation, types) else annotation
 
 
 def is_open(annotation: Any) -> bool:

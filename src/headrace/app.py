@@ -7,7 +7,6 @@ imported, forked and called in place anywhere.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 import msgspec
 
 from headrace import bulk, elsewhere, naming, setting_layers
-from headrace.annotations import hints, reason_unchecked
+from headrace.annotations import returned
 from headrace.app_context import AppContext
 from headrace.bulk import Receipt
 from headrace.client import Client
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.completion import Completions, H, ReturnWhen, Waited
     from headrace.definition import Workflow, WorkflowOptions
     from headrace.flow import Flow
+    from headrace.handle import Job
     from headrace.stats import Stats
     from headrace.store import AsyncStore, Store
     from headrace.workflows import Workflows
@@ -118,8 +118,7 @@ class Headrace:
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
-        self.queues = Queues(self.client)
-        self.workers = Workers(self.client)
+        self.queues, self.workers = Queues(self.client), Workers(self.client)
         self.middlewares: list[Callable[[CurrentJob], Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []
@@ -246,10 +245,7 @@ class Headrace:
         from headrace.cache import Cached
 
         def decorate(function: Callable[..., Any]) -> Cached[..., Any]:
-            returns = hints(function).get("return", inspect.Parameter.empty)
-            if returns is not inspect.Parameter.empty and reason_unchecked(returns, self.client.types):
-                returns = inspect.Parameter.empty
-            name = naming.name_of(function, None)
+            name, returns = naming.name_of(function, None), returned(function, self.types)
             return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags), wait=wait)
 
         return decorate(functions[0]) if functions else decorate
@@ -338,6 +334,10 @@ class Headrace:
             return self.tasks[name].options(**options)
         signature = Unchecked(naming.check(name), self.types)
         return BoundTask(self.context, signature, of_call(of_task({}), options))
+
+    def job(self, id: str) -> Job[Any]:
+        """A handle on the job of this id; its first ``result`` or ``cancel`` takes one trip more. Cost: none."""
+        return self.jobs.handle_of(id)
 
     def enqueue_many(self, jobs: Iterable[UnsentJob[Any]]) -> int:
         """Store many jobs: ``app.enqueue_many(fetch.job(url) for url in urls)``.

@@ -6,12 +6,13 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge
+from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge, ResultUndecodable
 
 # MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
 SLOT = 7
@@ -183,10 +184,22 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
         ) from None
 
 
+class ParentOutput(msgspec.Struct, frozen=True):
+    """Stands in the stored arguments of a workflow's node for what one of its parents returns.
+
+    Attributes:
+        position: of the parent among those of the node, from 0.
+    """
+
+    position: int
+
+
 # Stored arguments that begin with this byte, a bracket, are JSON: no MessagePack of a pair does.
 JSON = 0x5B
 _Sent = tuple[list[Any], dict[str, Any]]
-_packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(_Sent)
+_packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
+    _Sent, ext_hook=lambda code, payload: ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else None
+)
 _json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
 
 
@@ -203,6 +216,43 @@ def arguments(data: bytes) -> _Sent:
         RecursionError: they are nested too deeply to be read here.
     """
     return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
+
+
+def has_slots(arguments: bytes) -> bool:
+    """Whether some of what stored arguments hold is to come from parents."""
+    met: list[int] = []
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        msgspec.msgpack.Decoder(ext_hook=lambda code, payload: met.append(code)).decode(arguments)  # noqa: ARG005
+    return SLOT in met
+
+
+def stored_arguments(task: str, data: bytes) -> _Sent:
+    """As :func:`arguments`.
+
+    Raises:
+        CorruptArguments: no enqueue wrote these bytes.
+        ArgumentError: they are nested too deeply to be read here.
+    """
+    try:
+        return arguments(data)
+    except RecursionError:
+        raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptArguments(
+            f"the stored arguments of {task} cannot be read ({error}): another program wrote or cut them"
+        ) from None
+
+
+def stored_result(task: str, data: bytes) -> Any:
+    """The plain value of a stored result.
+
+    Raises:
+        ResultUndecodable: no job wrote these bytes.
+    """
+    try:
+        return decode(data or NONE)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ResultUndecodable(f"the stored result of {task} is not MessagePack: {error}") from None
 
 
 def json_arguments(
@@ -275,7 +325,7 @@ def changed(sent: object, back: object) -> Change | None:
     kind = type(sent)
     if kind in _KEPT:
         return None
-    if not isinstance(sent, type(back)) or isinstance(sent, Enum):
+    if not isinstance(sent, type(back)) or (isinstance(sent, Enum) and type(back) is not kind):
         return Change("", sent, back, kind.__name__ + _OF_WHAT.get(kind, ""))
     if isinstance(sent, list) and isinstance(back, list):
         return _changed_item(cast("list[object]", sent), cast("list[object]", back))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from headrace.client import Client
 from headrace.context import check_wait
@@ -21,17 +21,21 @@ from headrace.errors import (
     JobUnsuccessful,
     ResultTimeout,
 )
-from headrace.job import AttemptRecord, JobError, Record, State, parse_error
+from headrace.job import JobError, State, parse_error
 from headrace.keys import flow_of, shard_of
 from headrace.protocol import admin, produce
 from headrace.protocol.produce import Watched
 from headrace.protocol.why import why
 from headrace.reasons import PAGE, reason
+from headrace.record import AttemptRecord, Record, ValueReader
 from headrace.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.waiting import aask_all, ask_all, await_job, wait_job
 
 R = TypeVar("R")
+
+# What a record says of its task: what reads its values, and how long its failure stays, seconds.
+Find: TypeAlias = Callable[[Record], tuple[ValueReader, float | None]]
 
 
 class Job(Generic[R]):
@@ -39,20 +43,32 @@ class Job(Generic[R]):
 
     Attributes:
         id: 22 characters that sort by the time of the enqueue.
-        task: name of its task.
+        task: name of its task; on a handle of ``app.job(id)`` empty until a verb has read it.
     """
 
-    __slots__ = ("_client", "_decode", "_failure_ttl", "id", "task")
+    __slots__ = ("_client", "_failure_ttl", "_find", "_reader", "id", "task")
 
     def __init__(
-        self, client: Client, id: str, task: str, decode: Callable[[bytes], R], failure_ttl: float | None
+        self,
+        client: Client,
+        id: str,
+        task: str,
+        reader: ValueReader | None,
+        failure_ttl: float | None,
+        find: Find | None = None,
     ) -> None:
-        """Use ``task.enqueue(...)`` or ``app.jobs.get(id)``."""
+        """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``.
+
+        Args:
+            reader: makes values of its arguments and result; None: ``find`` gives it, once its record is read.
+            find: gives what a record says of its task.
+        """
         self.id = id
         self.task = task
         self._client = client
-        self._decode = decode
+        self._reader = reader
         self._failure_ttl = failure_ttl
+        self._find = find
 
     @property
     def state(self) -> State:
@@ -108,6 +124,7 @@ class Job(Generic[R]):
         """
         if timeout != 0 and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
+        self._learn()
         seen = wait_job(self._client, self.id, _wait(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, self._reason())
@@ -117,6 +134,7 @@ class Job(Generic[R]):
         """See :meth:`result`. ``await job`` does the same without a time."""
         if timeout != 0 and not allow_wait:
             check_wait("aresult()")
+        await self._alearn()
         seen = await await_job(self._client, self.id, _wait(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, await self._areason())
@@ -137,10 +155,12 @@ class Job(Generic[R]):
 
         Cost: one round trip.
         """
+        self._learn()
         return self._cancelled(self._client.run(self._cancel()))
 
     async def acancel(self) -> State:
         """See :meth:`cancel`."""
+        await self._alearn()
         return self._cancelled(await self._client.arun(self._cancel()))
 
     def retry(self) -> None:
@@ -182,6 +202,15 @@ class Job(Generic[R]):
         """See :meth:`logs`."""
         return await self._client.arun(admin.logs(self._client.keys, self.id, limit))
 
+    def _learn(self) -> None:
+        """Read which task it is of, where that is not known."""
+        if self._reader is None:
+            self.refresh()
+
+    async def _alearn(self) -> None:
+        if self._reader is None:
+            await self.arefresh()
+
     def _watch(self) -> Call[Watched]:
         return produce.watch(self._client.keys, self.id, 0, most=0)
 
@@ -213,7 +242,12 @@ class Job(Generic[R]):
     def _record(self, found: list[Record | None]) -> Record:
         if found[0] is None:
             raise not_found(self.id)
-        return found[0]
+        if self._reader is None:
+            assert self._find is not None
+            self.task = found[0].task
+            self._reader, self._failure_ttl = self._find(found[0])
+        reader = self._reader
+        return found[0].read_with(lambda _task: reader)
 
     def _cancelled(self, word: str) -> State:
         if word == "missing":
@@ -237,7 +271,8 @@ class Job(Generic[R]):
         if seen.state is None:
             raise not_found(self.id)
         if seen.state is State.SUCCEEDED:
-            return self._decode(seen.result or b"")
+            assert self._reader is not None
+            return cast(R, self._reader.unpack_result(seen.result or b""))
         if seen.state.final:
             raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
         raise self._late(seen, timeout, "")

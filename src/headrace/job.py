@@ -6,14 +6,10 @@ The transitions themselves are the scripts in ``scripts/``; docs/design/states.m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import msgspec
-
-from headrace.headers import NO_HEADERS
 
 
 class State(StrEnum):
@@ -237,31 +233,6 @@ class StartNote(msgspec.Struct, frozen=True):
     exit_code: int = -1
 
 
-class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a job that has ended, as the job's journal keeps it. Times in microseconds of server time.
-
-    Attributes:
-        number: which start of the job it was, from 1; starts before a retry by hand count, too.
-        ready: when the job became ready for it; 0: unknown, since its worker died.
-        started, ended: when it was claimed, and when its end was stored.
-        worker: where it ran: ``host:pid``.
-        outcome: failed, retry, snoozed, interrupted, crashed, cancelled, corrupt, skipped, grown or succeeded.
-        error: type and first line of the error; empty where there is none.
-        signal: number of the signal that ended its process.
-        exit_code: exit code of its process.
-    """
-
-    number: int
-    ready: int
-    started: int
-    ended: int
-    worker: str
-    outcome: str
-    error: str = ""
-    signal: int | None = None
-    exit_code: int | None = None
-
-
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """How one start ended; the dispatcher sends them in batches to ``settle``.
 
@@ -280,56 +251,6 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     amount: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A job as stored, for people and for handles. Times in microseconds of server time, 0 when not reached.
-
-    Attributes:
-        started: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come to
-            nothing, as that of a parked job does.
-        due: when a scheduled job becomes ready; when a ready one did.
-        attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
-        headers: texts by name that travel with the job.
-        swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
-        fields: every stored field, undecoded, for ``jobs show``.
-    """
-
-    id: str
-    state: State
-    task: str
-    queue: str
-    args: bytes
-    options: bytes
-    priority: int
-    key: str
-    created: int
-    due: int
-    started: int
-    finished: int
-    expires: int
-    failures: int
-    crashes: int
-    interruptions: int
-    snoozes: int
-    owner: str
-    result: bytes | None
-    error: JobError | None
-    progress: float | None
-    note: str
-    fields: dict[str, bytes]
-    attempts: tuple[AttemptRecord, ...] = ()
-    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
-    swallowed: JobError | None = None
-
-    @property
-    def attempt(self) -> int:
-        """How many starts there were, the current one included; 0 before the first."""
-        ended = self.failures + self.crashes + self.interruptions + self.snoozes
-        known = ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
-        # A start that was cancelled is counted nowhere, but its error says which it was.
-        return max(known, self.error.attempt or 0) if self.error is not None else known
-
-
 def error_json(error: JobError) -> bytes:
     return msgspec.json.encode(error)
 
@@ -344,10 +265,8 @@ def parse_error(data: bytes | None) -> JobError | None:
         return JobError(type="Corrupt", message=f"the stored error is not readable: {data[:200]!r}")
 
 
-# The journal of a job keeps so many of its first starts, so many in all, and so many bytes of an error's first line.
-JOURNAL_FIRST, JOURNAL_KEPT, JOURNAL_LINE = 3, 10, 200
-
-_journal = msgspec.msgpack.Decoder(list[tuple[int, int, int, str, str, str, int, int]])
+# Bytes of an error's first line that the journal of a job keeps.
+JOURNAL_LINE = 200
 
 
 def first_line(error: JobError) -> str:
@@ -355,35 +274,6 @@ def first_line(error: JobError) -> str:
     line = next(iter(error.message.splitlines()), "")
     text = f"{error.type}: {line}" if line else error.type
     return text.encode("utf-8", "backslashreplace")[:JOURNAL_LINE].decode("utf-8", "ignore")
-
-
-def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
-    """The starts that a job's journal keeps, in order; none where it is absent or alien.
-
-    Args:
-        count: how many were added to it.
-    """
-    if not data:
-        return ()
-    try:
-        rows = _journal.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return ()
-    left_out = max(0, count - len(rows))
-    return tuple(
-        AttemptRecord(
-            number=n + 1 if n < JOURNAL_FIRST else n + 1 + left_out,
-            ready=ready,
-            started=started,
-            ended=ended,
-            worker=worker,
-            outcome=outcome,
-            error=error,
-            signal=signal or None,
-            exit_code=None if code < 0 else code,
-        )
-        for n, (ready, started, ended, worker, outcome, error, signal, code) in enumerate(rows)
-    )
 
 
 def number(value: Any) -> int:

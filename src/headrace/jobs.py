@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,12 +11,12 @@ from typing import Any
 from headrace.client import Client, Steps
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.handle import Job, check_id, not_found
-from headrace.job import HEAD_START, MOST_PRIORITY, Record, State
+from headrace.job import HEAD_START, MOST_PRIORITY, State
 from headrace.keys import check_name
 from headrace.pages import Order, check_limit, cursor_of, descending, position, window
 from headrace.protocol import admin, produce
 from headrace.protocol.admin import WALK
-from headrace.signature import Unchecked
+from headrace.record import Finder, PlainReader, Record, ValueReader
 from headrace.task import Task
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
@@ -75,7 +75,7 @@ class _Query:
         return self.state is State.READY and (self.since is not None or self.until is not None)
 
     def wants(self, record: Record) -> bool:
-        if self._by_due and not (self.since or 0) <= record.due <= (self.until or record.due):
+        if self._by_due and not (self.since or 0) <= record.due_us <= (self.until or record.due_us):
             return False
         return (
             self.queue in (None, record.queue) and self.task in (None, record.task) and self.key in (None, record.key)
@@ -105,20 +105,35 @@ class Jobs:
 
     def handle(self, record: Record) -> Job[Any]:
         """A handle on the job of a record that was read. Cost: none."""
+        return Job(self._client, record.id, record.task, *self._find(record))
+
+    def _find(self, record: Record) -> tuple[ValueReader, float | None]:
         task = self._tasks.get(record.task)
         if task is None:
-            return Job(
-                self._client, record.id, record.task, Unchecked(record.task, self._client.types).unpack_result, None
-            )
+            return PlainReader(record.task), None
         failure_ttl = None
         with suppress(CorruptOptions):
             failure_ttl = task.plan(record.options).failure_ttl / 1_000_000
-        return Job(self._client, record.id, record.task, task.signature.unpack_result, failure_ttl)
+        return task.signature, failure_ttl
 
-    def decoder(self, task: str) -> Callable[[bytes], Any]:
-        """What makes a value of a stored result of this task; plain values where the task is not defined here."""
+    def handle_of(self, id: str) -> Job[Any]:
+        """A handle on the job of this id, whether one is stored or not; ``app.job(id)``.
+
+        Its first ``result``, ``cancel`` or ``refresh`` reads which task it is of: the first two take one trip more.
+
+        Raises:
+            JobNotFound: it is not the id of a job.
+
+        Cost: none.
+        """
+        if callable(id):
+            raise OptionsError("app.job(id) is a handle on a stored job: @app.task makes a task")
+        return Job(self._client, check_id(id), "", None, None, self._find)
+
+    def reader(self, task: str) -> ValueReader:
+        """What makes values of the arguments and results of this task; plain ones where it is not defined here."""
         known = self._tasks.get(task)
-        return Unchecked(task, self._client.types).unpack_result if known is None else known.signature.unpack_result
+        return PlainReader(task) if known is None else known.signature
 
     def page(
         self,
@@ -153,7 +168,7 @@ class Jobs:
         these that hold jobs, or 500 jobs that are looked at.
         """
         return self._client.drive(
-            _page(self._client, _query(state, queue, task, key, limit, after, order, since, until))
+            _page(self._client, self.reader, _query(state, queue, task, key, limit, after, order, since, until))
         )
 
     async def apage(
@@ -171,7 +186,7 @@ class Jobs:
     ) -> JobPage:
         """See :meth:`page`."""
         query = _query(state, queue, task, key, limit, after, order, since, until)
-        return await self._client.adrive(_page(self._client, query))
+        return await self._client.adrive(_page(self._client, self.reader, query))
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
@@ -240,7 +255,7 @@ def _indexes(client: Client, query: _Query) -> Steps[tuple[list[str], int | None
     return names[query.state], seen.states.get(query.state, 0)
 
 
-def _page(client: Client, query: _Query) -> Steps[JobPage]:
+def _page(client: Client, finder: Finder, query: _Query) -> Steps[JobPage]:
     names, count = yield from _indexes(client, query)
     last: tuple[int, str] | None = None
     if query.after is not None:
@@ -255,7 +270,7 @@ def _page(client: Client, query: _Query) -> Steps[JobPage]:
         else:
             piece: admin.Page = yield admin.page(client.keys, names[0], want, last, 0, query.desc, *query.scores)
             count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
-        records: list[Record | None] = yield produce.read(client.keys, [id for _, id, _ in rows])
+        records: list[Record | None] = yield produce.read(client.keys, [id for _, id, _ in rows], finder=finder)
         for (name, id, score), record in zip(rows, records, strict=True):
             looked += 1
             if record is not None and query.wants(record):

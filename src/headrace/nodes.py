@@ -6,7 +6,7 @@ Each verb is written once, as steps; :class:`headrace.run.WorkflowRun` pairs the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,12 @@ from headrace.job import State, number
 from headrace.keys import number_of_code
 from headrace.pages import check_limit
 from headrace.protocol import graph
+from headrace.record import Finder
 from headrace.workflow import NodeRecord
 
 READ = 500
 # Nodes that one page looks at when it filters.
 LOOK = 1000
-
-Decoder = Callable[[str], Callable[[bytes], Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
     return Query(wanted, check_limit(limit), int(cursor or 0))
 
 
-def page(client: Client, id: str, query: Query) -> Steps[NodePage]:
+def page(client: Client, finder: Finder, id: str, query: Query) -> Steps[NodePage]:
     """Nodes from one number on. Cost: see :meth:`headrace.run.WorkflowRun.nodes`."""
     last = yield from _last(client, id)
     kept: list[NodeRecord] = []
@@ -80,7 +79,7 @@ def page(client: Client, id: str, query: Query) -> Steps[NodePage]:
     while at < end:
         want = READ if query.state is not None else min(READ, query.limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
-        rows: list[NodeRecord | None] = yield graph.read_nodes(client.keys, id, numbers)
+        rows: list[NodeRecord | None] = yield graph.read_nodes(client.keys, id, numbers, finder)
         for at, row in zip(numbers, rows, strict=True):
             if row is not None and row.role != "given" and query.state in (None, row.job.state):
                 kept.append(row)
@@ -89,7 +88,7 @@ def page(client: Client, id: str, query: Query) -> Steps[NodePage]:
     return NodePage(kept, last, str(at) if at < last else None)
 
 
-def every(client: Client, id: str) -> Steps[list[NodeRecord]]:
+def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
     """All nodes, in the order of their numbers. Cost: one round trip, and one more per 500 nodes.
 
     Raises:
@@ -99,7 +98,7 @@ def every(client: Client, id: str) -> Steps[list[NodeRecord]]:
     found: list[NodeRecord] = []
     for first in range(1, last + 1, READ):
         rows: list[NodeRecord | None] = yield graph.read_nodes(
-            client.keys, id, range(first, min(first + READ, last + 1))
+            client.keys, id, range(first, min(first + READ, last + 1)), finder
         )
         # Numbers that a growing node kept for itself need not all be taken.
         found += [row for row in rows if row is not None and row.role != "given"]
@@ -151,7 +150,7 @@ def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:
     return found
 
 
-def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord], decoder: Decoder) -> dict[str, Any]:
+def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord]) -> dict[str, Any]:
     """What some of the stored nodes returned, by their names; those that have not succeeded are left out.
 
     Args:
@@ -159,7 +158,7 @@ def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord], decoder:
     """
     by_number = {node.number: node for node in stored}
     done = [node for node in chosen if _has_output(node, by_number)]
-    return {node.facts.name or str(node.number): _output(node, by_number, decoder) for node in done}
+    return {node.facts.name or str(node.number): _output(node, by_number) for node in done}
 
 
 def _gathered(node: NodeRecord) -> int:
@@ -174,15 +173,15 @@ def _has_output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> bool:
     return node.job.state is joint.job.state is State.SUCCEEDED
 
 
-def _output(node: NodeRecord, by_number: dict[int, NodeRecord], decoder: Decoder) -> Any:
+def _output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> Any:
     """A node's output as a value; the way through joins is as deep as maps and workflows were nested."""
     if node.job.state is not State.SUCCEEDED:
         return None
     if node.role in ("join", "pass"):
         parents = [by_number[parent] for parent in node.parents if parent in by_number]
-        values = [_output(parent, by_number, decoder) for parent in parents]
+        values = [_output(parent, by_number) for parent in parents]
         return values if node.role == "join" else (values or [None])[0]
     joint = by_number.get(_gathered(node))
     if joint is not None:
-        return _output(joint, by_number, decoder)
-    return decoder(node.job.task)(node.job.result or b"")
+        return _output(joint, by_number)
+    return node.job.result

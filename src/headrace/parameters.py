@@ -102,6 +102,16 @@ class Parameters:
         ]
         return [*found, *((name, name, value) for name, value in kwargs.items())]
 
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """Arguments that fit by the names of their parameters; those that ``*`` and ``**`` take under theirs."""
+        found: dict[str, Any] = dict(zip(self.positions, args, strict=False))
+        if self.rest and len(args) > len(self.positions):
+            found[self.rest] = args[len(self.positions) :]
+        found |= {name: value for name, value in kwargs.items() if name in self.keywords}
+        if self.others and (more := {name: value for name, value in kwargs.items() if name not in self.keywords}):
+            found[self.others] = more
+        return found
+
     def culprit(self, path: str, kwargs: Keywords) -> tuple[str, str]:
         """The argument that a decoder's path leads to, and the path inside of it."""
         if path.startswith("[0]["):

@@ -17,7 +17,7 @@ from headrace.handle import Job
 from headrace.job import State
 from headrace.jobs import Jobs
 from headrace.lifecycle import OnPiece, Verbs, found
-from headrace.nodes import NodePage
+from headrace.nodes import NodePage, Query
 from headrace.protocol import graph
 from headrace.settings import Duration, seconds
 from headrace.submission import Submission, aaround, around
@@ -39,7 +39,7 @@ class WorkflowRun:
             workflows included; for progress bars.
     """
 
-    __slots__ = ("_client", "_tasks", "_verbs", "created", "definition", "id", "on_piece")
+    __slots__ = ("_client", "_jobs", "_verbs", "created", "definition", "id", "on_piece")
 
     def __init__(
         self, client: Client, id: str, definition: str, *, created: bool = True, tasks: Tasks | None = None
@@ -51,7 +51,7 @@ class WorkflowRun:
         self.on_piece: OnPiece | None = None
         self._client = client
         self._verbs = Verbs(client, id, definition)
-        self._tasks: Tasks = tasks or {}
+        self._jobs = Jobs(client, tasks or {})
 
     @property
     def state(self) -> WorkflowState:
@@ -76,11 +76,11 @@ class WorkflowRun:
 
         Cost: one round trip, whatever the number of nodes.
         """
-        return found(self.id, self._client.run(self._verbs.read()))
+        return found(self.id, self._client.run(self._verbs.read())).read_with(self._jobs.reader)
 
     async def arefresh(self) -> WorkflowRecord:
         """See :meth:`refresh`."""
-        return found(self.id, await self._client.arun(self._verbs.read()))
+        return found(self.id, await self._client.arun(self._verbs.read())).read_with(self._jobs.reader)
 
     @property
     def progress(self) -> float:
@@ -244,13 +244,13 @@ class WorkflowRun:
 
         Cost: one round trip, and one more per 500 nodes that are looked at.
         """
-        return self._client.drive(nodes.page(self._client, self.id, nodes.query(state, limit, cursor)))
+        return self._client.drive(self._page(nodes.query(state, limit, cursor)))
 
     async def anodes(
         self, state: State | str | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> NodePage:
         """See :meth:`nodes`."""
-        return await self._client.adrive(nodes.page(self._client, self.id, nodes.query(state, limit, cursor)))
+        return await self._client.adrive(self._page(nodes.query(state, limit, cursor)))
 
     def node(self, name: str) -> Job[Any]:
         """A handle on the job of one node.
@@ -307,14 +307,17 @@ class WorkflowRun:
         """See :meth:`delete`."""
         await self._client.adrive(self._verbs.delete(self.on_piece))
 
+    def _page(self, query: Query) -> Steps[NodePage]:
+        return nodes.page(self._client, self._jobs.reader, self.id, query)
+
     def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:
-        stored = yield from nodes.every(self._client, self.id)
+        stored = yield from nodes.every(self._client, self.id, self._jobs.reader)
         chosen = nodes.named(self.id, names, stored) if names else nodes.leaves(stored)
-        return nodes.outputs(chosen, stored, Jobs(self._client, self._tasks).decoder)
+        return nodes.outputs(chosen, stored)
 
     def _node(self, name: str) -> Steps[Job[Any]]:
-        stored = yield from nodes.every(self._client, self.id)
-        return Jobs(self._client, self._tasks).handle(nodes.named(self.id, [name], stored)[0].job)
+        stored = yield from nodes.every(self._client, self.id, self._jobs.reader)
+        return self._jobs.handle(nodes.named(self.id, [name], stored)[0].job)
 
     def __repr__(self) -> str:
         return f"<WorkflowRun {self.id} of {self.definition}>"

@@ -14,8 +14,9 @@ import msgspec
 
 from headrace import codec
 from headrace.annotations import hints, is_open, reason_unchecked
-from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.parameters import Keywords, Named, Parameters, Positions, unnamed
+from headrace.record import PlainReader
 from headrace.type_registry import Types
 
 # What an enqueue without arguments sends: [[], {}].
@@ -120,16 +121,13 @@ class Signature:
             return (), {}
         if (found := self._by_position(data)) is not None:
             return found
-        try:
-            args, kwargs = codec.arguments(data)
-        except RecursionError:
-            raise self._too_deep() from None
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise CorruptArguments(
-                f"the stored arguments of {self.task} cannot be read ({error}): another program wrote or cut them"
-            ) from None
+        args, kwargs = codec.stored_arguments(self.task, data)
         self.parameters.bound(tuple(args), kwargs)
         return self._decode(data, len(args), kwargs)
+
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """Arguments that fit, by the names of their parameters, without defaults."""
+        return self.parameters.by_name(args, kwargs)
 
     def pack_result(self, value: object, limit: int) -> bytes:
         """A result as it is stored: what its readers would refuse is refused here.
@@ -163,13 +161,14 @@ class Signature:
             return self._result_decoder.decode(data or codec.NONE)
         except RecursionError:
             raise ResultUndecodable(
-                f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value (job.refresh().result "
-                f"has the bytes)"
+                f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value "
+                f"(job.refresh().packed_result has the bytes)"
             ) from None
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise ResultUndecodable(
                 f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; another "
-                f"version of the code may have returned it (job.refresh().result has the bytes)"
+                f"version of the code may have returned it (job.refresh().packed_result has the "
+                f"bytes)"
             ) from None
 
     @cached_property
@@ -306,6 +305,7 @@ class Unchecked:
     def __init__(self, task: str, types: Types) -> None:
         self.task = task
         self._further = types
+        self._reader = PlainReader(task)
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         try:
@@ -326,12 +326,17 @@ class Unchecked:
         """Nobody knows what it takes, so it is given no more than was meant for it."""
         return False
 
+    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
+        """See :meth:`headrace.record.PlainReader.unpack`."""
+        return self._reader.unpack(data)
+
     def unpack_result(self, data: bytes) -> Any:
-        """Plain values: numbers, texts, bytes, lists and dictionaries."""
-        try:
-            return codec.decode(data or codec.NONE)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ResultUndecodable(f"the stored result of {self.task} is not MessagePack: {error}") from None
+        """See :meth:`headrace.record.PlainReader.unpack_result`."""
+        return self._reader.unpack_result(data)
+
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """See :meth:`headrace.record.PlainReader.by_name`."""
+        return self._reader.by_name(args, kwargs)
 
 
 def _packed(task: str, values: Named, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:

@@ -408,7 +408,7 @@ class BoundTask(Generic[P, R]):
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
-        return Job(self.context.client, id, self.task, self._signature.unpack_result, self._options.failure_ttl)
+        return Job(self.context.client, id, self.task, self._signature, self._options.failure_ttl)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
         return self.handle(accepted.duplicates.get(new.id, new.id))

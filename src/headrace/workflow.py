@@ -13,7 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.errors import WorkflowError
-from headrace.job import Form, Record
+from headrace.job import Form
+from headrace.record import Record
 
 Policy = Literal["stop", "continue", "skip"]
 # What records store of a policy: a graph of a million edges must not say a million words.

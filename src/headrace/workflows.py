@@ -14,6 +14,7 @@ from typing import TypedDict, Unpack
 from headrace.client import Client, Steps
 from headrace.errors import OptionsError
 from headrace.flow_record import WorkflowRecord
+from headrace.jobs import Jobs
 from headrace.keys import check_name
 from headrace.lifecycle import check_id, found, tend
 from headrace.pages import Order, check_limit, cursor_of, descending, position, window
@@ -93,6 +94,7 @@ class Workflows:
         self._client = client
         self._definition = definition
         self._tasks: Tasks = {} if tasks is None else tasks
+        self._jobs = Jobs(client, self._tasks)
 
     def get(self, id: str) -> WorkflowRun:
         """A handle on the stored workflow of this id. No code of yours runs: the graph is as it was stored.
@@ -217,7 +219,7 @@ class Workflows:
             raise OptionsError(f"there is no state {state!r}: the states are {', '.join(WorkflowState)}") from None
 
     def _page(self, query: _Query) -> Steps[WorkflowPage]:
-        forward = _forward(query)
+        forward, finder = _forward(query), self._jobs.reader
         kept: list[WorkflowRecord] = []
         last, offset, left = query.after, forward.offset, forward.limit
         while True:
@@ -233,7 +235,7 @@ class Workflows:
                 since=query.since,
                 until=query.until,
             )
-            kept += piece.rows
+            kept += [row.read_with(finder) for row in piece.rows]
             left, offset = left - len(piece.rows), 0
             if len(piece.seen) < want or not left:
                 break
@@ -246,7 +248,7 @@ class Workflows:
             full = query.offset + query.limit < 0
         if not kept or not full:
             return WorkflowPage(kept, count, None)
-        return WorkflowPage(kept, count, cursor_of(kept[-1].created, kept[-1].id, _INDEX))
+        return WorkflowPage(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
 
     def _ids(self, query: _Query) -> Call[admin.Page]:
         forward = _forward(query)

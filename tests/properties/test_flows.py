@@ -361,7 +361,7 @@ class Agree(Flows):
             model, record = self.models[id], flow.now
             assert (record.state, record.active) == (model.state, model.active)
             assert flow.counts == model.counts()
-            assert record.lapses == model.lapses
+            assert record.lapses_us == model.lapses
             found = self.stage.run(protocol.read_nodes(self.stage.keys, id, sorted(model.nodes)))
             assert {
                 n: node and node.job.state for n, node in zip(sorted(model.nodes), found, strict=True)

@@ -23,10 +23,10 @@ def test_a_complete_one_is_stored_listed_and_waits(stage: Stage) -> None:
     assert flow.views() == VIEWS
     assert stage.members("flows:|") == {flow.id: stage.now}
     record = flow.now
-    assert (record.state, record.definition, record.total, record.active, record.created) == (
+    assert (record.state, record.definition, record.total, record.active, record.created_us) == (
         "pending", "shop", 3, 0, stage.now
     )  # fmt: skip
-    assert (record.started, record.finished, record.lapses, record.ttl) == (0, 0, 0, 5 * SECOND)
+    assert (record.started_us, record.finished_us, record.lapses_us, record.ttl) == (0, 0, 0, 5 * SECOND)
     assert flow.states == {"a": "blocked", "b": "blocked", "c": "blocked"}
     assert stage.ready() == []
     assert stage.record(flow["b"])["children"] == f"{code_of(3)}k".encode()

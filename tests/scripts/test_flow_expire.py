@@ -13,8 +13,8 @@ def test_before_the_end_it_is_only_noted(stage: Stage) -> None:
     assert stage.members("lapses") == {}
     stage.now += 100 * SECOND
     flow.play()
-    assert stage.members("lapses") == {flow.id: flow.now.finished + 5 * SECOND}
-    assert (flow.now.lapses, flow.now.ttl) == (flow.now.finished + 5 * SECOND, 5 * SECOND)
+    assert stage.members("lapses") == {flow.id: flow.now.finished_us + 5 * SECOND}
+    assert (flow.now.lapses_us, flow.now.ttl) == (flow.now.finished_us + 5 * SECOND, 5 * SECOND)
 
 
 @pytest.mark.parametrize("kind", ["succeeded", "failed"])
@@ -30,7 +30,7 @@ def test_for_ever_takes_it_from_those_that_lapse(stage: Stage) -> None:
     flow = Flow(stage, "a", ttl=SECOND).started()
     flow.play()
     flow.expire(FOR_EVER)
-    assert (stage.members("lapses"), flow.now.ttl, flow.now.lapses) == ({}, FOR_EVER, 0)
+    assert (stage.members("lapses"), flow.now.ttl, flow.now.lapses_us) == ({}, FOR_EVER, 0)
 
 
 def test_anything_below_zero_is_for_ever(stage: Stage) -> None:
@@ -48,7 +48,7 @@ def test_it_survives_stop_start_and_retry(stage: Stage) -> None:
     flow.retry()
     assert stage.members("lapses") == {}
     flow.play()
-    assert stage.members("lapses") == {flow.id: flow.now.finished + 9 * SECOND}
+    assert stage.members("lapses") == {flow.id: flow.now.finished_us + 9 * SECOND}
 
 
 def test_none_lapses_at_once(stage: Stage) -> None:

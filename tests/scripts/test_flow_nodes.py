@@ -30,7 +30,7 @@ def test_it_says_what_became_of_it(stage: Stage) -> None:
     assert a is not None
     assert b is not None
     assert c is not None
-    assert (a.job.state, a.job.result, a.job.finished) == ("succeeded", b"a", stage.now)
+    assert (a.job.state, a.job.packed_result, a.job.finished_us) == ("succeeded", b"a", stage.now)
     assert (b.job.state, b.job.failures, b.pending) == ("scheduled", 1, 0)
     assert b.job.error is not None
     assert (c.job.state, c.pending, c.parents) == ("blocked", 1, (2,))

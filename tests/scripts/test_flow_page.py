@@ -40,12 +40,22 @@ def test_a_page_holds_what_a_list_shows(stage: Stage) -> None:
     flow.play(a="failed")
     (row,) = page(stage).rows
     record = flow.now
-    assert (row.state, row.definition, row.key, row.ttl, row.lapses) == ("failed", "shop", "k", SECOND, record.lapses)
-    assert (row.created, row.started, row.finished) == (record.created, record.started, record.finished)
+    assert (row.state, row.definition, row.key, row.ttl, row.lapses_us) == (
+        "failed",
+        "shop",
+        "k",
+        SECOND,
+        record.lapses_us,
+    )
+    assert (row.created_us, row.started_us, row.finished_us) == (
+        record.created_us,
+        record.started_us,
+        record.finished_us,
+    )
     assert (row.total, row.active, row.counts, row.done) == (3, 0, record.counts, 2)
     assert row.failed_node == "a"
     # A page of large arguments would cost what a scan did.
-    assert row.args == b""
+    assert (row.packed_args, row.args, row.globals) == (b"", (), {})
 
 
 def test_the_first_that_was_cancelled_is_named_too(stage: Stage) -> None:
@@ -76,7 +86,7 @@ def test_a_change_of_state_keeps_the_place(stage: Stage) -> None:
 @pytest.mark.parametrize("desc", [True, False])
 @pytest.mark.parametrize("apart", [SECOND, 0])
 def test_a_cursor_reads_each_once_ties_included(stage: Stage, desc: bool, apart: int) -> None:
-    made = sorted((flow.now.created, flow.id) for flow in several(stage, 7, apart))
+    made = sorted((flow.now.created_us, flow.id) for flow in several(stage, 7, apart))
     seen: list[tuple[int, str]] = []
     after: tuple[int, str] | None = None
     while rows := page(stage, limit=2, after=after, desc=desc).seen:
@@ -90,7 +100,7 @@ def test_a_cursor_reads_each_once_ties_included(stage: Stage, desc: bool, apart:
 @pytest.mark.parametrize("desc", [True, False])
 def test_a_window_holds_both_of_its_ends_in_either_order(stage: Stage, desc: bool) -> None:
     flows = several(stage, 5)
-    times = [flow.now.created for flow in flows]
+    times = [flow.now.created_us for flow in flows]
     inside = [flow.id for flow in flows[1:4]]
     assert ids(stage, since=times[1], until=times[3], desc=desc) == (inside[::-1] if desc else inside)
     assert len(ids(stage, since=times[1], desc=desc)) == 4

@@ -23,11 +23,20 @@ def test_a_record_says_everything(stage: Stage) -> None:
         "k",
         SECOND,
     )
-    assert (record.created, record.started, record.lapses) == (created, created + 10, record.finished + SECOND)
-    assert record.finished == stage.now
+    assert (record.created_us, record.started_us, record.lapses_us) == (
+        created,
+        created + 10,
+        record.finished_us + SECOND,
+    )
+    assert record.finished_us == stage.now
     assert (record.total, record.active, record.done, record.progress) == (5, 0, 5, 1.0)
     assert flow.counts == {"failed": 1, "skipped": 2, "succeeded": 2}
-    assert (record.args, record.globals, record.failed_node) == (b"\x92\x91\x01\x80", b"\x81\xa1k\x01", "c")
+    assert (record.packed_args, record.args, record.globals, record.failed_node) == (
+        b"\x92\x91\x01\x80",
+        (1,),
+        {"k": 1},
+        "c",
+    )
     assert record.fields["state"] == b"failed"
 
 

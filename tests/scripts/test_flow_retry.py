@@ -12,15 +12,15 @@ def test_it_goes_on_from_what_failed(stage: Stage, kind: str) -> None:
     flow = Flow(stage, "a>b b>c d", ttl=5 * SECOND).started()
     flow.play(b=kind)
     assert (flow.state, flow.now.failed_node) == ("failed", "b")
-    assert stage.members("lapses") == {flow.id: flow.now.finished + 5 * SECOND}
+    assert stage.members("lapses") == {flow.id: flow.now.finished_us + 5 * SECOND}
     assert flow.retry() == "running"
     record = flow.now
-    assert (record.finished, record.lapses, record.failed_node, record.active) == (0, 0, "", 1)
+    assert (record.finished_us, record.lapses_us, record.failed_node, record.active) == (0, 0, "", 1)
     assert flow.views() == {"|", "|running", "shop|", "shop|running"}
     assert stage.record(flow["b"]).keys().isdisjoint({"error", "finished", "failures"})
     assert flow.play() == ["b", "c"]
     assert (flow.state, flow.counts) == ("succeeded", {"succeeded": 4})
-    assert stage.members("lapses") == {flow.id: flow.now.finished + 5 * SECOND}
+    assert stage.members("lapses") == {flow.id: flow.now.finished_us + 5 * SECOND}
 
 
 def test_only_edges_that_had_not_counted_count_then(stage: Stage) -> None:

@@ -15,7 +15,7 @@ def test_the_roots_line_up(stage: Stage) -> None:
     assert flow.states == {"a": "ready", "c": "blocked", "b": "ready", "d": "ready"}
     assert (stage.ready(), stage.ready("low")) == ([flow["a"], flow["b"]], [flow["d"]])
     assert (stage.tokens(), stage.tokens("low")) == (1, 1)
-    assert (flow.now.active, flow.now.started) == (3, stage.now)
+    assert (flow.now.active, flow.now.started_us) == (3, stage.now)
     assert flow.views() == {"|", "|running", "shop|", "shop|running"}
 
 

@@ -81,7 +81,7 @@ def test_the_last_one_that_ran_ends_a_stopped_workflow(stage: Stage) -> None:
 def test_a_stop_before_the_start_is_undone_by_it(stage: Stage) -> None:
     flow = Flow(stage, "a").made()
     assert flow.stop() == flow.stop() == "stopped"
-    assert flow.now.started == 0
+    assert flow.now.started_us == 0
     assert flow.start() == "running"
     assert flow.play() == ["a"]
 

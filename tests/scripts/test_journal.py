@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.job import JOURNAL_LINE, AttemptRecord, Claim, JobError, Outcome, StartNote, error_json, first_line
+from headrace.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.protocol import consume, produce
+from headrace.record import AttemptRecord
 from headrace.worker.journal import starts
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 
@@ -51,12 +52,12 @@ def test_each_start_is_told_with_its_times_its_place_and_its_error(stage: Stage)
     end(stage, last, "succeeded", b"r", KEEP)
     first, second, third = attempts(stage, claim.id)
     assert first == AttemptRecord(
-        number=1, ready=START, started=claim.token, ended=START + 2 * SECOND, worker="host:7", outcome="retry",
+        number=1, ready_us=START, started_us=claim.token, ended_us=START + 2 * SECOND, worker="host:7", outcome="retry",
         error="ValueError: first line",
     )  # fmt: skip
-    assert (second.number, second.ready, second.started) == (2, START + 2 * SECOND, again.token)
+    assert (second.number, second.ready_us, second.started_us) == (2, START + 2 * SECOND, again.token)
     assert (second.outcome, second.signal, second.exit_code) == ("crashed", 9, 0)
-    assert second.ended == START + 4 * SECOND
+    assert second.ended_us == START + 4 * SECOND
     assert (third.number, third.outcome, third.error, third.exit_code) == (3, "succeeded", "", None)
 
 
@@ -77,7 +78,7 @@ def test_what_keeps_its_place_was_not_ready_before_its_last_start_had_ended(stag
     (again,) = stage.take(OWNER)
     assert again.ready == START
     end(stage, again, "succeeded", b"r", KEEP)
-    assert [one.ready for one in attempts(stage, claim.id)] == [START, START + SECOND]
+    assert [one.ready_us for one in attempts(stage, claim.id)] == [START, START + SECOND]
 
 
 @pytest.mark.parametrize("kind", ["released", "parked"])
@@ -134,7 +135,7 @@ def test_what_a_dead_worker_ran_is_told(stage: Stage) -> None:
     stage.now += 60 * SECOND
     assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, ttl=KEEP, now=stage.now))[1] == 1
     (one,) = attempts(stage, claim.id)
-    assert (one.ready, one.started, one.ended, one.outcome) == (0, claim.token, stage.now, "crashed")
+    assert (one.ready_us, one.started_us, one.ended_us, one.outcome) == (0, claim.token, stage.now, "crashed")
     assert one.worker == f"host:{OWNER}"
     assert one.error == "Crashed: its worker ended or lost its lease while the job ran"
 

@@ -18,7 +18,7 @@ def test_those_whose_time_is_over_leave_wholly(stage: Stage) -> None:
     gone = [ended(stage) for _ in range(3)]
     stage.now += SECOND
     stays = ended(stage)
-    assert stage.run(protocol.lapse(stage.keys, 500, stage.now)) == (3, stage.now, stays.now.lapses)
+    assert stage.run(protocol.lapse(stage.keys, 500, stage.now)) == (3, stage.now, stays.now.lapses_us)
     for flow in gone:
         assert (flow.left(), flow.record) == (set(), None)
     assert stage.members("flows:|").keys() == {stays.id}
@@ -107,11 +107,11 @@ def test_many_small_ones_are_removed_in_bounded_pieces(stage: Stage) -> None:
 def test_one_that_nobody_starts_leaves_when_its_time_is_over(stage: Stage) -> None:
     never, started, cancelled = (Flow(stage, "a>b", unstarted=SECOND, key=f"k{n}").made() for n in range(3))
     for_ever = Flow(stage, "a>b").made()
-    assert never.now.lapses == stage.now + SECOND
+    assert never.now.lapses_us == stage.now + SECOND
     started.start()
     cancelled.cancel()
     cancelled.tend_all()
-    assert [flow.now.lapses for flow in (started, cancelled, for_ever)] == [0, 0, 0]
+    assert [flow.now.lapses_us for flow in (started, cancelled, for_ever)] == [0, 0, 0]
     assert lapse(stage, 10) == 0
     stage.now += SECOND
     assert lapse(stage, 10) == 1
@@ -133,8 +133,8 @@ def test_one_of_which_a_part_was_started_waits_as_long_from_the_end_of_that(stag
     flow.start("b")
     stage.now += 5 * SECOND
     assert flow.play() == ["b"]
-    assert (flow.state, flow.now.lapses) == ("pending", stage.now + SECOND)
+    assert (flow.state, flow.now.lapses_us) == ("pending", stage.now + SECOND)
     flow.start()
-    assert flow.now.lapses == 0
+    assert flow.now.lapses_us == 0
     assert flow.play() == ["a", "c"]
     assert flow.state == "succeeded"

@@ -185,10 +185,10 @@ def test_the_end_is_told_before_the_callback_has_run_and_whatever_becomes_of_it(
     flow = Flow(stage, "a yes no", on_success="yes", on_failure="no").started()
     flow.end("a")
     assert (flow.state, flow.now.active) == ("succeeded", 0)
-    finished = flow.now.finished
+    finished = flow.now.finished_us
     stage.now += SECOND
     flow.end("yes", "failed")
-    assert (flow.state, flow.now.finished, flow.counts, flow.states["no"]) == (
+    assert (flow.state, flow.now.finished_us, flow.counts, flow.states["no"]) == (
         "succeeded", finished, {"succeeded": 1}, "blocked"
     )  # fmt: skip
 

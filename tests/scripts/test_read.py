@@ -15,11 +15,11 @@ def test_everything_stored_is_told(stage: Stage) -> None:
     (record,) = stage.run(read(stage.keys, [claim.id]))
     assert record is not None
     assert (record.id, record.state, record.task, record.queue) == (claim.id, State.RUNNING, "add", "q")
-    assert (record.args, record.options, record.priority, record.key) == (ARGS, b"\x81", 3, "k")
-    assert (record.started, record.expires, record.owner, record.attempt) == (claim.token, START + KEEP, "w1", 1)
+    assert (record.packed_args, record.options, record.priority, record.key) == (ARGS, b"\x81", 3, "k")
+    assert (record.started_us, record.expires_us, record.owner, record.attempt) == (claim.token, START + KEEP, "w1", 1)
     assert (record.progress, record.note) == (0.25, "half way to half way")
-    assert (record.finished, record.result, record.error) == (0, None, None)
-    assert record.created == START
+    assert (record.finished_us, record.packed_result, record.error) == (0, None, None)
+    assert record.created_us == START
 
 
 def test_when_a_waiting_job_is_due(stage: Stage) -> None:
@@ -27,7 +27,7 @@ def test_when_a_waiting_job_is_due(stage: Stage) -> None:
     one, two = stage.run(read(stage.keys, [ready, later]))
     assert one is not None
     assert two is not None
-    assert (one.due, two.due) == (START, START + SECOND)
+    assert (one.due_us, two.due_us) == (START, START + SECOND)
 
 
 def test_what_is_not_stored_is_none(stage: Stage) -> None:
@@ -47,7 +47,7 @@ def test_an_error_is_structured_text(stage: Stage) -> None:
     assert record is not None
     assert record.error is not None
     assert (record.error.type, record.error.message) == ("ValueError", "no")
-    assert (record.state, record.finished) == (State.FAILED, START)
+    assert (record.state, record.finished_us) == (State.FAILED, START)
 
 
 @pytest.mark.mangles
@@ -78,7 +78,7 @@ def test_a_claim_that_came_to_nothing_began_nothing(stage: Stage) -> None:
     stage.end(back, "released")
     for record in stage.run(read(stage.keys, [parked.id, back.id])):
         assert record is not None
-        assert (record.attempt, record.started) == (0, 0)
+        assert (record.attempt, record.started_us) == (0, 0)
 
 
 @pytest.mark.parametrize("kind", ["cancelled", "corrupt", "failed", "retry", "crashed", "succeeded"])
@@ -88,7 +88,7 @@ def test_every_start_is_one_however_it_ended(stage: Stage, kind: str) -> None:
     stage.end(claim, kind, error if kind != "succeeded" else b"\xc0", SECOND)
     (record,) = stage.run(read(stage.keys, [claim.id]))
     assert record is not None
-    assert (record.attempt, record.started) == (1, claim.token)
+    assert (record.attempt, record.started_us) == (1, claim.token)
 
 
 def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> None:
@@ -96,4 +96,4 @@ def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> 
     stage.run(produce.cancel(stage.keys, id, KEEP, stage.now))
     (record,) = stage.run(read(stage.keys, [id]))
     assert record is not None
-    assert (record.state, record.attempt, record.started) == (State.CANCELLED, 0, 0)
+    assert (record.state, record.attempt, record.started_us) == (State.CANCELLED, 0, 0)

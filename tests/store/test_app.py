@@ -390,11 +390,11 @@ def test_due_times_reach_the_server(app: Headrace) -> None:
     when = datetime.now(UTC) + timedelta(hours=1)
     job = app.tasks["fetch"].options(at=when, expires=timedelta(hours=2)).enqueue()
     record = job.refresh()
-    assert (record.state, record.due) == (
+    assert (record.state, record.due_us) == (
         State.SCHEDULED,
         (when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
     )
-    assert record.expires > record.due
+    assert record.expires_us > record.due_us
 
 
 def test_an_application_made_before_a_fork_is_used_after_it(app: Headrace) -> None:

@@ -121,7 +121,7 @@ def test_a_window_of_time_is_kept_on_every_page(app: Headrace, order: Any, limit
 def test_a_window_of_ready_jobs_is_one_of_times_whatever_their_priorities(app: Headrace, order: Any) -> None:
     task = app.tasks["noop"]
     before = [task.options(priority=priority).enqueue() for priority in (0, 5, -5)]
-    at = app.jobs.get(before[-1].id).refresh().due
+    at = app.jobs.get(before[-1].id).refresh().due_us
     middle = datetime.fromtimestamp(at / 1e6, UTC) + timedelta(microseconds=1)
     after = [task.options(priority=priority).enqueue() for priority in (7, -7, 0)]
     for window, wanted in (({"until": middle}, before), ({"since": middle}, after)):
@@ -236,6 +236,7 @@ ALONE = {
         "task",
         "workflow",
         "by_name",
+        "job",
         "middleware",
         "on_preload",
         "before_fork",
@@ -259,7 +260,7 @@ ALONE = {
     },
     Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
     BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw"},
-    Jobs: {"handle", "decoder"},
+    Jobs: {"handle", "handle_of", "reader"},
     Job: set[str](),
     Queue: set[str](),
 }

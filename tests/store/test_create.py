@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Flow, Headrace
-from headrace.codec import decode
 from headrace.errors import ArgumentError
 from headrace.job import State
 from headrace.run import WorkflowRun
@@ -43,8 +42,8 @@ def test_a_workflow_is_stored_with_what_it_was_given_and_waits_for_its_start(app
     run = made.create(2, text="t")
     record = run.refresh()
     assert (run.created, run.definition, record.state, record.total, record.done) == (True, "w", "pending", 4, 0)
-    assert (decode(record.args), decode(record.globals)) == ([[2, "t"], {}], {"scale": 3})
-    assert (record.ttl, record.key, record.started) == (60_000_000, "", 0)
+    assert (record.args, record.kwargs, record.globals) == ((2, "t"), {}, {"scale": 3})
+    assert (record.ttl, record.key, record.started_us) == (60_000_000, "", 0)
     assert names(run) == ["first", "noop-1", "noop-2", "last"]
     assert {node.job.state for node in run.nodes()} == {State.BLOCKED}
     assert Dispatcher(app).work() == []
@@ -139,7 +138,7 @@ def test_who_is_called_at_the_end_is_called_with_the_id(app: Headrace) -> None:
     dispatcher = Dispatcher(app)
     assert dispatcher.work()[:3] == [1, 2, 3]
     called = {node.facts.name: node.job for node in run.nodes()}["(on_success)"]
-    assert decode(called.args) == [[run.id], {}]
+    assert called.args == (run.id,)
     assert called.state == State.SUCCEEDED
 
 

@@ -46,7 +46,7 @@ def walk(app: Headrace, **query: Any) -> list[str]:
 
 
 def moment(record: WorkflowRecord, more: int = 0) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.created + more)
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.created_us + more)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -102,7 +102,7 @@ def test_a_window_of_time_is_the_same_in_both_orders(
 
 def test_what_was_created_in_the_same_microsecond_is_shown_once(app: Headrace, client: redis.Redis) -> None:
     runs = [create(app, chain("a")) for _ in range(9)]
-    score = runs[0].refresh().created
+    score = runs[0].refresh().created_us
     for run in runs:
         for view in ("|", "|pending", "chain|", "chain|pending"):
             client.zadd(keys_of("hr")(f"flows:{view}"), {run.id: score})

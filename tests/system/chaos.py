@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import psutil
 
 from headrace.handle import Job
-from headrace.job import Record, State
+from headrace.job import State
 from headrace.protocol import produce
+from headrace.record import Record
 from tests.servers import Server
 from tests.system.fleet import Fleet, Worker, send
 

@@ -22,7 +22,7 @@ import redis
 
 from headrace import Headrace
 from headrace.handle import Job
-from headrace.job import Record
+from headrace.record import Record
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, group_of, lives

@@ -37,8 +37,8 @@ def test_every_kind_of_end_is_in_the_journal(fleet: Fleet, tmp_path: Path) -> No
     )
     assert attempts[-1].worker in (worker.place, second.place)
     for one in attempts[1:]:
-        assert 0 < one.ready <= one.started <= one.ended
-    assert [one.ended for one in attempts] == sorted(one.ended for one in attempts)
+        assert 0 < one.ready_us <= one.started_us <= one.ended_us
+    assert [one.ended_us for one in attempts] == sorted(one.ended_us for one in attempts)
 
 
 def test_errors_and_snoozes_are_in_the_journal_and_simple_successes_are_not(fleet: Fleet) -> None:

@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_its_runner_past_its_time_never_starts(fleet: Fleet
     fleet.started(first)
     second = fleet.enqueue("process.add", 1, 1, key="k", expires=2)
     fleet.until(lambda: second.state is State.RUNNING)
-    over = second.refresh().created + 2_100_000
+    over = second.refresh().created_us + 2_100_000
     fleet.until(lambda: fleet.app.overview().now > over)
     # A worker knows the time from its last claim, and no better than that was quick: of this one it is late enough.
     assert fleet.enqueue("process.add", 2, 2).result(timeout=PATIENCE) == 4

@@ -75,7 +75,7 @@ def test_every_kind_of_runner_takes_fills_fans_out_and_grows(fleet: Fleet, kind:
     assert run.node("grown/inner").result() == 6
     # What was added came before what followed: its end is earlier than the follower's start.
     all_nodes = nodes(run)
-    assert all_nodes["grown/inner"].job.finished <= all_nodes["seen"].job.started
+    assert all_nodes["grown/inner"].job.finished_us <= all_nodes["seen"].job.started_us
 
 
 def test_a_workflow_is_nested_with_what_is_known_only_at_run_time(fleet: Fleet) -> None:
@@ -142,7 +142,7 @@ def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fl
     assert run.wait(30) is WorkflowState.FAILED
     fleet.drained()
     found = nodes(run)
-    undone = sorted((n for n in found.values() if n.role == "undo"), key=lambda n: n.job.started)
+    undone = sorted((n for n in found.values() if n.role == "undo"), key=lambda n: n.job.started_us)
     assert [fleet.app.jobs.get(node_id(run.id, n.number)).result(timeout=1) for n in undone] == [-2, -1]
     (callback,) = (n for n in found.values() if n.role == "callback")
     assert fleet.app.jobs.get(node_id(run.id, callback.number)).result(timeout=20) == run.id

@@ -45,7 +45,7 @@ def test_a_priority_is_no_waiting_time(fleet: Fleet) -> None:
     waiting = [fleet.enqueue("process.nap", 0.001, priority=priority) for priority in (3, -2, 0)]
     (queue,) = fleet.app.overview().queues
     assert fleet.app.overview().now - queue.oldest < 60_000_000
-    assert all(abs(record.due - record.created) < 60_000_000 for record in fleet.app.jobs.page("ready"))
+    assert all(abs(record.due_us - record.created_us) < 60_000_000 for record in fleet.app.jobs.page("ready"))
     worker = fleet.worker(processes=1)
     for job in waiting:
         fleet.ended(job)

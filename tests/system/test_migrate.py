@@ -154,9 +154,9 @@ def test_the_order_of_creation_is_kept(client: redis.Redis, url: str) -> None:
     migrate(url, piece=10)
     page = flows.run(client, graph.flow_page(KEYS, "shop.order", limit=200, desc=False))
     assert [record.id for record in page.rows] == ids
-    assert [record.created for record in page.rows] == [flows.MADE + 7 * n for n in range(200)]
+    assert [record.created_us for record in page.rows] == [flows.MADE + 7 * n for n in range(200)]
     old = flows.run(client, graph.flow_page(KEYS, "shop.old", limit=10, desc=True))
-    assert [(record.id, record.created) for record in old.rows] == [
+    assert [(record.id, record.created_us) for record in old.rows] == [
         (id, milliseconds_of(id) * 1000) for id in reversed(bare)
     ]
 

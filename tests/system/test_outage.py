@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.handle import Job
-from headrace.job import Record, State
+from headrace.job import State
+from headrace.record import Record
 from tests.servers import Server
 from tests.system.fleet import Fleet
 

@@ -72,7 +72,7 @@ def test_a_delayed_job_waits_on_the_server(fleet: Fleet) -> None:
     assert job.state is State.SCHEDULED
     assert job.result(timeout=20) == 2
     record = job.refresh()
-    assert record.started - record.created >= 2_000_000
+    assert record.started_us - record.created_us >= 2_000_000
 
 
 def test_a_retry_and_a_delay_wait_for_nothing_else(server: Server, new_fleet: Callable[..., Fleet]) -> None:
@@ -86,7 +86,7 @@ def test_a_retry_and_a_delay_wait_for_nothing_else(server: Server, new_fleet: Ca
 def test_an_expired_job_never_starts(fleet: Fleet) -> None:
     job = fleet.enqueue("process.add", 1, 1, expires=0.01)
     late = fleet.enqueue("process.add", 1, 1)
-    fleet.until(lambda: late.refresh().created + 20_000 < fleet.app.overview().now)
+    fleet.until(lambda: late.refresh().created_us + 20_000 < fleet.app.overview().now)
     fleet.worker()
     assert late.result(timeout=20) == 2
     assert fleet.ended(job).state is State.CANCELLED
@@ -262,7 +262,7 @@ def test_a_pause_ends_by_itself_however_long_the_lease_is(fleet: Fleet) -> None:
     end = fleet.app.overview().now + 1_000_000
     assert not queue.pause(1)
     assert job.result(timeout=20) == 2
-    assert job.refresh().started >= end
+    assert job.refresh().started_us >= end
     assert not queue.paused
 
 

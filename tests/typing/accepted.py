@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from typing import Any, assert_type
 
 from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, UnsentJob, current_job
@@ -126,6 +127,14 @@ app.types.add(Money, lambda money: money.cents, lambda plain: Money())
 
 def sync_code() -> object:
     assert_type(fetch.enqueue_json('["u"]', b"{}"), Job[bytes])
+    record = app.job("0" * 22).refresh()
+    assert_type(record.created, datetime)
+    assert_type(record.finished, datetime | None)
+    assert_type(record.finished_us, int)
+    assert_type(record.args, tuple[Any, ...])
+    assert_type(record.arguments, dict[str, Any])
+    assert_type(record.packed_result, bytes | None)
+    assert_type(app.workflows.get("0" * 22).refresh().started, datetime | None)
     assert_type(fetch("u"), bytes)
     assert_type(fetch.enqueue("u", tries=2), Job[bytes])
     assert_type(fetch.enqueue("u").result(timeout=1), bytes)

@@ -172,7 +172,7 @@ def test_no_two_classes_have_one_name(sources: dict[Path, ast.Module]) -> None:
 # Files of more than 300 lines -> the hundreds that they may have.
 LONG = {
     "app": 6, "cache/listener": 4, "cache/values": 4, "cli/profile": 4, "cli/stats": 4, "codec": 4, "definition": 4,
-    "end_listener": 4, "errors": 4, "handle": 4, "job": 5, "keys": 4, "migrations/migrator": 4, "options": 4,
+    "end_listener": 4, "errors": 4, "handle": 4, "job": 4, "keys": 4, "migrations/migrator": 4, "options": 4,
     "pool/desk": 6, "pool/pool": 4, "pool/processes": 4, "protocol/admin": 4, "protocol/consume": 6,
     "protocol/graph": 5, "run": 4, "scope": 4, "signature": 4, "stats/buffer": 4, "stats/stats": 4, "task": 5,
     "testing/keyspaces": 4, "testing/kit": 4, "worker/core": 9, "worker/crew": 6, "worker/exchange": 4,

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 
 from headrace import picture
 from headrace.errors import PictureError
-from headrace.job import Form, Record, State
+from headrace.job import Form, State
 from headrace.picture import View, ViewNode
+from headrace.record import Record
 from headrace.workflow import Graph, NewNode, NodeFacts, NodeRecord, pack_facts
 from tests.unit.picture_views import DIAMOND, EVIL, Drawing, chain, evil, fan, views
 
@@ -169,11 +170,13 @@ SECOND = 1_000_000
 
 def test_a_box_tells_how_long_it_took_and_what_it_survived() -> None:
     records = [
-        _stored(1, "a", State.SUCCEEDED, children="2", started=SECOND, finished=SECOND + 340_000),
-        _stored(2, "b", State.SUCCEEDED, children="3", started=2 * SECOND, finished=4 * SECOND, crashes=1, failures=2),
-        _stored(3, "c", State.FAILED, children="4", started=4 * SECOND, finished=604 * SECOND, failures=1),
-        _stored(4, "d", State.RUNNING, children="5", started=4 * SECOND),
-        _stored(5, "e", State.SKIPPED, started=9, finished=10),
+        _stored(1, "a", State.SUCCEEDED, children="2", started_us=SECOND, finished_us=SECOND + 340_000),
+        _stored(
+            2, "b", State.SUCCEEDED, children="3", started_us=2 * SECOND, finished_us=4 * SECOND, crashes=1, failures=2
+        ),
+        _stored(3, "c", State.FAILED, children="4", started_us=4 * SECOND, finished_us=604 * SECOND, failures=1),
+        _stored(4, "d", State.RUNNING, children="5", started_us=4 * SECOND),
+        _stored(5, "e", State.SKIPPED, started_us=9, finished_us=10),
     ]
     view = picture.of_nodes("run", records)
     assert [node.note for node in view.nodes] == ["340 ms", "2.0 s, 1 crash, 2 retries", "10 min 0 s", "", ""]
@@ -185,12 +188,12 @@ def test_a_box_tells_how_long_it_took_and_what_it_survived() -> None:
 
 def _mapped() -> list[NodeRecord]:
     """A map of two items over a list that a node returned, each of which is a nested workflow."""
-    times = {"started": SECOND, "finished": 2 * SECOND}
+    times = {"started_us": SECOND, "finished_us": 2 * SECOND}
     return [
         _stored(1, "m", State.SUCCEEDED, children="3 4", facts=NodeFacts("m", map=True), **times),
         _stored(2, "after", State.BLOCKED),
         _stored(3, "m[0]", State.SUCCEEDED, children="6", **times),
-        _stored(4, "m[1]", State.FAILED, children="5", crashes=1, started=SECOND, finished=5 * SECOND),
+        _stored(4, "m[1]", State.FAILED, children="5", crashes=1, started_us=SECOND, finished_us=5 * SECOND),
         _stored(5, "m[]", State.BLOCKED, "join", (3, 4), "2"),
         _stored(6, "m[0]/inner", State.SUCCEEDED, children="7", **times),
         _stored(7, "m[0]/join", State.SUCCEEDED, "join", (6,), "5"),

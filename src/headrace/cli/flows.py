@@ -55,21 +55,21 @@ def summary(record: WorkflowRecord) -> dict[str, Any]:
         "progress": round(record.progress, 4),
         **record.counts,
         "active": record.active,
-        "created": stamp(record.created),
-        "started": stamp(record.started),
-        "finished": stamp(record.finished),
-        "lapses": stamp(record.lapses),
+        "created": stamp(record.created_us),
+        "started": stamp(record.started_us),
+        "finished": stamp(record.finished_us),
+        "lapses": stamp(record.lapses_us),
         "failed_node": record.failed_node or None,
     }
 
 
 def details(record: WorkflowRecord) -> dict[str, Any]:
     """A workflow with everything that is stored of it."""
-    args, kwargs = arguments_of(record.args)
+    args, kwargs = arguments_of(record.packed_args)
     return summary(record) | {
         "args": args,
         "kwargs": kwargs,
-        "globals": value_of(record.globals) if record.globals else {},
+        "globals": value_of(record.fields["globals"]) if "globals" in record.fields else {},
         "ttl": None if record.ttl < 0 else record.ttl / 1e6,
     }
 
@@ -86,8 +86,8 @@ def node_facts(node: NodeRecord) -> dict[str, Any]:
         "role": node.role or None,
         "attempt": job.attempt,
         "waits_for": node.pending if job.state == "blocked" else 0,
-        "started": stamp(job.started),
-        "finished": stamp(job.finished),
+        "started": stamp(job.started_us),
+        "finished": stamp(job.finished_us),
         "took": took(node),
         "failures": job.failures,
         "crashes": job.crashes,
@@ -104,15 +104,15 @@ def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
         record.state,
         f"{record.total:,}",
         f"{record.progress:.0%}",
-        distance(record.created, now),
+        distance(record.created_us, now),
         _remark(record, now),
     )
 
 
 def _remark(record: WorkflowRecord, now: float) -> str:
     parts = [f"{record.failed_node} failed" if record.failed_node else "", f"key {record.key}" if record.key else ""]
-    if record.lapses:
-        parts.append(f"goes {distance(record.lapses, now)}")
+    if record.lapses_us:
+        parts.append(f"goes {distance(record.lapses_us, now)}")
     return ", ".join(part for part in parts if part)
 
 
@@ -138,13 +138,13 @@ def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) ->
     else:
         yield "active", f"{record.active:,}"
     yield "remaining", f"{record.total - record.done:,}"
-    yield "arguments", call_of(record.args)
-    yield "created", moment(record.created, now)
-    yield "started", moment(record.started, now)
-    if record.finished:
-        yield "ended", moment(record.finished, now)
-        if record.started:
-            yield "ran for", span((record.finished - record.started) / 1e6)
+    yield "arguments", call_of(record.packed_args)
+    yield "created", moment(record.created_us, now)
+    yield "started", moment(record.started_us, now)
+    if record.finished_us:
+        yield "ended", moment(record.finished_us, now)
+        if record.started_us:
+            yield "ran for", span((record.finished_us - record.started_us) / 1e6)
     yield "kept", _kept(record, now)
 
 
@@ -170,10 +170,10 @@ def _failed(record: WorkflowRecord) -> str:
 
 
 def _kept(record: WorkflowRecord, now: float) -> str:
-    if record.state.final and record.lapses:
-        return f"until {moment(record.lapses, now)}"
+    if record.state.final and record.lapses_us:
+        return f"until {moment(record.lapses_us, now)}"
     kept = "for ever" if record.ttl < 0 else f"{span(record.ttl / 1e6)} after its end"
-    return kept + (f"; if it is not started, until {moment(record.lapses, now)}" if record.lapses else "")
+    return kept + (f"; if it is not started, until {moment(record.lapses_us, now)}" if record.lapses_us else "")
 
 
 def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
@@ -195,7 +195,7 @@ def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
 def took(node: NodeRecord) -> float | None:
     """Seconds of a node's last start; None where none has ended."""
     job = node.job
-    return round((job.finished - job.started) / 1e6, 6) if 0 < job.started <= job.finished else None
+    return round((job.finished_us - job.started_us) / 1e6, 6) if 0 < job.started_us <= job.finished_us else None
 
 
 def _took(node: NodeRecord) -> str:
@@ -207,7 +207,7 @@ def _took(node: NodeRecord) -> str:
 
 def _since(node: NodeRecord, now: float) -> str:
     job = node.job
-    at = job.finished if job.state.final else job.started if job.state == "running" else 0
+    at = job.finished_us if job.state.final else job.started_us if job.state == "running" else 0
     return distance(at, now)
 
 

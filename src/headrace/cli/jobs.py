@@ -16,8 +16,8 @@ from headrace.cli.session import Session
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.job import Record
     from headrace.jobs import JobPage
+    from headrace.record import Record
 
 StateName = Literal[
     "scheduled",
@@ -127,8 +127,8 @@ def _state_of(cursor: str) -> str:
 def _since(record: Record) -> int:
     """Since when the job is in its state, or until when it waits."""
     if record.state.final:
-        return record.finished
-    return {"running": record.started, "scheduled": record.due}.get(record.state, record.created)
+        return record.finished_us
+    return {"running": record.started_us, "scheduled": record.due_us}.get(record.state, record.created_us)
 
 
 def _remark(record: Record) -> str:

@@ -171,7 +171,7 @@ def _of_job(app: Headrace, worker: str | None, id: str) -> Subject:
 
     def runs() -> bool:
         now = app.jobs.get(id).refresh()
-        return now.state == "running" and now.started == record.started
+        return now.state == "running" and now.started_us == record.started_us
 
     return Subject(f"the job {id} ({record.task})", [found.pid], runs)
 

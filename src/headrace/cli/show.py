@@ -15,8 +15,11 @@ from headrace.codec import decode, readable
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.job import AttemptRecord, JobError, Record
+    from headrace.job import JobError
+    from headrace.record import AttemptRecord, Record
 
+# The same times as integers: microseconds of server time, 0 when not reached.
+_TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.
 TAIL = 20
 
@@ -31,10 +34,10 @@ def summary(record: Record) -> dict[str, Any]:
         "priority": record.priority,
         "key": record.key or None,
         "attempt": record.attempt,
-        "created": stamp(record.created),
-        "due": stamp(record.due),
-        "started": stamp(record.started),
-        "finished": stamp(record.finished),
+        "created": stamp(record.created_us),
+        "due": stamp(record.due_us),
+        "started": stamp(record.started_us),
+        "finished": stamp(record.finished_us),
         "worker": record.owner or None,
         "progress": record.progress,
         "error": None,
@@ -46,19 +49,21 @@ def summary(record: Record) -> dict[str, Any]:
 
 def details(record: Record, lines: list[str]) -> dict[str, Any]:
     """A job with everything that is stored of it."""
-    args, kwargs = arguments_of(record.args)
+    args, kwargs = arguments_of(record.packed_args)
     facts: dict[str, Any] = summary(record) | {
-        "expires": stamp(record.expires),
+        "expires": stamp(record.expires_us),
+        **{name: getattr(record, name) for name in _TIMES},
         "failures": record.failures,
         "crashes": record.crashes,
         "interruptions": record.interruptions,
         "snoozes": record.snoozes,
         "note": record.note or None,
+        "form": record.form,
         "args": args,
         "kwargs": kwargs,
         "headers": dict(record.headers),
         "options": value_of(record.options) if record.options else {},
-        "result": None if record.result is None else value_of(record.result),
+        "result": None if record.packed_result is None else value_of(record.packed_result),
         "attempts": attempt_facts(record.attempts),
         "swallowed": None if record.swallowed is None else msgspec.to_builtins(record.swallowed),
         "log": lines,
@@ -76,11 +81,11 @@ def attempt_facts(attempts: Sequence[AttemptRecord]) -> list[dict[str, Any]]:
         {
             "number": one.number,
             "outcome": one.outcome,
-            "ready": stamp(one.ready),
-            "started": stamp(one.started),
-            "ended": stamp(one.ended),
-            "waited": _seconds(one.ready, one.started),
-            "ran": _seconds(one.started, one.ended),
+            "ready": stamp(one.ready_us),
+            "started": stamp(one.started_us),
+            "ended": stamp(one.ended_us),
+            "waited": _seconds(one.ready_us, one.started_us),
+            "ran": _seconds(one.started_us, one.ended_us),
             "worker": one.worker,
             "error": one.error or None,
             "signal": one.signal,
@@ -103,9 +108,9 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
         (
             one.number,
             "failed, retried" if one.outcome == "retry" else one.outcome,
-            _clock(one.started),
-            _span(one.ready, one.started),
-            _span(one.started, one.ended),
+            _clock(one.started_us),
+            _span(one.ready_us, one.started_us),
+            _span(one.started_us, one.ended_us),
             one.worker,
             _what_happened(one),
         )
@@ -157,11 +162,11 @@ def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     yield from _given(("worker", record.owner if record.state == "running" else ""))
     yield "attempts", _attempts(record)
     yield from _given(("progress", progress))
-    yield "arguments", call_of(record.args)
+    yield "arguments", call_of(record.packed_args)
     yield from _given(("headers", ", ".join(f"{name}={to_json(text)}" for name, text in record.headers.items())))
     yield from _given(("options", readable(record.options) if record.options else ""))
-    if record.result is not None:
-        yield "result", readable(record.result)
+    if record.packed_result is not None:
+        yield "result", readable(record.packed_result)
 
 
 def _given(*rows: tuple[str, object]) -> Iterator[tuple[str, object]]:
@@ -169,21 +174,21 @@ def _given(*rows: tuple[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _times(record: Record, now: float) -> Iterator[tuple[str, object]]:
-    yield "enqueued", moment(record.created, now)
+    yield "enqueued", moment(record.created_us, now)
     if record.state == "scheduled":
-        yield "due", moment(record.due, now)
-    if record.started:
-        yield "started", moment(record.started, now)
-    if record.finished:
-        yield "ended", moment(record.finished, now)
+        yield "due", moment(record.due_us, now)
+    if record.started_us:
+        yield "started", moment(record.started_us, now)
+    if record.finished_us:
+        yield "ended", moment(record.finished_us, now)
         yield "ran for", _took(record)
-    if record.expires and not record.state.final:
-        yield "expires", moment(record.expires, now)
+    if record.expires_us and not record.state.final:
+        yield "expires", moment(record.expires_us, now)
 
 
 def _took(record: Record) -> str:
-    seconds = (record.finished - record.started) / 1e6
-    known = stamp(record.started) and stamp(record.finished) and seconds >= 0
+    seconds = (record.finished_us - record.started_us) / 1e6
+    known = stamp(record.started_us) and stamp(record.finished_us) and seconds >= 0
     return f"{seconds:.3f} s" if known else "-"
 
 

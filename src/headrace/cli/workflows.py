@@ -135,7 +135,7 @@ def expire(
     if wanted is None:
         text = f"{id} stays for ever"
     elif record.state.final:
-        text = f"{id} goes {distance(record.lapses, time.time())}"
+        text = f"{id} goes {distance(record.lapses_us, time.time())}"
     else:
         text = f"{id} goes {after} after its end"
     session.output.done(text, {"id": id, "ttl": wanted})

@@ -64,9 +64,9 @@ def bill(
     jobs = [node.job for node in nodes if not node.role]
     measuring = [node for node in nodes if node.job.task == measure.name]
     # Files line up together, when the node that fans out over them has ended.
-    lined_up = next(node.job.finished for node in measuring if node.facts.map)
-    seconds = (max(job.finished for job in jobs) - min(job.started for job in jobs if job.started)) / 1e6
-    waits = [(node.job.started - lined_up) / 1e6 for node in measuring if not node.facts.map and node.job.started]
+    lined_up = next(node.job.finished_us for node in measuring if node.facts.map)
+    seconds = (max(job.finished_us for job in jobs) - min(job.started_us for job in jobs if job.started_us)) / 1e6
+    waits = [(node.job.started_us - lined_up) / 1e6 for node in measuring if not node.facts.map and node.job.started_us]
     return Cost(
         nodes=len(nodes),
         jobs=len(jobs),

@@ -55,7 +55,7 @@ class Progress:
             scanned = first.nodes[0].job
             if scanned.state is not State.SUCCEEDED or first.next is None:
                 return
-            self.files = len(tasks.scan.signature.unpack_result(scanned.result or b""))
+            self.files = len(scanned.result)
             self._cursor = first.next
         while True:
             page = self._run.nodes(limit=PAGE, cursor=self._cursor)
@@ -96,4 +96,4 @@ def _work(node: NodeRecord) -> str:
     job = node.job
     if job.task != tasks.measure.name or node.facts.map:
         return f"running {node.facts.name!r}"
-    return f"measuring {tasks.measure.signature.unpack_result(job.result or b'').path}"
+    return f"measuring {job.result.path}"

@@ -41,11 +41,11 @@ def of_nodes(title: str, records: Iterable[NodeRecord]) -> View:
 
 def _box(node: NodeRecord, *, maps: bool) -> ViewNode:
     job = node.job
-    began = job.started if job.attempt else 0
+    began = job.started_us if job.attempt else 0
     return ViewNode(
         node.number, _label(node.facts.name, job.task, node.role), str(job.state), node.role, map=maps,
         began=began,
-        ended=job.finished if began else 0,
+        ended=job.finished_us if began else 0,
         crashes=job.crashes,
         # The last one that raised was followed by none.
         retries=max(0, job.failures - (job.state == "failed")),

@@ -13,6 +13,7 @@ from headrace.job import Form, moment
 from headrace.keys import Keys, code_of, flow_of, node_id, number_of_code
 from headrace.protocol.admin import rows_of, slice_of
 from headrace.protocol.produce import pairs, record_of
+from headrace.record import Finder
 from headrace.script import Call, blob, load
 from headrace.workflow import (
     FOR_EVER,
@@ -384,23 +385,25 @@ def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | Non
     return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
 
 
-def read_nodes(keys: Keys, id: str, numbers: Sequence[int]) -> Call[list[NodeRecord | None]]:
+def read_nodes(
+    keys: Keys, id: str, numbers: Sequence[int], finder: Finder | None = None
+) -> Call[list[NodeRecord | None]]:
     """Everything stored of up to 500 nodes of one workflow; None where nothing is. Cost: one round trip."""
 
     def parsed(reply: Any) -> list[NodeRecord | None]:
-        return [_node(node_id(id, number), number, flat) for number, flat in zip(numbers, reply, strict=True)]
+        return [_node(node_id(id, number), number, flat, finder) for number, flat in zip(numbers, reply, strict=True)]
 
     return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
 
 
-def _node(id: str, number: int, flat: Any) -> NodeRecord | None:
+def _node(id: str, number: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
     if not flat:
         return None
     fields = pairs(flat)
     parents, children = _text(fields.get("parents")), _text(fields.get("children"))
     return NodeRecord(
         number,
-        record_of(id, 0, fields),
+        record_of(id, 0, fields, finder),
         parse_facts(fields.get("facts")),
         _text(fields.get("role")),
         _number(fields.get("pending")),

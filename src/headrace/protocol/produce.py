@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from headrace.headers import shown
-from headrace.job import Form, NewJob, Record, State, moment, number, parse_error, parse_journal, priority_of, ready_at
+from headrace.job import Form, NewJob, State, moment, number, parse_error, priority_of, ready_at
 from headrace.keys import Keys, milliseconds_of
+from headrace.record import Finder, Record, parse_journal, plausible
 from headrace.script import Call, blob, load
 
 CHUNK = 1000
@@ -210,11 +211,12 @@ def _text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
-def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
+def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
     """A stored job as a record; alien values become empty ones rather than raise.
 
     Args:
         due: its score in the structure of its state, where that is one of times; else 0.
+        finder: gives what reads its values; None: they are read plain.
     """
     get = fields.get
     progress = get("progress")
@@ -222,31 +224,27 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         state, share = State(_text(get("state"))), float(progress) if progress else None
     except ValueError:
         state, share = State.QUARANTINED, None
-    try:
-        created = milliseconds_of(id) * 1000
-    except ValueError:
-        created = 0
     priority = priority_of(get("priority"))
     record = Record(
         id=id,
         state=state,
         task=_text(get("task")),
         queue=_text(get("queue")),
-        args=get("args", b""),
+        packed_args=get("args", b""),
         options=get("options", b""),
         priority=priority,
         key=_text(get("key")),
-        created=created,
-        due=ready_at(due, priority) if state is State.READY else due,
-        started=number(get("token")),
-        finished=number(get("finished")),
-        expires=number(get("expires")),
+        created_us=_created(id),
+        due_us=ready_at(due, priority) if state is State.READY else due,
+        started_us=number(get("token")),
+        finished_us=number(get("finished")),
+        expires_us=number(get("expires")),
         failures=number(get("failures")),
         crashes=number(get("crashes")),
         interruptions=number(get("interruptions")),
         snoozes=number(get("snoozes")),
         owner=_text(get("owner")),
-        result=get("result"),
+        packed_result=get("result"),
         error=parse_error(get("error")),
         progress=share,
         note=_text(get("note")),
@@ -254,15 +252,16 @@ def record_of(id: str, due: int, fields: dict[str, bytes]) -> Record:
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
         swallowed=parse_error(get("swallowed")),
+        finder=finder,
     )
-    return _plausible(record)
+    return plausible(record)
 
 
-def _plausible(record: Record) -> Record:
-    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
-        return record
-    # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
-    return replace(record, started=record.started if record.attempt else 0, swallowed=None)
+def _created(id: str) -> int:
+    try:
+        return milliseconds_of(id) * 1000
+    except ValueError:
+        return 0
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
@@ -270,13 +269,13 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
     return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
 
 
-def _records(reply: Any) -> list[Record | None]:
-    return [record_of(id.decode(), moment(due), pairs(flat)) if flat else None for id, due, flat in reply]
-
-
-def read(keys: Keys, ids: Sequence[str], now: int = 0) -> Call[list[Record | None]]:
+def read(keys: Keys, ids: Sequence[str], now: int = 0, finder: Finder | None = None) -> Call[list[Record | None]]:
     """Everything stored of up to 500 jobs of one shard; None where nothing is.
 
     Cost: one round trip.
     """
-    return load("read").bind(keys, _records, now=now, ids=list(ids))
+
+    def parsed(reply: Any) -> list[Record | None]:
+        return [record_of(id.decode(), moment(due), pairs(flat), finder) if flat else None for id, due, flat in reply]
+
+    return load("read").bind(keys, parsed, now=now, ids=list(ids))

@@ -15,7 +15,7 @@ from typing import Any, Self
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.handle import Job
-from headrace.job import Record
+from headrace.record import Record
 from headrace.task import BoundTask, Task
 
 # Jobs that a failed assertion shows.
@@ -151,12 +151,12 @@ def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int
     arguments: dict[str, Any] = {}
     if task is not None:
         try:
-            args, kwargs = task.unpack(record.args)
+            args, kwargs = task.unpack(record.packed_args)
             arguments = bound(task, args, kwargs)
         except HeadraceError as error:
             arguments = {"?": str(error)}
     if not delay and record.state == "scheduled":
-        delay = max(0, record.due - now)
+        delay = max(0, record.due_us - now)
     return Enqueued(record.task, arguments, record.queue, record.key, record.priority, delay / 1e6, job)
 
 

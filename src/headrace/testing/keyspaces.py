@@ -17,8 +17,8 @@ import redis
 
 from headrace import keys as layout
 from headrace.flow_checks import flow_breaches, home, is_orphan
-from headrace.job import JOURNAL_KEPT, parse_journal
 from headrace.keys import FINAL, check_name, is_ordered
+from headrace.record import JOURNAL_KEPT, parse_journal
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
 _READ: dict[str, Callable[[Any, str], object]] = {
@@ -300,7 +300,7 @@ def _journals(space: Keyspace) -> Iterator[str]:
         starts = parse_journal(record["journal"], count)
         if not 0 < len(starts) == min(count, JOURNAL_KEPT) or "more" not in record:
             yield f"job {id}: its journal keeps {len(starts)} of {count} starts"
-        if any(one.started > one.ended for one in starts):
+        if any(one.started_us > one.ended_us for one in starts):
             yield f"job {id}: its journal has a start that ended before it began"
 
 

@@ -15,8 +15,9 @@ from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.headers import packed
-from headrace.job import Claim, Record
+from headrace.job import Claim
 from headrace.protocol.consume import Note
+from headrace.record import Record
 from headrace.run import WorkflowRun
 from headrace.task import BoundTask, Task
 from headrace.testing.drain import DrainWorker

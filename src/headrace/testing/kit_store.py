@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.job import Record
 from headrace.keys import Keys
 from headrace.protocol import produce
+from headrace.record import Record
 from headrace.script import Call
 from headrace.settings import Settings
 from headrace.store import AsyncStore, Store
