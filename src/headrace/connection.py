@@ -165,8 +165,12 @@ _AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "NOREP
 Verdict = Literal["again", "load"] | HeadraceError
 
 
-def verdict(error: Exception, target: Target, doing: str) -> Verdict:
+def verdict(error: Exception, target: Target, doing: str, *, private: bool = False) -> Verdict:
     """What a failed command means.
+
+    Args:
+        private: Headrace runs the server itself. It knows the password, so one that refuses it is another server, in a
+            directory that was made anew, and is joined as soon as it was looked up.
 
     Returns:
         ``again``: drop the connection, resolve anew and repeat (after a failover the old node says READONLY for
@@ -179,7 +183,7 @@ def verdict(error: Exception, target: Target, doing: str) -> Verdict:
     if isinstance(error, driver.NoScriptError):
         return "load"
     if (fault := _fault(error, text, target, doing)) is not None:
-        return fault
+        return "again" if private and isinstance(fault, UrlError) else fault
     # By class too: the driver takes the code that it knows off the text.
     again = (
         driver.ConnectionError,

@@ -76,7 +76,8 @@ class Queue:
     def purge(self) -> int:
         """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
 
-        Scheduled and running jobs stay, and so do those that come during the purge.
+        Scheduled and running jobs stay, and so do those that come during the purge: workflow nodes that it makes ready,
+        too. Ordered jobs that wait in this queue behind a deleted one are deleted with it.
 
         Returns:
             how many were deleted.

@@ -13,7 +13,7 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.connection import advice, check_server, pause_before, verdict
-from headrace.errors import SchemaMismatch, StoreUnavailable, UrlError
+from headrace.errors import SchemaMismatch, StoreUnavailable
 from headrace.keys import OLDEST, SCHEMA, Keys, keys_of
 from headrace.protocol.admin import Greeting, greet
 from headrace.script import Call
@@ -95,10 +95,7 @@ class Reach:
         Raises:
             HeadraceError: there is no point in repeating.
         """
-        word = verdict(error, self.target, doing)
-        if isinstance(word, UrlError) and self.revive is not None and attempt <= REVIVE_AT:
-            # A private server knows its own password: this is another one, in a directory that was made anew.
-            word = "again"
+        word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
             raise word from None
         if time.monotonic() >= deadline:

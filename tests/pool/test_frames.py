@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Pool
 from headrace.errors import MemberDied
-from headrace.pool.frames import HEADER, RESULT, Frame, Frames, Garbled, send
+from headrace.pool.frames import HEADER, MARK, RESULT, Frame, Frames, Garbled, head, send
 from tests.pool import chores
 
 
@@ -46,7 +46,7 @@ class Dribble:
 def test_frames_are_whole_in_whatever_pieces_they_come(most: int) -> None:
     dice = random.Random(most)
     bodies = [dice.randbytes(size) for size in (0, 1, 13, 300_000, 5, 0, 4096, 70_000, 2)]
-    stream = b"".join(HEADER.pack(RESULT, number, len(body)) + body for number, body in enumerate(bodies))
+    stream = b"".join(head(RESULT, number, body) + body for number, body in enumerate(bodies))
     frames = Frames(Dribble(stream, most))  # type: ignore[arg-type]
     assert [frames.next() for _ in bodies] == [Frame(RESULT, number, body) for number, body in enumerate(bodies)]
     assert frames.next() is None
@@ -55,7 +55,7 @@ def test_frames_are_whole_in_whatever_pieces_they_come(most: int) -> None:
 def test_a_large_frame_is_received_where_it_stays() -> None:
     """Joining what comes to what came before copies 64 MB some 300 times."""
     body = bytes(8 << 20)
-    stream = Dribble(HEADER.pack(RESULT, 1, len(body)) + body, 1 << 16)
+    stream = Dribble(head(RESULT, 1, body) + body, 1 << 16)
     frame = Frames(stream).next()  # type: ignore[arg-type]
     assert frame is not None
     assert frame.body == body
@@ -71,7 +71,18 @@ def test_what_was_sent_arrives() -> None:
         assert Frames(theirs).next() == Frame(RESULT, 7, body)
 
 
-@pytest.mark.parametrize("rubbish", [b"a", b"a line\n" * 10, HEADER.pack(RESULT, 0, 1 << 63)])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"a",
+        b"a line\n" * 10,
+        bytes(20),
+        # A kind, and a length that memory has room for: it would be waited for.
+        b"\x03" + b"a line\n" * 10,
+        HEADER.pack(MARK, RESULT, 0, 1 << 63),
+        HEADER.pack(MARK, 99, 0, 0),
+    ],
+)
 def test_what_is_no_frame_is_not_waited_for(rubbish: bytes) -> None:
     with pytest.raises(Garbled):
         Frames(Dribble(rubbish, 4096)).next()  # type: ignore[arg-type]

@@ -157,7 +157,8 @@ class Model:
 
     def renew(self, name: str, now: int) -> bool:
         owner = self.owners.get(name)
-        if owner and owner.lease > 0 and not now + LEASE / 2 <= owner.lease <= now + LEASE:
+        over = min((other.lease for other in self.owners.values()), default=now) < now
+        if owner and owner.lease > 0 and (over or not now + LEASE / 2 <= owner.lease <= now + LEASE):
             self.mend(now)
         if owner is None or owner.lease <= now:
             return False

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol.admin import purge
+from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -34,3 +35,10 @@ def test_a_record_of_another_type_leaves_too(stage: Stage) -> None:
     stage.client.delete(stage.keys.job(id))
     stage.client.set(stage.keys.job(id), "alien")
     assert stage.run(purge(stage.keys, "default", 1000, stage.now)) == (1, 0)
+
+
+def test_nodes_that_become_ready_by_a_purge_stay(stage: Stage) -> None:
+    flow = Flow(stage, "a>b:c").started()
+    assert stage.run(purge(stage.keys, "default", 1000, stage.now)) == (1, 0)
+    assert stage.ready() == [flow["b"]]
+    assert stage.names("queues") == {"default"}

@@ -9,8 +9,9 @@ import socket
 import struct
 from typing import NamedTuple
 
-# What it is, the number of the call that it belongs to, and the length of what follows.
-HEADER = struct.Struct("!BIQ")
+# A mark that no text begins with, what it is, the number of its call, and the length of what follows.
+HEADER = struct.Struct("!4sBIQ")
+MARK = b"\x00\xf9hr"
 CALL, READY, FAILED, RESULT, ERROR, DEFERRED = KINDS = range(6)
 
 # Bytes that one read takes; a frame that does not fit has a buffer of its own.
@@ -29,9 +30,14 @@ class Frame(NamedTuple):
     body: bytes | memoryview
 
 
+def head(kind: int, number: int, body: bytes) -> bytes:
+    """What goes before a body."""
+    return HEADER.pack(MARK, kind, number, len(body))
+
+
 def send(sock: socket.socket, kind: int, number: int, body: bytes) -> None:
     """Send a frame, and wait for room if need be."""
-    header = HEADER.pack(kind, number, len(body))
+    header = head(kind, number, body)
     if len(body) <= _SMALL:
         sock.sendall(header + body)
     else:
@@ -54,14 +60,14 @@ class Frames:
             Garbled: what came cannot be a frame.
         """
         while len(self._got) < HEADER.size:
-            if self._got and self._got[0] not in KINDS:
+            if not MARK.startswith(self._got[: len(MARK)]):
                 raise Garbled
             data = self._sock.recv(_CHUNK)
             if not data:
                 return None
             self._got = self._got + data if self._got else data
-        kind, number, length = HEADER.unpack_from(self._got)
-        if kind not in KINDS:
+        mark, kind, number, length = HEADER.unpack_from(self._got)
+        if mark != MARK or kind not in KINDS:
             raise Garbled
         end = HEADER.size + length
         if len(self._got) < end:

@@ -27,7 +27,7 @@ from headrace.errors import ArgumentError, MemberDied, UnsendableResult
 from headrace.pool import exits
 from headrace.pool.call import Call, settle
 from headrace.pool.child import RemoteTraceback, main
-from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, HEADER, READY, Frames, Garbled
+from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, Garbled, head
 from headrace.pool.member import Member
 from headrace.pool.unbroken import MemberThread
 
@@ -121,7 +121,7 @@ class ProcessBody:
             if not (call.sent and sent):
                 self._number += 1
                 body = call.data or b""
-                self._going = HEADER.pack(CALL, self._number & 0xFFFFFFFF, len(body)) + body
+                self._going = head(CALL, self._number & 0xFFFFFFFF, body) + body
                 sent.clear()
                 # After this line nothing can be raised before it is known how much was sent.
                 step = map(sock.send, (self._going,), (socket.MSG_DONTWAIT,))

@@ -15,9 +15,10 @@ while removed < limit do
   -- Those whose turn it is now are ready, too.
   line_up_all()
 end
-finish_all()
+-- Nodes that become ready by this purge were not there when it began, and stay.
 local left = redis.call('ZCARD', ready .. queue)
-if left == 0 then
+finish_all()
+if redis.call('EXISTS', ready .. queue) == 0 then
   redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')
   redis.call('SREM', queues, queue)
 end

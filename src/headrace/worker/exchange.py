@@ -19,7 +19,7 @@ from typing import Any, Literal
 from redis import exceptions as driver
 
 from headrace.connection import pause_before, verdict
-from headrace.errors import HeadraceError, UrlError
+from headrace.errors import HeadraceError
 from headrace.script import Script, load
 from headrace.url import Target
 from headrace.worker.connector import Connector, Links
@@ -271,10 +271,9 @@ class Exchange:
         self._failures += 1
         now = time.monotonic()
         self._connect_at = now + pause_before(self._failures, random.random())
-        word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing)
-        # A private server knows its own password: one that refuses it stands in a directory that was made anew, and is
-        # joined as soon as it was looked up.
-        refused = isinstance(word, HeadraceError) and not (isinstance(word, UrlError) and self.revive is not None)
+        private = self.revive is not None
+        word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
+        refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
         for line in self._said.say(text, now):
             log.log(logging.ERROR if refused else logging.WARNING, "%s", line)
