@@ -1,0 +1,76 @@
+"""Middleware from a program to its record, as people see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from tests.program import Program
+
+pytestmark = pytest.mark.system
+
+SHOP = """
+import contextlib
+from headrace import Flow, Headrace, current_job
+
+app = Headrace()
+
+@app.enqueue_middleware
+@contextlib.contextmanager
+def stamp(act):
+    for job in act.jobs:
+        job.headers.setdefault("by", act.verb)
+    yield
+
+@app.middleware
+def forgive(job):
+    return contextlib.suppress(KeyError)
+
+@app.task
+def careless(name: str) -> str:
+    return {}[name]
+
+@app.task
+def numbers(count: int) -> list[int]:
+    return list(range(count))
+
+@app.task
+def double(n: int) -> int:
+    return 2 * n
+
+@app.workflow
+def doubled(flow: Flow, count: int) -> None:
+    flow.map(double, flow.run(numbers, count))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, url: str) -> Program:
+    made = Program(tmp_path, url)
+    made.write("tasks", SHOP)
+    return made
+
+
+def test_headers_and_what_was_swallowed_are_shown(program: Program) -> None:
+    id = program.enqueue("tasks.careless", "Ada", "--app", "tasks:app")
+    program.burst()
+    shown = program("jobs", "show", id).out
+    for text in ("succeeded", 'by="enqueue"', "swallowed by a middleware", "KeyError", "'Ada'", "in careless"):
+        assert text in shown, shown
+    facts = program("jobs", "show", id, "--json").json
+    assert facts["headers"] == {"by": "enqueue"}
+    assert (facts["swallowed"]["type"], facts["swallowed"]["attempt"], facts["error"]) == ("KeyError", 1, None)
+    program("jobs", "retry", id)
+    assert program("jobs", "show", id, "--json").json["swallowed"] is None
+
+
+def test_nodes_that_are_added_at_run_time_pass_in_the_runner(program: Program) -> None:
+    created = program("workflows", "create", "tasks.doubled", "3", "--start", "--app", "tasks:app").out.split()[0]
+    program.burst()
+    with Headrace(program.environment["HEADRACE_URL"]) as app:
+        run = app.workflows.get(created)
+        by = {node.facts.name: dict(node.job.headers) for node in run.nodes(limit=50) if node.role == ""}
+    # An item inherits from the node that maps, which was created.
+    assert by == {name: {"by": "create"} for name in ("numbers", "double", "double[0]", "double[1]", "double[2]")}
