@@ -38,7 +38,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     task: str
     args: list[msgspec.Raw] = []
     kwargs: dict[str, msgspec.Raw] = {}
-    form: Literal["msgpack"] = "msgpack"
+    form: Literal["msgpack", "json"] = "msgpack"
     queue: str = "default"
     priority: int = 0
     delay: int = 0
@@ -67,7 +67,7 @@ class Letter(msgspec.Struct, frozen=True):
 
     Attributes:
         id: of the job.
-        args: MessagePack of ``[args, kwargs]``.
+        args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
         options: what it asks for; ``headers`` among them.
         form: everything that is stored of it but id and arguments.
     """
@@ -94,14 +94,16 @@ def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
     """A job as an envelope.
 
     Args:
-        args: MessagePack of ``[args, kwargs]``.
+        args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
     """
     own = overrides_of(form)
-    positions, named = _halves.decode(args)
+    is_json = codec.is_json(args)
+    positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)
     times: dict[str, Any] = {name: _duration(getattr(own, name)) for name in _TIMES}
     return _encode(
         Envelope(
-            v=VERSION, id=id, task=form.task, args=positions, kwargs=named, queue=form.queue, priority=form.priority,
+            v=VERSION, id=id, task=form.task, args=positions, kwargs=named,
+            form="json" if is_json else "msgpack", queue=form.queue, priority=form.priority,
             delay=form.delay, at=form.at, expires=form.expires, key=form.key, ordered=form.ordered,
             at_most_once=form.once, max_crashes=form.max_crashes, strategy=own.strategy or "", retries=own.retries,
             retry_factor=own.retry_factor, retry_jitter=own.retry_jitter, result_ttl=_duration(own.result_ttl),
@@ -148,8 +150,10 @@ class Reader:
             self._check_id(found)
             options, form = self._options(found)
             args = codec.encode((found.args, found.kwargs), self.most, f"arguments of {found.task}")
-            codec.decode(args)
-        except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+            values = codec.decode(args)
+            if found.form == "json":
+                args = codec.pack_json(found.task, values[0], values[1], self.most)
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
             raise _refused(row, found.id, str(error)) from None
         return Letter(found.id, args, options, form)
 

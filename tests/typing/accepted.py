@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, assert_type
 
-from headrace import Flow, Headrace, Job, Node, Retry, Task, Tasks, UnsentJob, current_job
+from headrace import CurrentJob, Flow, Headrace, Job, Node, Retry, Submission, Task, Tasks, UnsentJob, current_job
 from headrace.bulk import Receipt
 from headrace.completion import Waited
 from headrace.definition import Workflow
@@ -33,6 +33,30 @@ async def notify(user: int) -> str:
 
 @app.task(result_ttl=0, kind="async")
 async def forget() -> None: ...
+
+
+@app.enqueue_middleware
+@contextmanager
+def stamp(act: Submission) -> Generator[None, None, None]:
+    for job in act.jobs:
+        assert_type(job.headers, dict[str, str])
+        job.change(queue="low", priority=2)
+    yield
+
+
+@app.enqueue_middleware
+@asynccontextmanager
+async def trace(act: Submission) -> AsyncGenerator[None, None]:
+    assert_type(act.workflow_id, str)
+    yield
+
+
+@app.middleware
+@asynccontextmanager
+async def tenant(job: CurrentJob) -> AsyncGenerator[None, None]:
+    assert_type(job.headers, Mapping[str, str])
+    assert_type(job.args, tuple[Any, ...])
+    yield
 
 
 @app.workflow
@@ -150,6 +174,7 @@ def sync_code() -> object:
     assert_type(unsent, UnsentJob[bytes])
     assert_type(unsent.id, str)
     assert_type(unsent.handle, Job[bytes])
+    assert_type(unsent.handle.refresh().headers, Mapping[str, str])
     assert_type(app.enqueue_packed([unsent.pack()]), list[Receipt])
     assert_type(fetch.job("u").handle, Job[bytes])
     assert_type(app.by_name("x").enqueue(1, a=2), Job[Any])

@@ -91,6 +91,18 @@ def test_a_foreign_envelope_is_read_as_documented() -> None:
     assert read(made(form="msgpack")).form == Form("fetch")
 
 
+def test_arguments_that_come_from_json_stay_json(app: Headrace) -> None:
+    letter = read(made(form="json", args=["2026-01-02", {"1": None}], kwargs={"a": 0.5}))
+    assert letter.args == b'[["2026-01-02",{"1":null}],{"a":0.5}]'
+    job: UnsentJob[Any] = UnsentJob(app.by_name("fetch"), letter.args, letter.form, drawn=ID)
+    assert fields(job) == {
+        "v": 1, "id": ID, "task": "fetch", "form": "json", "args": ["2026-01-02", {"1": None}], "kwargs": {"a": 0.5},
+    }  # fmt: skip
+    assert read(job.pack()).args == letter.args
+    with pytest.raises(EnvelopeError, match="envelope 0"):
+        read(made(form="json", args=[msgspec.msgpack.Ext(7, b"x")]))
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
