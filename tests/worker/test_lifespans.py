@@ -126,15 +126,46 @@ def test_a_job_that_cancels_every_task_of_the_loop_closes_no_lifespan(
     @app.lifespan
     async def pool() -> AsyncIterator[str]:
         yield "pool"
-        say("left")
+        task = asyncio.current_task()
+        assert task is not None
+        say(f"left {task.cancelling()}")
 
+    app.after_fork_child(to_stderr)
     one = start("async", 10, app=app)
+    one.noisy = True
     one.run(claim(1, "x.cancel_all"))
     one.done(1)
     assert one.value(one.one(job("async", 2)).token)[0] == "pool"
     assert one.stdout() == ""
+    assert "the task that holds the lifespans was cancelled, by a job or for a failed child" in one.stderr()
+    assert one.leave() == 0
+    assert one.stdout() == "left 0\n"
+
+
+def test_a_task_group_of_a_lifespan_whose_child_fails_tells_it_and_closes_nothing_before_its_time(
+    start: Callable[..., Runner], app: Headrace
+) -> None:
+    @app.lifespan
+    async def pool() -> AsyncIterator[str]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(beat())
+                yield "pool"
+        finally:
+            say("left")
+
+    async def beat() -> None:
+        raise OSError("the heart stopped")
+
+    app.after_fork_child(to_stderr)
+    one = start("async", 10, app=app)
+    one.noisy = True
+    assert one.value(one.one(job("async")).token)[0] == "pool"
+    assert one.stdout() == ""
     assert one.leave() == 0
     assert one.stdout() == "left\n"
+    assert "for a failed child of a task group" in one.stderr()
+    assert "the heart stopped" in one.stderr()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -135,9 +135,15 @@ class Lifespans:
             return
         entered.set_result(None)
         while not self._leaving.is_set():
-            # A job may cancel every task of the loop; the pools of the others must not close for that.
-            with contextlib.suppress(asyncio.CancelledError):
+            try:
                 await self._leaving.wait()
+            except asyncio.CancelledError:
+                # The pools of other jobs must not close for that.
+                log.warning(
+                    "the task that holds the lifespans was cancelled, by a job or for a failed child of a task group: "
+                    "they stay open until the runner leaves"
+                )
+                _uncancel()
         await self._aleave()
 
     async def _aleave(self) -> None:
@@ -156,6 +162,12 @@ class Lifespans:
         if isinstance(error, RuntimeError) and str(error) in _NEVER:
             said = "it ended before its yield: it must yield once"
         return LifespanError(f"the lifespan {self.starting} cannot be entered: {said}")
+
+
+def _uncancel() -> None:
+    """Forget a cancellation of this task: time limits and task groups of a clean-up would take it for theirs."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
 
 
 def merged(values: Sequence[tuple[str, Any]]) -> Any:
