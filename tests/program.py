@@ -71,8 +71,8 @@ class Ended:
 
     @property
     def fault(self) -> str:
-        """The one line of an error."""
-        (line,) = self.err.splitlines()
+        """The one line of an error, after those that said what the command waited for."""
+        (line,) = (line for line in self.err.splitlines() if not line.startswith("waiting for "))
         assert line.startswith("headrace: "), line
         assert "Traceback" not in line
         return line.removeprefix("headrace: ")

@@ -208,7 +208,7 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
     if "CERTIFICATE_VERIFY_FAILED" in (said := _told(error)):
         return ServerError(_certificate(said, target))
     if isinstance(error, driver.InvalidResponse):
-        return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(target)}")
+        return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(text, target)}")
     if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
         return ServerError(
             f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
@@ -239,7 +239,10 @@ def _scheme(target: Target, *, tls: bool) -> str:
     return ("sentinel" if target.sentinels else "redis") + ("s://" if tls else "://")
 
 
-def _speaks(target: Target) -> str:
+def _speaks(text: str, target: Target) -> str:
+    # How answers begin that are HTTP, or the HTML that very old clients got without a head.
+    if any(f'got "{sign}"' in text for sign in ("H", "<")):
+        return ": it looks like a web server; check host and port of the URL"
     if target.tls:
         return f": the port may be one without TLS, then write {_scheme(target, tls=False)}"
     return "" if "path" in target.options else f": the port may be one with TLS, then write {_scheme(target, tls=True)}"
@@ -264,7 +267,17 @@ def advice(error: BaseException, target: Target) -> str:
     if "path" not in target.options and any(sign in text for sign in _ENDED):
         other = _scheme(target, tls=True)
         return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
-    return "is the server running?"
+    return _of_sentinels(text, target) if target.sentinels else "is the server running?"
+
+
+def _of_sentinels(text: str, target: Target) -> str:
+    hosts = ", ".join(f"{host}:{port}" for host, port in target.sentinels)
+    if "No master found" not in text:
+        return f"the Sentinels know a master named {target.service!r}; is it running, and reachable from here?"
+    # The driver lists the Sentinels that it could not ask, each with its error.
+    if " : " in text:
+        return f"do the Sentinels run at {hosts}, and know a master named {target.service!r}?"
+    return f"the Sentinels at {hosts} know no master named {target.service!r}: check the name in the URL."
 
 
 def pause_before(attempt: int, dice: float) -> float:

@@ -5,9 +5,12 @@ Also how the replies of several calls become values, with the scripts loaded tha
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from redis import exceptions as driver
@@ -20,6 +23,10 @@ from headrace.script import Call
 from headrace.settings import Settings
 from headrace.url import Target, parse
 
+log = logging.getLogger("headrace.store")
+
+# A caller that has waited for so long (seconds) is told what for.
+SILENCE = 1.0
 # A private server is looked after at this many failures in a row.
 REVIVE_AT = 2
 
@@ -61,6 +68,7 @@ class Reach:
         self.keys: Keys = keys_of(settings.namespace)
         self.round_trips: int = 0
         self._checked = False
+        self._told = False
         self.revive: Callable[[], str] | None = None
 
     def greeting(self) -> Call[Greeting]:
@@ -100,7 +108,36 @@ class Reach:
             raise word from None
         if time.monotonic() >= deadline:
             raise self._unavailable(error) from None
+        if time.monotonic() >= deadline - self.settings.timeout + SILENCE:
+            self.tell_waiting(error)
         return 0.0 if word == "load" else pause_before(attempt, random.random())
+
+    def tell_waiting(self, error: Exception | None = None) -> None:
+        """Say once what is waited for, until a connection is made: people must not sit before a silent program."""
+        if not self._told:
+            self._told = True
+            why = "" if error is None else f" ({error}): {advice(error, self.target)}"
+            log.warning("waiting for %s%s", self.target.shown, why)
+
+    @contextlib.contextmanager
+    def patience(self) -> Generator[None]:
+        """Around making a connection in a thread: a network may keep silent for as long as that may take."""
+        # Told by a thread of its own, for the first connection of a program over a network only.
+        timer = (
+            None
+            if self._checked or self._told or "path" in self.target.options
+            else threading.Timer(SILENCE, self.tell_waiting)
+        )
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+        self._told = False
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from redis import exceptions as driver
 
 from headrace.connection import aconnect, connect, packed, verdict
-from headrace.reach import Reach, fill, loads, missing, names, values
+from headrace.reach import SILENCE, Reach, fill, loads, missing, names, values
 from headrace.script import Call
 from headrace.settings import Settings
 
@@ -124,13 +124,14 @@ class Store(Reach):
             connection.disconnect()
 
     def _connect(self) -> Any:
-        connection: Any = connect(self.target, self.settings.timeout)
-        try:
-            self._greet(connection)
-        except BaseException:
-            connection.disconnect()
-            raise
-        return connection
+        with self.patience():
+            connection: Any = connect(self.target, self.settings.timeout)
+            try:
+                self._greet(connection)
+            except BaseException:
+                connection.disconnect()
+                raise
+            return connection
 
     def _greet(self, connection: Any) -> None:
         if self._checked:
@@ -211,12 +212,17 @@ class AsyncStore(Reach):
         self._idle.append(connection)
 
     async def _connect(self) -> Any:
-        connection: Any = await aconnect(self.target, self.settings.timeout)
+        timer = asyncio.get_running_loop().call_later(SILENCE, self.tell_waiting)
         try:
-            await self._greet(connection)
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
+            connection: Any = await aconnect(self.target, self.settings.timeout)
+            try:
+                await self._greet(connection)
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+        finally:
+            timer.cancel()
+        self._told = False
         return connection
 
     async def _settle_in(self, home: tuple[int, asyncio.AbstractEventLoop | None]) -> None:

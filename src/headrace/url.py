@@ -6,6 +6,7 @@ Owns the forms of a URL and the options in its query. Nothing here connects.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -113,6 +114,18 @@ def _sentinel(url: str, visible: str) -> Target:
     return Target(visible, options, tuple(found), service, tls)
 
 
+# A host or an address, perhaps a port, perhaps a database.
+_PLACE = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?(?:/\d*)?", re.ASCII)
+
+
+def _meant(text: str) -> str:
+    """The URL that was meant by one without a scheme; empty where that cannot be told."""
+    if text.startswith("/") and not text.startswith("//"):
+        return f"unix://{text}"
+    place = text.removeprefix("//")
+    return f"redis://{place}" if _PLACE.fullmatch(place) else ""
+
+
 def parse(url: str) -> Target:
     """Where ``url`` points.
 
@@ -127,6 +140,8 @@ def parse(url: str) -> Target:
         raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
     if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
         raise UrlError(f"the URL has an @ after its host: {_HOW}")
+    if "://" not in url and (meant := _meant(url)):
+        raise UrlError(f"{visible} has no scheme, such as redis://: did you mean {meant}?")
     if parts.scheme not in SCHEMES:
         raise UrlError(f"{visible} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
     if parts.scheme in SENTINEL:

@@ -42,6 +42,31 @@ def test_options_that_cannot_be_used_are_named(url: str, text: str) -> None:
         parse(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("localhost:6390", "redis://localhost:6390"),
+        ("localhost", "redis://localhost"),
+        ("//jobs.internal:6379/2", "redis://jobs.internal:6379/2"),
+        ("127.0.0.1:6390/0", "redis://127.0.0.1:6390/0"),
+        ("[::1]:6379", "redis://[::1]:6379"),
+        ("/run/valkey/valkey.sock", "unix:///run/valkey/valkey.sock"),
+    ],
+)
+def test_a_url_without_a_scheme_is_understood_and_refused(url: str, meant: str) -> None:
+    with pytest.raises(UrlError) as caught:
+        parse(url)
+    assert str(caught.value) == f"{url} has no scheme, such as redis://: did you mean {meant}?"
+    parse(meant)
+
+
+@pytest.mark.parametrize("url", ["", "redis", "me:open-sesame@host:6379", "redis:host", "http://host", "a b"])
+def test_what_cannot_be_understood_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(UrlError) as caught:
+        parse(url)
+    assert "sesame" not in str(caught.value)
+
+
 def test_a_password_is_never_shown() -> None:
     for url in (
         "redis://me:open-sesame@h/0",

@@ -9,8 +9,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
@@ -79,7 +79,8 @@ def command(
             _warn_of_password(output, common.get("url"))
             call: Any = function
             try:
-                code = call(Session(output, common, debug), **given) or 0
+                with _remarks(output):
+                    code = call(Session(output, common, debug), **given) or 0
                 sys.stdout.flush()
             except BrokenPipeError:
                 return _pipe_gone()
@@ -107,6 +108,25 @@ def group(text: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
+
+
+@contextmanager
+def _remarks(output: Output) -> Generator[None]:
+    """Show what the library warns of as a command's remarks: with --json, programs read what is on stderr."""
+    import logging
+
+    class Remarks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            output.remark(record.getMessage())
+
+    log, remarks = logging.getLogger("headrace"), Remarks(logging.WARNING)
+    log.addHandler(remarks)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(remarks)
+        log.propagate = True
 
 
 def _warn_of_password(output: Output, url: str | None) -> None:

@@ -21,6 +21,7 @@ from headrace.connection import advice, check_server, connect, pause_before, ver
 from headrace.errors import ServerError, StoreFull, StoreUnavailable
 from headrace.keys import SCHEMA, keys_of
 from headrace.protocol.admin import greet
+from headrace.reach import SILENCE
 from headrace.registry import left_out
 from headrace.url import Target, parse
 
@@ -115,12 +116,13 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
     attempt = 0
     while True:
         try:
-            return _ask(app, target)
+            # Told after a second what it waits for, then with time for a slow network.
+            return _ask(app, target, PATIENCE if attempt else SILENCE)
         except (driver.RedisError, OSError, ServerError) as error:
             trouble = _trouble(error, target)
         attempt += 1
         if attempt == 1:
-            warn(f"{trouble} Trying until it does; Ctrl-C stops this")
+            warn(f"{trouble} Waiting for it; Ctrl-C stops this")
         time.sleep(pause_before(attempt, random.random()))
 
 
@@ -141,8 +143,8 @@ def _trouble(error: Exception, target: Target) -> str:
     return f"{target.shown} does not answer ({error}): {advice(error, target)}"
 
 
-def _ask(app: Headrace, target: Target) -> str:
-    connection: Any = connect(target, PATIENCE)
+def _ask(app: Headrace, target: Target, patience: float) -> str:
+    connection: Any = connect(target, patience)
     try:
         facts = ""
         for section in ("server", "memory"):
