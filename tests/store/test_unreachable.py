@@ -99,11 +99,11 @@ TABLE = {
     "a web server": (web, ServerError, 3, "it looks like a web server; check host and port of the URL"),
     "no server": (absent, *UNREACHABLE, "): is the server running? The call may be repeated"),
     "a silent server": (silent, *UNREACHABLE, "is the server running?"),
-    "no Sentinel": (no_sentinel, *UNREACHABLE, "do the Sentinels run at 127.0.0.1:"),
+    "no Sentinel": (no_sentinel, *UNREACHABLE, "do the Sentinels run, and their master 'jobs'?"),
     "a Sentinel without the master": (
         no_master,
         *UNREACHABLE,
-        "know no master named 'jobs': check the name in the URL.",
+        "knows no master 'jobs'): check the name in the URL.",
     ),
     "no scheme": (
         text("localhost:6390"),
