@@ -28,6 +28,8 @@ class Workers:
     def get(self, name: str) -> WorkerFacts:
         """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.
 
+        After a reload the worker keeps the ``host:pid`` and the process id with which it was started, too.
+
         Raises:
             WorkerNotFound: no worker has this name, or several begin so.
 
@@ -74,7 +76,8 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
     Raises:
         WorkerNotFound: none does, or several do.
     """
-    exact = [worker for worker in workers if name in _names(worker)]
+    exact = [worker for worker in workers if name in _own_names(worker)]
+    exact = exact or [worker for worker in workers if name in _first_names(worker)]
     found = exact or [worker for worker in workers if name and worker.owner.startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -86,10 +89,16 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
     raise WorkerNotFound(f"no worker is named {name!r}: {hint}")
 
 
-def _names(worker: WorkerFacts) -> tuple[str, str, str]:
+def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
     """Its own name, that of its place, and its process id."""
     place = worker.facts.get("place", "")
     return worker.owner, place, place.rpartition(":")[2]
+
+
+def _first_names(worker: WorkerFacts) -> tuple[str, str]:
+    """After a reload, the place and the process id with which the worker was started."""
+    anchor = worker.facts.get("anchor", "")
+    return f"{worker.facts.get('place', '').rpartition(':')[0]}:{anchor}", anchor
 
 
 def _scale(client: Client, name: str, size: int, kind: str | None) -> Steps[WorkerFacts]:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -67,6 +68,17 @@ def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
     worker.process.send_signal(signal.SIGTTOU)
     eventually(lambda: size(rolled, image) == 3, 20)
     assert size(rolled, rolled.roll(worker, 4)) == 3
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("name", [str, place])
+def test_a_worker_that_was_reloaded_is_known_by_its_first_process_id_too(rolled: Rolled, name: Any) -> None:
+    worker = rolled.start()
+    image = rolled.roll(worker, 2)
+    eventually(lambda: "headrace.cli.anchor" in psutil.Process(worker.process.pid).cmdline(), 20)
+    owner = rolled.app.workers.get(place(image)).owner
+    assert rolled.app.workers.scale(name(worker.process.pid), 3).owner == owner
+    eventually(lambda: size(rolled, image) == 3, 20)
     assert worker.stop() == 0
 
 

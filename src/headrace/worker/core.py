@@ -104,6 +104,7 @@ class Site:
 
     Attributes:
         place: ``host:pid`` of the worker.
+        anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
         dice: random numbers.
         look: finds out what processes runners run, for people.
     """
@@ -116,6 +117,7 @@ class Site:
     dice: Random
     look: Probe
     tally: Tally | None = None
+    anchor: int = 0
 
 
 class Core:
@@ -306,6 +308,7 @@ class Core:
             return []
         owner = f"{self.site.place}:{self.site.dice.getrandbits(32):08x}"
         facts: list[str | int] = ["place", self.site.place, "queues", ",".join(self.options.queues.names)]
+        facts += ["anchor", self.site.anchor] if self.site.anchor else []
         facts += [*self._sizes(), *budgets(self.tasks, self.settings.max_crashes)]
         tasks = {name: task.kind for name, task in self.tasks.items()}
         call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks=tasks)

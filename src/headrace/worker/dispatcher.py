@@ -54,14 +54,16 @@ LAST_WORDS = 5.5
 class Dispatcher:
     """The loop around one core."""
 
-    def __init__(self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str) -> None:
+    def __init__(
+        self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str, anchor: int = 0
+    ) -> None:
         store, settings = app.client.store, app.settings
         self._app = app
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
-        self._core = Core(Site(store.keys, settings, app.tasks, options, place, Random(), probe, self._tally))
+        self._core = Core(Site(store.keys, settings, app.tasks, options, place, Random(), probe, self._tally, anchor))
         links = self._links = RunnerLinks(self._watched, self._inbox)
         exchange = self._exchange = Exchange(
             store.target,

@@ -35,7 +35,7 @@ from headrace.worker import forks, runner, signals, warmup
 from headrace.worker.dispatcher import Dispatcher
 from headrace.worker.hooks import run_around_fork
 from headrace.worker.lifespans import starts_up
-from headrace.worker.lineage import Lineage
+from headrace.worker.lineage import Heir, Lineage
 from headrace.worker.metrics import Metrics, answer
 from headrace.worker.options import WorkerOptions
 from headrace.worker.parent import die_with, prctl
@@ -100,6 +100,7 @@ class Supervisor:
         self.lineage = lineage
         self.metrics = metrics
         self.place = f"{socket.gethostname()}:{os.getpid()}"
+        self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         self.children: dict[int, Child] = {}
         self.owner = ""
         self.stopping = False
@@ -280,7 +281,7 @@ class Supervisor:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         control: Channel[FromSupervisor] = Channel(theirs, FromSupervisor)
-        Dispatcher(self.app, self.options, control, self.place).run(self.owner)
+        Dispatcher(self.app, self.options, control, self.place, self._anchor).run(self.owner)
         return 0
 
     def _on_control(self) -> None:
