@@ -79,7 +79,7 @@ from headrace.worker.reconcile import Reconciler
 from headrace.worker.seat import Start
 from headrace.worker.status import Probe, status
 from headrace.worker.tally import Tally
-from headrace.worker.timers import Timers
+from headrace.worker.timers import NEVER, Timers
 from headrace.worker.upkeep import Upkeep
 from headrace.worker.wire import Drain, Owner, Rehearsed, Resize, Size
 
@@ -180,7 +180,7 @@ class Core:
         # Whether the store had still counted jobs as ours when we were about to leave.
         self._refused_once = False
         # Since when there is nothing to run.
-        self._idle_since = float("inf")
+        self._idle_since = NEVER
         # What the last renewal said of the runners; whether there are others than were said.
         self._said, self._resized = "", False
         # Who asked for the roster.
@@ -228,7 +228,7 @@ class Core:
     def next(self) -> float:
         """When :meth:`on` must be called although nothing happens (monotonic seconds)."""
         now, upkeep = self._now, self.upkeep.next
-        return min(self.timers.next(now), self.crew.limits.next, upkeep if upkeep > now else float("inf"))
+        return min(self.timers.next(now), self.crew.limits.next, upkeep if upkeep > now else NEVER)
 
     def _woke(self, event: Woken) -> None:
         self._armed, self._woken = False, event.by_queue
@@ -262,11 +262,12 @@ class Core:
             self._leave_when_done(now)
         elif self.options.burst or self.options.max_jobs or self.options.max_idle:
             self._check_quota(now)
-        if self.owner and now >= self._fence_at:
+        fence_at = self._fence_at if self.owner else NEVER
+        self.timers.set("fence", fence_at)
+        if now >= fence_at:
             self._fence()
         else:
             self._fenced = False
-            self.timers.set("fence", self._fence_at if self.owner else float("inf"))
         if self._ready and (steps := self._steps(now) if self.owner else self._register(now)):
             self._send(steps)
         if self._armed:
@@ -352,14 +353,14 @@ class Core:
     def _gathered(self, now: float) -> bool:
         """Whether ends have gathered for long enough; they may while every runner has work ahead."""
         until = self.ends.since + GATHER
-        if now >= until or not self.crew.handout.least_held:
+        if now >= until or self.ends.urgent or not self.crew.handout.least_held:
             return True
         self.timers.set("gather", until)
         return False
 
     def _noted(self, now: float) -> bool:
         """Whether what running jobs say of themselves is to be stored now."""
-        if self.timers.at("notes") == float("inf"):
+        if self.timers.at("notes") == NEVER:
             self.timers.set("notes", now + NOTES_EVERY)
         return self.timers.due("notes", now)
 
@@ -576,10 +577,10 @@ class Core:
         """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
         # Who has lost its server does not know whether there is something to run.
         if self._busy or self._arrivals or not self.owner:
-            self._idle_since = float("inf")
+            self._idle_since = NEVER
             return
         # Nor does one that has not asked yet, since no runner is there to take it.
-        self._idle_since = float("inf") if self.demand.known.waiting else min(self._idle_since, now)
+        self._idle_since = NEVER if self.demand.known.waiting else min(self._idle_since, now)
         self.timers.set("idle", self._idle_since + self.options.max_idle)
         if self.options.max_jobs and self.ends.finished >= self.options.max_jobs:
             self._drain(now=False)
@@ -610,6 +611,8 @@ class Core:
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
                     seat = handout.choose(kind, claim.task, now, suspect=suspect)
                 elif self.lines.add((claim, plan), kind, strategy):
+                    # At once: a job of any place that comes behind it must find the room that is left.
+                    starts += self.lines.serve(now, self._in_time)
                     continue
             if seat is None:
                 self._end(claim, "released")
@@ -619,8 +622,6 @@ class Core:
             start = Start(claim, plan, seat)
             handout.assign(seat, start, now)
             starts.append(start)
-        if working and handout.changed:
-            starts += self.lines.serve(now, self._in_time)
         self.crew.give(starts, now)
 
     def _strategy(self, claim: Claim) -> str:

@@ -69,7 +69,7 @@ class Demand:
         if wish.cursors and not wish.now and woken:
             self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
 
-    def wish(self, now: float, most: int, coming: int, parked: Iterable[str], *, ask: bool) -> Wish | None:
+    def wish(self, now: float, most: int, coming: int, parked: Sequence[str], *, ask: bool) -> Wish | None:
         """What is wanted now; None: nothing.
 
         Args:
@@ -81,9 +81,8 @@ class Demand:
         if self._timers.due("anew", now):
             self.known = self.known.looked_anew()
             self._timers.clear("anew")
-        return want(
-            self.known.may_wait(parked), self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look")
-        )
+        known = self.known.may_wait(parked) if parked else self.known
+        return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
 
     def rooms(self, now: float, coming: int) -> dict[str, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""

@@ -33,11 +33,13 @@ class OutcomeBatch:
     Attributes:
         finished: how many jobs have run here, or ended without.
         since: since when the oldest of what is gathered waits (monotonic seconds).
+        urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
     """
 
     def __init__(self, settings: Settings, actions: Actions, tally: Tally | None) -> None:
         self.finished = 0
         self.since = 0.0
+        self.urgent = False
         self._waiting: deque[tuple[Outcome, Claim]] = deque()
         self._keep = microseconds(settings.failure_ttl)
         self._logged = job_log.kinds(settings)
@@ -57,7 +59,9 @@ class OutcomeBatch:
             self.since = now
         if kind in self._logged:
             self._log(claim, kind, data, amount, cost)
-        if kind != "released":
+        if kind == "released":
+            self.urgent = True
+        else:
             self.finished += 1
             if self._tally is not None:
                 self._tally.ended(claim, kind, self.since, cost)
@@ -76,6 +80,7 @@ class OutcomeBatch:
         while self._waiting and room > 0:
             batch.append(self._waiting.popleft())
             room -= NODE if is_node(batch[-1][0].id) else 1
+        self.urgent = self.urgent and bool(self._waiting)
         return batch
 
     def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[consume.Settled]:

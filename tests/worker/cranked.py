@@ -1,0 +1,737 @@
+"""A world for the core of a dispatcher: a store, runners, a supervisor and a clock, all simulated and turned by hand.
+
+The store keeps queues as the scripts do, in as few words as possible: what a claim takes and leaves, wake-up tokens,
+leases, requests that are repeated. Every reply may be late, and may be lost after the store has acted.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+
+from headrace import Headrace
+from headrace.job import Claim
+from headrace.keys import Keys
+from headrace.script import Call
+from headrace.settings import Settings
+from headrace.worker.core import Core, Site
+from headrace.worker.dispatcher_events import (
+    Ask,
+    Connected,
+    Disconnected,
+    Event,
+    FindPauses,
+    Give,
+    Heard,
+    Log,
+    Mail,
+    Notify,
+    Paused,
+    Ready,
+    Replied,
+    RunnerClosed,
+    RunnerDied,
+    RunnerUp,
+    Send,
+    SendFirst,
+    Sleep,
+    Step,
+    TakeBack,
+    TakenBack,
+    Told,
+    WakeUp,
+    Woken,
+)
+from headrace.worker.options import WorkerOptions
+from headrace.worker.wire import Done, Drain, Exit, Signal, Spawn, Stop, Up
+
+KINDS = ("async", "fork", "process", "thread")
+STRATEGIES = ("available", "hash", "least_loaded", "round_robin")
+QUEUES = ("a", "b", "c")
+# Entries of a queue that a claim with kinds to pass over looks at; of those, so many at the front.
+LOOK, FRONT = 6, 2
+ORDERED = "8"
+
+app = Headrace(startup_profiling=False)
+
+
+def _task() -> None: ...
+
+
+async def _coroutine() -> None: ...
+
+
+for _kind in KINDS:
+    for _strategy in STRATEGIES:
+        _function = _coroutine if _kind == "async" else _task
+        app.task(kind=_kind, name=f"{_kind}-{_strategy}", strategy=_strategy)(_function)  # type: ignore[call-overload]
+
+_rows = msgspec.msgpack.Decoder(list[tuple[str, int, list[msgspec.Raw]]]).decode
+_text = msgspec.msgpack.Decoder(str).decode
+_number = msgspec.msgpack.Decoder(int).decode
+_unpack = msgspec.msgpack.decode
+
+
+@dataclass(slots=True)
+class Job:
+    """A job in the store: ``ready``, ``running``, ``scheduled``, ``ordered`` (waits for its turn) or ``ended``."""
+
+    id: str
+    task: str
+    queue: str
+    score: int
+    key: str = ""
+    crashes: int = 0
+    state: str = "ready"
+    token: int = 0
+    due: int = 0
+    starts: int = 0
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """What the store has of a dispatcher."""
+
+    claims: dict[int, str] = field(default_factory=dict[int, str])
+    claimed: int = 0
+    first: int = 0
+    settled: int = 0
+    reply: list[Any] = field(default_factory=list[Any])
+
+
+class Store:
+    """The store. Its clock is that of the world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.jobs: dict[str, Job] = {}
+        self.ready: dict[str, list[tuple[int, str]]] = {queue: [] for queue in QUEUES}
+        self.paused: set[str] = set()
+        self.tokens: set[str] = set()
+        self.owners: dict[str, Incarnation] = {}
+        self.cancelled: set[str] = set()
+        self.claims = 0
+        self._token = 0
+        self._orders: dict[str, list[str]] = {}
+
+    @property
+    def now(self) -> int:
+        return round((1_000_000 + self.world.now) * 1e6)
+
+    # -- what others do ---------------------------------------------------------------------------------------------
+
+    def add(
+        self, task: str, queue: str, *, key: str = "", crashes: int = 0, first: bool = False, order: str = ""
+    ) -> Job:
+        number = len(self.jobs) + 1
+        id = f"{number:020}{ORDERED}0" if order else f"j{number}"
+        job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes)
+        self.jobs[id] = job
+        if order:
+            line = self._orders.setdefault(order, [])
+            line.append(id)
+            if line[0] != id:
+                job.state = "ordered"
+                return job
+        self.line_up(job)
+        return job
+
+    def line_up(self, job: Job) -> None:
+        job.state = "ready"
+        insort(self.ready.setdefault(job.queue, []), (job.score, job.id))
+        self.tokens.add(job.queue)
+
+    def end(self, job: Job) -> None:
+        assert job.state != "ended", f"{job} ends twice"
+        job.state = "ended"
+        if len(job.id) == 22:
+            line = self._orders[job.key]
+            line.remove(job.id)
+            if line and self.jobs[line[0]].state == "ordered":
+                self.line_up(self.jobs[line[0]])
+
+    def take_over(self, owner: str) -> None:
+        """Another worker takes what a dead one held."""
+        incarnation = self.owners.pop(owner, None)
+        for id in incarnation.claims.values() if incarnation else ():
+            self.jobs[id].crashes += 1
+            self.line_up(self.jobs[id])
+
+    def broadcast(self, owner: str, task: str) -> None:
+        self.add(task, f"@{owner}")
+
+    # -- what the dispatcher calls ------------------------------------------------------------------------------------
+
+    def run(self, call: Call[Any]) -> Any:
+        names = [arg.name for arg in call.script.header.args]
+        args: dict[str, Any] = dict(zip(names, call.args[len(call.args) - len(names) :], strict=True))
+        reply = getattr(self, call.script.name)(args)
+        return call.parse(reply)
+
+    def claim(self, args: dict[str, Any]) -> Any:
+        incarnation = self.owners.get(args["owner"])
+        self.claims += 1
+        if incarnation is None:
+            return [b"gone"]
+        if args["request"] == incarnation.claimed:
+            # What it passed over is not told again.
+            jobs = [id for token, id in incarnation.claims.items() if token >= incarnation.first]
+            return self._claimed(incarnation, jobs, None)
+        incarnation.claimed, incarnation.first = args["request"], self._token + 1
+        passing = _unpack(args["passing"]) if args["passing"] else []
+        names = [queue for queue in _unpack(args["names"]) if queue not in self.paused]
+        limit, taken, looked = args["limit"], list[str](), None
+        if passing:
+            taken, looked = self._pass_over(names, limit, *passing)
+        else:
+            for queue in names:
+                line = self.ready.get(queue, [])
+                room = limit - len(taken)
+                taken += [id for _, id in line[:room]]
+                del line[:room]
+        if len(taken) == limit:
+            self.tokens |= {queue for queue in names if self.ready.get(queue)}
+        for id in taken:
+            self._token += 1
+            job = self.jobs[id]
+            job.state, job.token = "running", self._token
+            job.starts += 1
+            incarnation.claims[self._token] = id
+        return self._claimed(incarnation, taken, looked)
+
+    def _pass_over(self, names: list[str], limit: int, over: list[Any], at: list[Any]) -> tuple[list[str], list[Any]]:
+        rooms = {kind: most for kind, most, _ in over}
+        kinds = {task: kind for kind, _, tasks in over for task in tasks}
+        cursors = {queue: int(score) for queue, score, _ in zip(*[iter(at)] * 3, strict=True)}
+        taken, passed, rows = list[str](), set[str](), list[Any]()
+        for queue in names:
+            line = self.ready.get(queue, [])
+            after = cursors.get(queue)
+            behind = [row for row in line if after is None or row[0] > after]
+            windows = [behind[:LOOK]] if after is None else [line[:FRONT], behind[: LOOK - FRONT]]
+            rest = len(behind) > len(windows[-1])
+            found = list[tuple[int, str]]()
+            for window in windows:
+                last = window is windows[-1]
+                for row in window:
+                    if len(taken) + len(found) == limit:
+                        rest = True
+                        break
+                    if row in found:
+                        continue
+                    if last:
+                        after = row[0]
+                    kind = kinds.get(self.jobs[row[1]].task)
+                    if kind is not None and rooms[kind] <= 0:
+                        passed.add(kind)
+                        self.tokens.add(f"{queue}|{kind}")
+                        continue
+                    if kind is not None:
+                        rooms[kind] -= 1
+                    found.append(row)
+                    rest = rest or not last
+            for row in found:
+                line.remove(row)
+            taken += [id for _, id in found]
+            if after is not None:
+                rows += [queue.encode(), str(after).encode(), b"x", int(rest)]
+        return taken, [[kind.encode() for kind in sorted(passed)], rows]
+
+    def _claimed(self, incarnation: Incarnation, ids: list[str], looked: list[Any] | None) -> list[Any]:
+        flat, more = list[Any](), list[Any]()
+        for id in ids:
+            job = self.jobs[id]
+            flat += [
+                id.encode(),
+                job.token,
+                job.queue.encode(),
+                str(job.score).encode(),
+                job.task.encode(),
+                b"\x92\x90\x80",
+            ]
+            if job.key or job.crashes:
+                crashes = str(job.crashes).encode() if job.crashes else None
+                more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
+        reply = [b"ok", self.now, self._due, flat, more, [], [], int(bool(self.paused))]
+        return reply if looked is None else [*reply, *looked]
+
+    @property
+    def _due(self) -> int:
+        return min((job.due for job in self.jobs.values() if job.state == "scheduled"), default=0)
+
+    def settle(self, args: dict[str, Any]) -> Any:
+        incarnation = self.owners.get(args["owner"])
+        if incarnation is not None and args["request"] <= incarnation.settled:
+            return [b"repeated", [], 0, 0, 0]
+        if incarnation is not None:
+            incarnation.settled = args["request"]
+        stale: list[bytes] = []
+        for kind, amount, rows in _rows(args["outcomes"]):
+            for id, token in zip(rows[::4], rows[1::4], strict=True):
+                job, number = self.jobs[_text(id)], _number(token)
+                if incarnation is None or incarnation.claims.get(number) != job.id:
+                    stale.append(job.id.encode())
+                    continue
+                del incarnation.claims[number]
+                self._settled(job, kind, amount)
+        return [b"ok", stale, 0, 0, 0]
+
+    def _settled(self, job: Job, kind: str, amount: int) -> None:
+        if job.id in self.cancelled and kind in ("released", "retry", "snoozed", "interrupted"):
+            self.end(job)
+        elif kind in ("retry", "snoozed"):
+            job.state, job.due = "scheduled", self.now + amount
+        elif kind in ("released", "interrupted", "parked") or (kind == "crashed" and job.crashes < 3):
+            job.crashes += kind == "crashed"
+            assert job.queue[0] != "@" or kind in ("interrupted", "crashed"), "a broadcast goes back"
+            self.line_up(job)
+        else:
+            self.end(job)
+
+    def register(self, args: dict[str, Any]) -> Any:
+        self.owners.setdefault(args["owner"], Incarnation())
+        return 0
+
+    def renew(self, args: dict[str, Any]) -> Any:
+        incarnation = self.owners.get(args["owner"])
+        if incarnation is None:
+            return [b"gone"]
+        self.tokens |= {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
+        cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
+        held = len(incarnation.claims)
+        return [b"ok", self.now, self._due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held]
+
+    def promote(self, args: dict[str, Any]) -> Any:
+        due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
+        for job in due:
+            self.line_up(job)
+        return [len(due), self.now, self._due]
+
+    def reclaim(self, args: dict[str, Any]) -> Any:
+        self.take_over(args["owner"])
+        return [b"done", 0]
+
+    def retire(self, args: dict[str, Any]) -> Any:
+        incarnation = self.owners.get(args["owner"])
+        if incarnation is not None and incarnation.claims:
+            return b"busy"
+        self.owners.pop(args["owner"], None)
+        for _, id in self.ready.pop("@" + args["owner"], []):
+            self.jobs[id].state = "ended"
+        return b"ok"
+
+    def holds(self, args: dict[str, Any]) -> Any:
+        incarnation = self.owners.get(args["owner"])
+        if incarnation is None:
+            return []
+        held = sorted(row for row in incarnation.claims.items() if row[0] > args["after"])[: args["limit"]]
+        flat = [part for token, id in held for part in (id.encode(), str(token).encode())]
+        return [incarnation.claimed, incarnation.first, incarnation.settled, flat]
+
+    def restore(self, args: dict[str, Any]) -> Any:
+        raise AssertionError("this store forgets nothing")
+
+    def note(self, args: dict[str, Any]) -> Any:
+        return 0
+
+
+@dataclass(slots=True)
+class Runner:
+    """A runner: what it was given and has not ended, and how many of these (the first) it has begun.
+
+    Attributes:
+        stops: why starts are to stop, by token.
+        leaving: it leaves when it holds nothing.
+        killed: its end is on its way.
+        quota: how many more it may end before it is replaced; 0: no end.
+        starting: it takes no job yet.
+    """
+
+    number: int
+    kind: str
+    held: list[Claim] = field(default_factory=list[Claim])
+    begun: int = 0
+    stops: dict[int, str] = field(default_factory=dict[int, str])
+    leaving: bool = False
+    killed: bool = False
+    slots: int = 1
+    quota: int = 0
+    starting: bool = False
+
+    @property
+    def room(self) -> int:
+        """How many jobs it may hold."""
+        return min(self.slots, self.quota) if self.quota else self.slots
+
+    @property
+    def counted(self) -> bool:
+        return self.kind in ("process", "fork")
+
+
+class World:
+    """One worker's core, and all that it deals with.
+
+    Attributes:
+        now: monotonic seconds.
+        inbox: what happened and the core was not told.
+        up: there are connections to the store.
+    """
+
+    def __init__(self, dice: Random, settings: Settings, options: WorkerOptions, kinds: tuple[str, ...]) -> None:
+        self.dice = dice
+        self.now = 1000.0
+        self.store = Store(self)
+        self.settings = settings
+        self.tasks = {name: task for name, task in app.tasks.items() if task.kind in kinds}
+        self.kinds = kinds
+        self.inbox: list[Event] = []
+        self.runners: dict[int, Runner] = {}
+        self.wanted: list[str] = []
+        self.up = False
+        self.inflight: list[Step] = []
+        self.before: list[list[Step]] = []
+        self.held_back: list[Step] = []
+        self.goes_first = self.told_ready = self.unblock = False
+        self.replies: list[Any] | None = None
+        self.asleep: tuple[list[str], Step] | None = None
+        self.woken: tuple[Any, bool] | None = None
+        self.watches_pauses = False
+        self.log: list[str] = []
+        self._number = 0
+        self._doing: dict[type, Callable[[Any], None]] = {
+            Give: self._give, Notify: self._tell, TakeBack: self._take_back, Ask: self._ask, Send: self._send,
+            SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
+            FindPauses: lambda _: self._find_pauses(), Log: lambda action: self.log.append(action.text % action.args),
+        }  # fmt: skip
+        site = Site(Keys("w"), settings, self.tasks, options, "here:1", dice, lambda seat: (seat.pid, 0))
+        self.core = Core(site)
+        self.perform(self.core.start("", self.now))
+        self.turn()
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """As the loop does: tell the core what happened until it has nothing more to do about it."""
+        for _ in range(100):
+            events, self.inbox = self.inbox, []
+            self.perform(self.core.on(events, self.now))
+            self.go_on()
+            if not self.inbox and not self.core.hasty:
+                return
+        raise AssertionError("it goes on for ever")
+
+    def perform(self, actions: Any) -> None:
+        for action in actions:
+            doing = self._doing.get(type(action))
+            if doing is not None:
+                doing(action)
+
+    def advance(self, to: float) -> None:
+        """Let time pass, with a turn whenever the core wants one."""
+        for _ in range(10_000):
+            at = self.core.next
+            assert at > self.now, "a time that was looked at is waited for"
+            if at > to or self.core.state == "left":
+                break
+            self.now = at
+            self.turn()
+        else:
+            raise AssertionError("it is awake all the time")
+        self.now = to
+        self.turn()
+
+    # -- the exchange -----------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        return self.up and not (self.inflight or self.before or self.held_back or self.unblock)
+
+    def tell_ready(self) -> None:
+        if self.idle and not self.told_ready:
+            self.told_ready = True
+            self.inbox.append(Ready())
+
+    def go_on(self) -> None:
+        if self.inflight or not self.up:
+            return
+        self.goes_first = bool(self.before)
+        if self.before:
+            self.inflight = self.before.pop(0)
+        else:
+            self.inflight, self.held_back = self.held_back, []
+        self.tell_ready()
+
+    def _send(self, action: Send) -> None:
+        assert not self.inflight, "a request is under way"
+        self.told_ready = False
+        self.inflight, self.replies = action.steps, None
+
+    def _send_first(self, action: SendFirst) -> None:
+        self.told_ready = False
+        if self.up:
+            self.before.append(action.steps)
+
+    def _sleep(self, action: Sleep) -> None:
+        if self.up:
+            assert self.asleep is None
+            self.asleep = ([key.partition("wake:")[2] for key in action.keys], action.claim)
+
+    def _wake_up(self, _: WakeUp) -> None:
+        self.told_ready = False
+        self.unblock = self.up and self.asleep is not None
+
+    def store_acts(self) -> bool:
+        if not self.up or not self.inflight or self.replies is not None:
+            return False
+        self.replies = [self.store.run(call) for call, _ in self.inflight]
+        return True
+
+    def store_answers(self) -> bool:
+        if self.replies is None:
+            return False
+        self.inbox += [Replied(read, reply) for (_, read), reply in zip(self.inflight, self.replies, strict=True)]
+        self.inflight, self.replies = [], None
+        self.tell_ready()
+        return True
+
+    def waker_acts(self) -> bool:
+        if self.asleep is None or self.woken is not None:
+            return False
+        keys, (call, _) = self.asleep
+        token = next((key for key in keys if key in self.store.tokens), None)
+        if token is None and not self.unblock:
+            return False
+        self.store.tokens.discard(token or "")
+        self.woken = (self.store.run(call), token is not None)
+        return True
+
+    def waker_answers(self) -> bool:
+        if self.woken is None or self.asleep is None:
+            return False
+        (_, (_, read)), (reply, by_queue) = self.asleep, self.woken
+        self.asleep = self.woken = None
+        self.inbox.append(Woken(read, reply, by_queue))
+        return True
+
+    def unblocks(self) -> bool:
+        if not self.unblock or (self.asleep is not None and self.woken is None):
+            return False
+        self.unblock = False
+        return True
+
+    def cut(self) -> bool:
+        if not self.up:
+            return False
+        self.up = self.told_ready = self.unblock = False
+        if self.goes_first:
+            self.inflight, self.goes_first = [], False
+        self.inflight, self.held_back = self.inflight + self.held_back, []
+        self.before.clear()
+        self.replies = None
+        if self.asleep is not None:
+            self.inflight.append(self.asleep[1])
+        self.asleep = self.woken = None
+        self.inbox.append(Disconnected())
+        return True
+
+    def connect(self) -> bool:
+        if self.up:
+            return False
+        self.up = True
+        self.held_back, self.inflight = self.inflight, []
+        self.inbox.append(Connected())
+        return True
+
+    # -- the supervisor and its runners -----------------------------------------------------------------------------
+
+    def _ask(self, action: Ask) -> None:
+        match action.message:
+            case Spawn(kind=kind):
+                self.wanted.append(kind)
+            case Signal(runner=number, what="kill") if number in self.runners:
+                self.runners[number].killed = True
+            case _:
+                pass
+
+    def spawn(self) -> bool:
+        if not self.wanted:
+            return False
+        kind = self.wanted.pop(self.dice.randrange(len(self.wanted)))
+        self._number += 1
+        options = self.core.options
+        starting = self.dice.random() < 0.2
+        self.runners[self._number] = Runner(
+            self._number, kind, slots=options.slots(kind), quota=options.recycle_jobs, starting=starting
+        )
+        self.inbox.append(RunnerUp(self._number, kind, 1000 + self._number, starting=starting))
+        return True
+
+    def come_up(self) -> bool:
+        """A runner that runs code of the application first has done so."""
+        for runner in self.runners.values():
+            if runner.starting:
+                runner.starting = False
+                self.inbox.append(Heard(runner.number, [Up()]))
+                return True
+        return False
+
+    def _give(self, action: Give) -> None:
+        runner = self.runners.get(action.runner)
+        if runner is None:
+            return
+        assert not runner.leaving, "it was told to leave"
+        assert not runner.starting, "it has not started"
+        for claim in action.claims:
+            for other in self.runners.values():
+                assert all(one.id != claim.id for one in other.held), f"{claim.id} is on two runners"
+        runner.held += action.claims
+
+    def _tell(self, action: Notify) -> None:
+        runner = self.runners.get(action.runner)
+        if runner is None:
+            return
+        match action.message:
+            case Exit():
+                runner.leaving = True
+            case Stop(token=token, reason=reason):
+                runner.stops[token] = reason
+
+    def _take_back(self, action: TakeBack) -> None:
+        runner = self.runners.get(action.runner)
+        count = 0
+        if runner is not None and runner.counted:
+            count = min(action.most, len(runner.held) - runner.begun)
+            del runner.held[len(runner.held) - count :]
+        self.inbox.append(TakenBack(action.runner, count))
+
+    def begin(self) -> bool:
+        """A runner begins what it was given."""
+        some = [
+            runner
+            for runner in self.runners.values()
+            if runner.begun < len(runner.held) and (not runner.begun or not runner.counted)
+        ]
+        for runner in some:
+            runner.begun = 1 if runner.counted else len(runner.held)
+        return bool(some)
+
+    def end(self, *kinds: str) -> bool:
+        """A job ends."""
+        some = [runner for runner in self.runners.values() if runner.begun]
+        if not some:
+            return False
+        runner = self.dice.choice(some)
+        claim = runner.held.pop(self.dice.randrange(runner.begun))
+        runner.begun -= 1
+        if runner.quota:
+            runner.quota = runner.quota - 1 or -1
+        reason = runner.stops.pop(claim.token, "")
+        kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
+        amount = 2_000_000 if kind in ("retry", "snoozed") else 0
+        self.inbox.append(Heard(runner.number, [Done(claim.token, kind, b"", amount, 100, 0)]))
+        return True
+
+    def leave(self) -> bool:
+        """A runner that may leave does, or one that was killed is gone."""
+        some = [one for one in self.runners.values() if one.killed or (one.leaving and not one.held)]
+        return self._die(self.dice.choice(some), 9 * some[0].killed) if some else False
+
+    def die(self) -> bool:
+        return self._die(self.dice.choice(list(self.runners.values())), 11) if self.runners else False
+
+    def _die(self, runner: Runner, number: int) -> bool:
+        del self.runners[runner.number]
+        if self.dice.random() < 0.5:
+            self.inbox.append(RunnerClosed(runner.number))
+            if self.dice.random() < 0.5:
+                self.turn()
+        unstarted = len(runner.held) - runner.begun if runner.counted else 0
+        self.inbox.append(RunnerDied(runner.number, number, 0, 0, [], unstarted))
+        return True
+
+    # -- others -----------------------------------------------------------------------------------------------------
+
+    def pause(self, queue: str) -> None:
+        self.store.paused ^= {queue}
+        if queue not in self.store.paused and self.store.ready[queue]:
+            self.store.tokens.add(queue)
+        if self.watches_pauses:
+            self._find_pauses()
+
+    def _find_pauses(self) -> None:
+        self.watches_pauses = True
+        self.inbox.append(Paused(frozenset(self.store.paused)))
+
+    def mail(self, text: str) -> None:
+        if self.up and self.core.owner:
+            self.inbox.append(Mail(text))
+
+    def told(self, message: Drain) -> None:
+        self.inbox.append(Told(message))
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    def startable(self) -> list[Job]:
+        """Jobs in the store that an idle runner of this worker could run."""
+        room = {
+            runner.kind
+            for runner in self.runners.values()
+            if not (runner.leaving or runner.killed or runner.starting)
+            and len(runner.held) < runner.room
+            # One that was forked for a suspect takes no other job.
+            and not self.core.crew.handout.seats[runner.number].single
+        }
+        found: list[Job] = []
+        for queue in self.core.options.queues.names:
+            if queue not in self.store.paused:
+                for _, id in self.store.ready.get(queue, ()):
+                    job = self.store.jobs[id]
+                    kind = app.tasks[job.task].kind
+                    if kind in room and not (job.crashes and kind in ("thread", "async")):
+                        found.append(job)
+        return found
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is on its way that may start a job: in the store, at the supervisor, or a time that is near."""
+        store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
+        sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
+        dying = any(runner.killed or runner.starting for runner in self.runners.values())
+        times = (self.core.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall"))
+        return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
+
+    def check(self) -> None:
+        """Never idle with work that could start."""
+        if self.core.state == "working" and not self.under_way:
+            assert self.core.owner, "it is not registered"
+            assert not self.startable(), (self.startable(), self.core.demand.known, self.asleep)
+
+    def calm(self) -> None:
+        """Let all that is under way come to its end, while no job that runs ends and nothing else happens."""
+        end = self.now + 6.0
+        for _ in range(2000):
+            if not self.settle_down():
+                if not self.now < self.core.next <= end:
+                    return
+                self.now = self.core.next
+            self.turn()
+        raise AssertionError("it does not come to rest")
+
+    def settle_down(self) -> bool:
+        return (
+            self.connect()
+            or self.store_acts()
+            or self.store_answers()
+            or self.waker_acts()
+            or self.waker_answers()
+            or self.unblocks()
+            or self.spawn()
+            or self.come_up()
+            or self.leave()
+            or self.begin()
+        )

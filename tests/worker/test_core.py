@@ -1,0 +1,206 @@
+"""The core of a dispatcher, in a world that is turned by hand: never idle with work that could start, nothing lost.
+
+Each order is a world of its own (kinds, sizes, queues, weights, strategies) and twenty events in it, in any order: jobs
+come, end, retry and are cancelled; requests are served late, and connections are cut before and after the store has
+acted; runners start, die and are recycled; queues are paused; the worker is resized, loses its lease and is drained.
+A failure names the number of its order, with which ``play`` plays it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from headrace.settings import Settings
+from headrace.worker.dispatcher_events import CALLED
+from headrace.worker.options import QueueOrder, WorkerOptions
+from headrace.worker.wire import Drain, Size
+from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, World
+
+ORDERS, PARTS, STEPS = 20_000, 8, 20
+
+
+def any_world(dice: Random) -> World:
+    kinds = tuple(sorted(dice.sample(KINDS, dice.randint(1, 3))))
+    names = tuple(dice.sample(QUEUES, dice.randint(1, 3)))
+    weights = tuple(float(dice.randint(1, 3)) for _ in names) if dice.random() < 0.3 else ()
+    options = WorkerOptions(
+        processes=dice.randint(1, 3), forks=dice.randint(1, 2), threads=dice.randint(1, 3),
+        concurrency=dice.randint(1, 4), queues=QueueOrder(names, weights), recycle_jobs=dice.choice((0, 0, 1, 2)),
+    )  # fmt: skip
+    lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
+    world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
+    if dice.random() < 0.9:
+        world.calm()
+    return world
+
+
+# -- what may happen ----------------------------------------------------------------------------------------------------
+
+
+def enqueue(world: World) -> None:
+    dice = world.dice
+    kind, strategy = dice.choice(world.kinds), dice.choice(STRATEGIES)
+    for _ in range(dice.choice((1, 1, 2, 7))):
+        queue = dice.choice(QUEUES)
+        world.store.add(
+            f"{kind}-{strategy}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
+            first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
+        )  # fmt: skip
+
+
+def a_job_ends(world: World) -> None:
+    world.end("succeeded", "succeeded", "succeeded", "failed", "retry", "snoozed")
+
+
+def resize(world: World) -> None:
+    kind, size = world.dice.choice(world.kinds), world.dice.randint(1, 4)
+    if world.dice.random() < 0.5:
+        world.told(Size(kind, size))
+    else:
+        world.mail(f"scale:{kind}:{size}")
+
+
+def cancel(world: World) -> None:
+    running = [job.id for job in world.store.jobs.values() if job.state == "running"]
+    if running:
+        id = world.dice.choice(running)
+        world.store.cancelled.add(id)
+        world.mail(id)
+
+
+def broadcast(world: World) -> None:
+    if world.core.owner in world.store.owners:
+        world.store.broadcast(world.core.owner, f"{world.dice.choice(world.kinds)}-available")
+        world.mail(CALLED)
+
+
+def take_over(world: World) -> None:
+    if world.now > world.core.upkeep.lease_until:
+        world.store.take_over(world.core.owner)
+
+
+EVENTS: dict[Callable[[World], object], int] = {
+    enqueue: 22,
+    World.store_acts: 12,
+    World.store_answers: 12,
+    World.waker_acts: 6,
+    lambda world: world.waker_answers() or world.unblocks(): 6,
+    World.begin: 8,
+    a_job_ends: 12,
+    lambda world: world.spawn() or world.come_up() or world.leave(): 4,
+    World.die: 2,
+    lambda world: world.cut() or world.connect(): 3,
+    lambda world: world.advance(world.now + world.dice.choice((0.0005, 0.01, 0.02, 0.3, 1.5, 7.0))): 5,
+    lambda world: world.pause(world.dice.choice(QUEUES)): 2,
+    resize: 2,
+    cancel: 2,
+    broadcast: 1,
+    take_over: 1,
+}
+
+
+def play(number: int) -> World:
+    dice = Random(number)
+    world = any_world(dice)
+    for event in dice.choices(list(EVENTS), list(EVENTS.values()), k=STEPS):
+        event(world)
+        world.turn()
+        world.check()
+    world.calm()
+    world.check()
+    assert not world.startable(), (world.startable(), world.core.demand.known)
+    if number % 8 == 0:
+        finish(world)
+    return world
+
+
+def finish(world: World) -> None:
+    """Every job ends, once; then the worker leaves, and holds nothing."""
+    for queue in list(world.store.paused):
+        world.pause(queue)
+    served = set(world.core.options.queues.names)
+    for _ in range(400):
+        world.calm()
+        if not world.end("succeeded"):
+            if all(job.state == "ended" for job in world.store.jobs.values() if job.queue in served):
+                break
+            world.advance(world.now + 3.0)
+        world.turn()
+    left = [job for job in world.store.jobs.values() if job.queue in served and job.state != "ended"]
+    assert left == []
+    world.told(Drain(now=False))
+    world.turn()
+    for _ in range(50):
+        if world.core.state == "left":
+            break
+        world.calm()
+        world.end("succeeded")
+        world.turn()
+    assert world.core.state == "left"
+    assert not any(owner.claims for owner in world.store.owners.values())
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_never_idle_with_work_that_could_start(part: int) -> None:
+    for number in range(part, ORDERS, PARTS):
+        try:
+            play(number)
+        except Exception as error:
+            raise AssertionError(f"play({number})") from error
+
+
+# -- what was found so --------------------------------------------------------------------------------------------------
+
+
+def made(kinds: tuple[str, ...] = ("thread",), queues: tuple[str, ...] = ("a",), **sizes: int) -> World:
+    options = WorkerOptions(queues=QueueOrder(queues), **sizes)  # type: ignore[arg-type]
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, kinds)
+    world.calm()
+    return world
+
+
+def test_a_job_for_any_runner_finds_the_room_that_one_for_a_place_leaves() -> None:
+    """It went back to the server, and no job of its kind was claimed until one ended."""
+    world = made(threads=2)
+    world.store.add("thread-least_loaded", "a")
+    world.store.add("thread-available", "a")
+    world.calm()
+    assert [len(runner.held) for runner in world.runners.values()] == [2]
+
+
+def test_jobs_that_go_back_since_no_runner_has_room_are_not_claimed_again_and_again() -> None:
+    """They waited for others that end, and a claim that saw the queue without them forgot that they were there."""
+    world = made(("fork", "thread"), ("a", "b"), forks=1, threads=9)
+    for task, queue in (("thread", "a"), ("fork", "a"), ("fork", "a"), ("fork", "b")):
+        world.store.add(f"{task}-available", queue)
+    world.calm()
+    assert sum(job.state == "running" for job in world.store.jobs.values()) == 2
+    assert world.store.claims < 12
+
+
+def test_a_claim_that_was_applied_and_not_answered_is_repeated_with_its_number() -> None:
+    world = made(threads=2)
+    world.store.add("thread-available", "a")
+    assert world.waker_acts()
+    assert world.cut()
+    world.turn()
+    world.calm()
+    assert [len(runner.held) for runner in world.runners.values()] == [1]
+    assert [job.starts for job in world.store.jobs.values()] == [1]
+
+
+def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() -> None:
+    world = made(threads=2)
+    world.store.add("thread-available", "a")
+    world.calm()
+    world.cut()
+    world.turn()
+    world.advance(world.core.upkeep.lease_until)
+    assert [runner.killed for runner in world.runners.values()] == [True]
+    world.calm()
+    (job,) = world.store.jobs.values()
+    assert (job.state, job.crashes) == ("running", 0)
+    assert job.starts > 1
