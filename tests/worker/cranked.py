@@ -257,11 +257,11 @@ class Store:
             if job.key or job.crashes:
                 crashes = str(job.crashes).encode() if job.crashes else None
                 more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
-        reply = [b"ok", self.now, self._due, flat, more, [], [], int(bool(self.paused))]
+        reply = [b"ok", self.now, self.due, flat, more, [], [], int(bool(self.paused))]
         return reply if looked is None else [*reply, *looked]
 
     @property
-    def _due(self) -> int:
+    def due(self) -> int:
         return min((job.due for job in self.jobs.values() if job.state == "scheduled"), default=0)
 
     def settle(self, args: dict[str, Any]) -> Any:
@@ -304,13 +304,13 @@ class Store:
         self.tokens |= {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
         cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
         held = len(incarnation.claims)
-        return [b"ok", self.now, self._due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held]
+        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held]
 
     def promote(self, args: dict[str, Any]) -> Any:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
         for job in due:
             self.line_up(job)
-        return [len(due), self.now, self._due]
+        return [len(due), self.now, self.due]
 
     def reclaim(self, args: dict[str, Any]) -> Any:
         self.take_over(args["owner"])
@@ -706,7 +706,9 @@ class World:
         return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
 
     def check(self) -> None:
-        """Never idle with work that could start."""
+        """Never idle with work that could start; never at work when another worker may have it."""
+        if self.core.owner and self.now >= self.core.upkeep.lease_until:
+            assert all(runner.killed for runner in self.runners.values() if runner.begun), "it runs beyond its lease"
         if self.core.state == "working" and not self.under_way:
             assert self.core.owner, "it is not registered"
             assert not self.startable(), (self.startable(), self.core.demand.known, self.asleep)
@@ -717,10 +719,27 @@ class World:
         for _ in range(2000):
             if not self.settle_down():
                 if not self.now < self.core.next <= end:
-                    return
+                    break
                 self.now = self.core.next
             self.turn()
-        raise AssertionError("it does not come to rest")
+        else:
+            raise AssertionError("it does not come to rest")
+        if self.core.state == "working" and not self.core.upkeep.gone:
+            self.check_at_rest()
+
+    def check_at_rest(self) -> None:
+        """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
+        core = self.core
+        assert not core.ends or core.timers.at("gather") > self.now, "ends are not told"
+        places = [place for kind in core.crew.handout.kinds.values() for place in kind.snapshot.members]
+        empty = [place for place in places if place.seat is None]
+        assert not empty or core.timers.at("spawn") > self.now, "a place stays empty"
+        homes = core.lines._homes.values()
+        waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
+        assert core.lines.waiting == waiting, "what waits for places is counted wrong"
+        if due := self.store.due:
+            known = self.now + max(0.0, (due - self.store.now) / 1e6)
+            assert core.upkeep.next <= known + 1e-3, "a retry is not promoted when it is due"
 
     def settle_down(self) -> bool:
         return (

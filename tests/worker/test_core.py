@@ -107,8 +107,11 @@ def play(number: int) -> World:
     world = any_world(dice)
     for event in dice.choices(list(EVENTS), list(EVENTS.values()), k=STEPS):
         event(world)
-        world.turn()
-        world.check()
+        # Several events may come in one turn.
+        if dice.random() < 0.8:
+            world.turn()
+            world.check()
+    world.turn()
     world.calm()
     world.check()
     assert not world.startable(), (world.startable(), world.core.demand.known)
