@@ -170,8 +170,8 @@ class Core:
         self._ready = self._firsts = self._armed = False
         # Whether the sleep is being ended.
         self._waking = False
-        # Whether a queue ended the last sleep.
-        self._woken = False
+        # Whether a queue ended the last sleep; whether this turn heard of the end of one.
+        self._woken = self._awoken = False
         # Claims that were answered, until the next request is on its way.
         self._arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
         self._paused = frozenset[str]()
@@ -208,21 +208,22 @@ class Core:
             events: in their order.
             now: monotonic seconds; never less than before.
         """
-        self._now = now
+        self._now, self._awoken = now, False
         self._hand_out_arrivals()
         for event in events:
             self._heed[type(event)](event)
         if self.state == "left":
             self.crew.dismiss_idle()
-        else:
+        elif not self._awoken:
+            # Else an idle runner gets its job first: deciding takes as long as handing out.
             self._decide(now)
         self._firsts = False
         return self.actions.take()
 
     @property
     def hasty(self) -> bool:
-        """Whether there is more to do as soon as the actions are performed: a request was to go out before it."""
-        return bool(self._arrivals)
+        """Whether there is more to do as soon as the actions are performed: a request or a job was to go out first."""
+        return bool(self._arrivals) or self._awoken
 
     @property
     def next(self) -> float:
@@ -233,8 +234,8 @@ class Core:
     def _woke(self, event: Woken) -> None:
         self._armed, self._woken = False, event.by_queue
         event.read(event.reply)
-        # Nothing else is done before what arrived is handed out.
         self._hand_out_arrivals()
+        self._awoken = True
 
     def _lost(self) -> None:
         self._ready = self._armed = False

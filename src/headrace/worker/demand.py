@@ -65,7 +65,8 @@ class Demand:
             woken: it ended a sleep, which a queue had ended.
         """
         self.known = self.known.answered(wish, consume.brought(reply), consume.looked(reply))
-        self._timers.set("look", now + LOOK_EVERY if self.known.beyond else now)
+        if self.known.beyond:
+            self._timers.set("look", now + LOOK_EVERY)
         if wish.cursors and not wish.now and woken:
             self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
 

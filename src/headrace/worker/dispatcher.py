@@ -99,7 +99,6 @@ class Dispatcher:
         self._perform(core.start(predecessor, time.monotonic()))
         while core.state != "left":
             self._wait(min(core.next, time.monotonic() + 60.0))
-            self._turn()
         self._pauses.close()
         if self._tally is not None:
             self._tally.pass_on()
@@ -121,13 +120,15 @@ class Dispatcher:
             self._doing[type(action)](action)
 
     def _wait(self, until: float) -> None:
-        """Wait for what happens, at most until a time (monotonic seconds), and see to what is no matter of the core."""
+        """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         tally = self._tally
         until = min(until, STREAMS.next, self._links.next, self._exchange.next, tally.next if tally else until)
         pause = max(0.0, until - time.monotonic())
         gather = min(GATHER, pause) if self._core.crew.handout.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
             handler()
+        # First of all, so that a job that came starts: the rest takes as long again.
+        self._turn()
         now = time.monotonic()
         if now >= STREAMS.next:
             STREAMS.pass_on()
@@ -135,6 +136,8 @@ class Dispatcher:
             tally.pass_on()
         self._links.pass_on(now)
         self._exchange.keep(now)
+        if self._inbox:
+            self._turn()
 
     def _on_pauses(self) -> None:
         self._pauses.hear()
@@ -146,6 +149,5 @@ class Dispatcher:
         self._turn()
         while self._core.crew.present and time.monotonic() < end:
             self._wait(end)
-            self._turn()
         if self._core.crew.present:
             log.warning("leaving runners that do not exit to the supervisor")
