@@ -62,7 +62,8 @@ def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encode
             f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, pydantic models, msgspec Structs, "
             f"enums, dates, decimals, UUIDs, paths or bytes, or app.types.add(...); integers of at most 64 bits"
         ) from None
-    return capped(data, limit, what)
+    # Every job passes here: no call more than it takes.
+    return data if len(data) <= limit else capped(data, limit, what)
 
 
 def capped(data: bytes, limit: int, what: str) -> bytes:
@@ -194,8 +195,6 @@ class ParentOutput(msgspec.Struct, frozen=True):
     position: int
 
 
-# Stored arguments that begin with this byte, a bracket, are JSON: no MessagePack of a pair does.
-JSON = 0x5B
 _Sent = tuple[list[Any], dict[str, Any]]
 _packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
     _Sent, ext_hook=lambda code, payload: ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else None
@@ -204,7 +203,7 @@ _json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
 
 
 def is_json(arguments: bytes) -> bool:
-    """Whether stored arguments are JSON."""
+    """Whether stored arguments are JSON: they begin with a bracket, as no MessagePack of a pair does."""
     return arguments[:1] == b"["
 
 

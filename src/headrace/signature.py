@@ -50,6 +50,7 @@ class Signature:
         self._loose = loose
         self._function = function
         # Looked at for every job.
+        self._encoder = types.encoder
         self._bare, self._demanded = self.parameters.bare, self.parameters.demanded
         self._least, self._most = self.parameters.least, len(self.parameters.positions)
         self._decoders: dict[Any, Decoder] = {}
@@ -66,7 +67,7 @@ class Signature:
         if kwargs or not self._least <= len(args) <= self._most or self._demanded:
             args, kwargs = self.parameters.bound(args, kwargs)
         try:
-            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
+            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._encoder)
         except (ArgumentError, PayloadTooLarge) as error:
             raise _named(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
         back = self._decode(data, len(args), kwargs)
@@ -94,7 +95,7 @@ class Signature:
         if not positions and not keywords:
             return NOTHING
         data = codec.pack_json(self.task, positions, keywords, limit)
-        self._decode(data, len(positions), keywords)
+        self._decode(data, len(positions), keywords, json=True)
         return data
 
     def prepare(self) -> None:
@@ -123,7 +124,7 @@ class Signature:
             return found
         args, kwargs = codec.stored_arguments(self.task, data)
         self.parameters.bound(tuple(args), kwargs)
-        return self._decode(data, len(args), kwargs)
+        return self._decode(data, len(args), kwargs, json=codec.is_json(data))
 
     def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
         """Arguments that fit, by the names of their parameters, without defaults."""
@@ -139,7 +140,7 @@ class Signature:
         """
         if value is None and self._may_be_none:
             return codec.NONE
-        data = codec.encode(value, limit, f"result of {self.task}", self._further.encoder)
+        data = codec.encode(value, limit, f"result of {self.task}", self._encoder)
         if self._returns is not Any:
             try:
                 self._result_decoder.decode(data)
@@ -252,12 +253,12 @@ class Signature:
         return ArgumentError(f"the arguments of {self.task} are {codec.TOO_DEEP}: send a flat list, or ids")
 
     def _decode(
-        self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset()
+        self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset(), *, json: bool = False
     ) -> tuple[Positions, Keywords]:
         shape: Any = (count, tuple(kwargs)) if kwargs else count
         if unknown:
             shape = (shape, unknown)
-        if json := data[0] == codec.JSON:
+        if json:
             shape = (shape, "json")
         try:
             decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown, json=json)
