@@ -173,6 +173,54 @@ def test_enqueue_and_wait(headrace: Program) -> None:
         worker.communicate()
 
 
+TYPED = """
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from pydantic import BaseModel
+from headrace import Flow, Headrace
+
+app = Headrace()
+
+class Order(BaseModel):
+    name: str
+    count: int
+
+@app.task
+def told(order: Order, data: bytes, by: dict[int, Decimal], at: datetime, file: Path) -> list[str]:
+    return [repr(one) for one in (order, data, by, at.year, file.name)]
+
+@app.task
+def same(order: Order) -> Order:
+    return order
+
+@app.workflow
+def flow(flow: Flow, order: Order, *, data: bytes = b"") -> None:
+    assert (type(order), data) == (Order, b"\\xff")
+    flow.run(same, order, name="same")
+"""
+
+
+def test_the_shell_sends_what_json_says_by_the_annotations(headrace: Program, tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED)
+    given = ['{"name": "a", "count": 2}', "/w==", '{"1": "1.10"}', "2030-01-02T00:00:00Z", "file=/tmp/x"]
+    ids = [headrace.enqueue("typed.told", *given), headrace.enqueue("typed.told", *given, "--app", "typed:app")]
+    same = headrace.enqueue("typed.same", given[0])
+    wrong = headrace.enqueue("typed.same", '{"name": "secret", "count": "secret"}')
+    run = headrace("workflows", "create", "typed.flow", given[0], "data=/w==", "--app", "typed:app", "--start").out
+    assert headrace("jobs", "show", ids[0], "--json").json["form"] == "json"
+    headrace("worker", "typed:app", "--burst", "--quiet")
+    expected = ["Order(name='a', count=2)", r"b'\xff'", "{1: Decimal('1.10')}", "2030", "'x'"]
+    assert [headrace("jobs", "result", id).json for id in ids] == [expected, expected]
+    assert headrace("jobs", "result", same).json == {"name": "a", "count": 2}
+    fault = headrace("jobs", "result", wrong, code=1).err
+    assert "argument 'order' of typed.same: not a valid Order (count: int parsing, got str)" in fault
+    assert "secret" not in fault + str(headrace("jobs", "show", wrong, "--json").json["error"])
+    assert headrace("workflows", "show", run.split()[0], "--json").json["state"] == "succeeded"
+    refused = headrace("enqueue", "typed.same", "{}", "--app", "typed:app", code=2)
+    assert "not a valid Order (name: missing; count: missing)" in refused.err
+
+
 def test_the_time_to_wait_has_an_exit_code_of_its_own(headrace: Program) -> None:
     ended = headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "50ms", code=5)
     id, fault = ended.err.splitlines()
