@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import enum
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
 
 from headrace import Flow, Headrace, Retry, current_job
 from headrace.context import CurrentJob
@@ -125,3 +129,28 @@ def failing(flow: Flow) -> None:
 @app.workflow
 def growing(flow: Flow, count: int) -> None:
     flow.run(send, 1, after=flow.run(grow, count))
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    price: Decimal
+    sizes: list[Size]
+
+
+@app.task
+def order(
+    number: int, /, item: Item, when: dt.datetime | None, *rest: int, notes: dict[str, float], gift: bool = False
+) -> str:
+    said.append((number, item, when, rest, notes, gift))
+    return item.name
+
+
+@app.task(loose=True)
+def anything(value, other=None):  # type: ignore[no-untyped-def]
+    said.append((value, other))

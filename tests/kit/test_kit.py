@@ -181,3 +181,16 @@ async def test_a_wait_may_run_beside_a_drain(headrace_app: Kit) -> None:
         await headrace_app.adrain()
         await asyncio.sleep(0)
     assert await waits == ["welcome 1"] * 2
+
+
+async def test_connections_of_an_event_loop_stay_until_it_ends(recwarn: pytest.WarningsRecorder) -> None:
+    app = Headrace(url="redis://127.0.0.1:1/0")
+    app.task(name="twice")(shop.double.function)
+    with Kit(app) as kit:
+        await app.by_name("twice").aenqueue(1)
+        await kit.adrain()
+    del app, kit
+    gc.collect()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [str(one.message) for one in recwarn if "unclosed" in str(one.message)] == []

@@ -12,6 +12,7 @@ from headrace.bulk import Receipt
 from headrace.completion import Waited
 from headrace.definition import Workflow
 from headrace.run import WorkflowRun
+from headrace.testing import Drained, Enqueued, Kit
 
 app = Headrace()
 
@@ -185,6 +186,16 @@ def sync_code() -> object:
     assert_type(app.wait([handle], timeout=1, return_when="FIRST_EXCEPTION").done, list[Job[bytes]])
     assert_type([job.result() for job in app.as_completed([handle], 3)], list[bytes])
     assert_type(app.wait([thumbnails.create("u", [1])]).pending, list[WorkflowRun])
+    with Kit(app, mode="inline") as kit:
+        assert_type(kit.drain(retries=True, limit=3), Drained)
+        assert_type(kit.drain(thumbnails.create("u", [1])).ends, Mapping[str, int])
+        assert_type(kit.stub(fetch, returns=b"", times=2).calls, list[tuple[tuple[Any, ...], dict[str, Any]]])
+        with kit.assert_enqueued(notify, 7, queue="low", count=2) as seen, kit.refute_enqueued(fetch.options(key="k")):
+            assert_type(seen.jobs, list[Enqueued])
+        with kit.job(attempt=2, headers={"tenant": "a"}) as job:
+            assert_type(job, CurrentJob)
+        kit.clock.advance(hours=25)
+        kit.crash(fetch, at="start")
     defined: Workflow[[str, list[int]]] = thumbnails
     kept: Task[[int], str, Coroutine[Any, Any, str]] = notify
     named: Task[..., Any, Any] = fetch
@@ -192,6 +203,8 @@ def sync_code() -> object:
 
 
 async def async_code() -> None:
+    with Kit(app) as kit:
+        assert_type(await kit.adrain(scheduled=True), Drained)
     assert_type(await notify(7), str)
     assert_type(await notify.aenqueue(7), Job[str])
     assert_type(await (await notify.aenqueue(7)).aresult(), str)

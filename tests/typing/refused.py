@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace import Flow, Headrace, Node, Tasks
+from headrace.testing import Kit
 
 app = Headrace()
 
@@ -115,6 +116,9 @@ fetch.options(headers={"tenant": 7})  # refused
 app.wait([fetch])  # refused
 app.wait([fetch.enqueue("u")], return_when="ANY")  # refused
 app.as_completed(["id"])  # refused
+Kit(app).stub(fetch, returns="text")  # refused
+Kit(app, mode="eager")  # refused
+Kit(app).drain(retry=True)  # refused
 text: str = fetch.enqueue("u").result()  # refused
 
 

@@ -113,6 +113,7 @@ class DrainDriver:
     def close(self) -> None:
         """Close the connections of the kit."""
         self._store.close()
+        self._astore.leave_to_loop()
 
     @contextmanager
     def _begun(self, wishes: Wishes) -> Generator[tuple[DrainWorker, Performer], None, None]:

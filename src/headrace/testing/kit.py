@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
@@ -36,6 +36,8 @@ from headrace.worker.gate import SIGNALS
 Mode = Literal["manual", "inline"]
 Stop = Literal["timeout", "cancel", "shutdown"]
 AnyTask = Task[..., Any, Any] | BoundTask[..., Any] | str
+
+R = TypeVar("R")
 
 # The runner's own words for what stops a job.
 _STOPS: dict[Stop, StopReason] = {"timeout": "soft", "cancel": "cancel", "shutdown": "interrupt"}
@@ -214,9 +216,9 @@ class Kit:
 
     def stub(
         self,
-        task: Task[..., Any, Any],
+        task: Task[..., R, Any],
         *,
-        returns: Any = None,
+        returns: R | None = None,
         raises: BaseException | type[BaseException] | None = None,
         runs: Callable[..., Any] | None = None,
         times: int = 0,

@@ -86,12 +86,26 @@ class KitStore(Store):
         return values
 
 
+# Stores of kits that have ended, whose event loops have not: these close their connections when they end.
+_left: list[AsyncKitStore] = []
+
+
 class AsyncKitStore(AsyncStore):
     """The store for event loops; see :class:`Wire`."""
 
     def __init__(self, url: str, settings: Settings, wire: Wire) -> None:
         super().__init__(url, settings)
         self.wire = wire
+
+    def leave_to_loop(self) -> None:
+        """Stay until the event loop closes the connections: collected before, they would be said to be unclosed."""
+        _left[:] = [store for store in (*_left, self) if store.has_loop]
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether the event loop that used it last may still be used."""
+        loop = self._home[1]
+        return loop is not None and not loop.is_closed()
 
     async def run_all(self, calls: Wave) -> list[Any]:
         values = await super().run_all(self.wire.before(calls))

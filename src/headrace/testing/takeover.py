@@ -46,9 +46,10 @@ class Takeover:
             self._app.settings, url=url, namespace=self.namespace, stats="direct", stats_url=None
         )
         self._client = connection(url)
+        self._astore = AsyncKitStore(url, settings, wire)
         stores = {
             "store": KitStore(url, settings, wire),
-            "astore": AsyncKitStore(url, settings, wire),
+            "astore": self._astore,
             "ends": KitListener(url, settings, wire.clock, progress),
         }
         self._back = self._app.move(settings, stores)
@@ -59,6 +60,7 @@ class Takeover:
         back, self._back = self._back, None
         if back is not None:
             back()
+            self._astore.leave_to_loop()
 
     def problems(self, dead: set[str]) -> list[str]:
         """What is wrong with the keys, a sentence each.
