@@ -31,7 +31,7 @@ def of_record(record: Record | None) -> Told:
         "state": str(record.state),
         "counts": (record.failures, record.crashes, record.interruptions, record.snoozes),
         "attempt": record.attempt,
-        "result": record.result,
+        "result": record.packed_result,
         "error": error and (error.type, error.message, error.attempt, error.signal, error.where),
         "raised": error and [line for line in error.traceback.splitlines() if not line.startswith(" ")],
         "journal": [(one.number, one.outcome, one.error, one.signal) for one in record.attempts],
