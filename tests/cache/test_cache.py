@@ -529,6 +529,7 @@ def test_each_verb_has_its_pair() -> None:
     pairs = {name[1:] for name in verbs if name.startswith("a") and name[1:] in verbs}
     # The others send nothing, so there is nothing to wait for.
     assert verbs - pairs - {f"a{name}" for name in pairs} == {
+        "begin_anew",
         "close",
         "peek",
         "refresh",
