@@ -444,7 +444,7 @@ def test_shutting_down_with_cancelling_ends_what_waits(make: Make, kind: str, bl
     assert call.result(20) == "released"
 
 
-def test_a_stop_gives_grace_and_then_kills(make: Make, kind: str, blocks: Blocks) -> None:
+def test_a_stop_gives_shutdown_timeout_and_then_kills(make: Make, kind: str, blocks: Blocks) -> None:
     pool = make(2, kind=kind)
     (quick, release), (slow, never) = blocks.hold(pool), blocks.hold(pool)
     waiting = pool.submit(chores.double, 1)

@@ -38,7 +38,7 @@ def test_the_hard_limit_follows_the_soft_one_after_the_kill_timeout() -> None:
     assert due(limits, 115) == [(1, "hard")]
 
 
-def test_a_hard_limit_of_its_own_replaces_the_grace() -> None:
+def test_a_hard_limit_of_its_own_replaces_the_kill_timeout() -> None:
     limits = Limits(10)
     limits.begin(start(1, timeout=5, hard=6), 0)
     assert due(limits, 6) == [(1, "soft"), (1, "hard")]

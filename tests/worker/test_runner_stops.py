@@ -140,7 +140,7 @@ def test_a_job_that_learns_of_a_shutdown_may_go_back_by_itself(start: Callable[.
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_within_the_grace_is_an_error(start: Callable[..., Runner], kind: str) -> None:
+def test_an_error_within_the_shutdown_timeout_is_an_error(start: Callable[..., Runner], kind: str) -> None:
     runner = start(kind)
     runner.run(claim(1, f"{kind}.waits", "fails"))
     runner.started(1)
