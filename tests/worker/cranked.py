@@ -633,7 +633,9 @@ class World:
         reason = runner.stops.pop(claim.token, "")
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed") else 0
-        self.inbox.append(Heard(runner.number, [Done(claim.token, kind, b"", amount, 100, 0)]))
+        self.inbox.append(
+            Heard(runner.number, [Done(claim.token, kind, b"", amount, 100, self.dice.choice((0, 0, 200)))])
+        )
         return True
 
     def leave(self) -> bool:
@@ -727,13 +729,17 @@ class World:
         if self.core.state == "working" and not self.core.upkeep.gone:
             self.check_at_rest()
 
+    def set(self, timer: str) -> bool:
+        """Whether a time is set that comes."""
+        return self.now < self.core.timers.at(timer) < float("inf")
+
     def check_at_rest(self) -> None:
         """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
         core = self.core
-        assert not core.ends or core.timers.at("gather") > self.now, "ends are not told"
+        assert not core.ends or self.set("gather"), "ends are not told"
         places = [place for kind in core.crew.handout.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.seat is None]
-        assert not empty or core.timers.at("spawn") > self.now, "a place stays empty"
+        assert not empty or self.set("spawn"), "a place stays empty"
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.lines.waiting == waiting, "what waits for places is counted wrong"

@@ -29,6 +29,7 @@ def any_world(dice: Random) -> World:
     options = WorkerOptions(
         processes=dice.randint(1, 3), forks=dice.randint(1, 2), threads=dice.randint(1, 3),
         concurrency=dice.randint(1, 4), queues=QueueOrder(names, weights), recycle_jobs=dice.choice((0, 0, 1, 2)),
+        recycle_memory=dice.choice((0, 0, 100)),
     )  # fmt: skip
     lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
     world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
@@ -93,7 +94,7 @@ EVENTS: dict[Callable[[World], object], int] = {
     lambda world: world.spawn() or world.come_up() or world.leave(): 4,
     World.die: 2,
     lambda world: world.cut() or world.connect(): 3,
-    lambda world: world.advance(world.now + world.dice.choice((0.0005, 0.01, 0.02, 0.3, 1.5, 7.0))): 5,
+    lambda world: world.advance(world.now + world.dice.choice((0.0005, 0.01, 0.02, 0.3, 1.5, 7.0, 20.0))): 5,
     lambda world: world.pause(world.dice.choice(QUEUES)): 2,
     resize: 2,
     cancel: 2,
@@ -193,6 +194,16 @@ def test_a_claim_that_was_applied_and_not_answered_is_repeated_with_its_number()
     world.calm()
     assert [len(runner.held) for runner in world.runners.values()] == [1]
     assert [job.starts for job in world.store.jobs.values()] == [1]
+
+
+def test_a_retry_is_promoted_when_it_is_due_though_no_claim_tells_of_it() -> None:
+    world = made(threads=2)
+    world.store.add("thread-available", "a")
+    world.calm()
+    world.end("retry")
+    world.turn()
+    world.calm()
+    assert [job.starts for job in world.store.jobs.values()] == [2]
 
 
 def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() -> None:

@@ -702,7 +702,6 @@ class Core:
         kind, _, size = rest.partition(":")
         if text == CALLED:
             self.demand.call()
-            self._wake_up()
         elif text == HURRY:
             self.upkeep.hurry()
         elif text.startswith(roster.ASKED):
