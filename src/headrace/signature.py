@@ -166,10 +166,11 @@ class Signature:
                 f"(job.refresh().packed_result has the bytes)"
             ) from None
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            hint = "another version of the code may have returned it (job.refresh().packed_result has the bytes)"
+            if data == codec.NONE:
+                hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
             raise ResultUndecodable(
-                f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; another "
-                f"version of the code may have returned it (job.refresh().packed_result has the "
-                f"bytes)"
+                f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; {hint}"
             ) from None
 
     @cached_property

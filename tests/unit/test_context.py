@@ -10,7 +10,7 @@ import pytest
 
 from headrace import CurrentJob, Headrace, current_job
 from headrace.context import LINE_CAP, running
-from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, Snooze
+from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, ResultUndecodable, Snooze
 from headrace.job import Claim
 from headrace.protocol.consume import Note
 from headrace.worker.enclosing import SWALLOWED, acalled, called
@@ -134,6 +134,15 @@ def test_what_a_middleware_swallows_is_kept_in_the_job(job: CurrentJob) -> None:
     assert repr(job.swallowed) == "ValueError(8)"
     assert called(swallow, job, lambda: 7, (), {}) == 7
     assert job.swallowed is None
+
+
+def test_a_reader_of_a_result_that_was_swallowed_hears_of_the_middleware() -> None:
+    def mean() -> float:
+        return 0.5
+
+    task = Headrace("redis://x").task(name="mean")(mean)
+    with pytest.raises(ResultUndecodable, match=r"a middleware may have swallowed what it raised \(job\.refresh"):
+        task.signature.unpack_result(b"\xc0")
 
 
 async def test_an_asynchronous_middleware_stands_around_coroutines_only(job: CurrentJob) -> None:
