@@ -47,8 +47,8 @@ STORING: dict[tuple[type, str], int] = {
 OTHERS: dict[type, set[str]] = {
     Headrace: {
         "after_fork_child", "after_fork_parent", "as_completed", "await_", "before_fork", "by_name", "cached",
-        "close", "disconnect", "enqueue_middleware", "include", "lifespan", "middleware", "move", "on_exit",
-        "on_preload", "overview", "task", "wait", "workflow",
+        "close", "disconnect", "enqueue_middleware", "include", "job", "lifespan", "middleware", "move", "on_exit",
+        "on_preload", "overview", "override", "task", "wait", "workflow",
     },
     Task: {"job", "options", "pack_result", "plan", "prepare", "unpack"},
     BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options"},
@@ -59,7 +59,7 @@ OTHERS: dict[type, set[str]] = {
         "stop", "wait",
     },
     Job: {"attempts", "cancel", "logs", "refresh", "result", "retry"},
-    Jobs: {"count", "decoder", "get", "handle", "ids", "page"},
+    Jobs: {"count", "get", "handle", "handle_of", "ids", "page", "reader"},
     Queue: {"pause", "paused", "purge", "resume"},
 }  # fmt: skip
 # The only places that make the calls which store work. All but the last two enter the middleware, or are entered by it;
