@@ -33,6 +33,8 @@ def any_world(dice: Random) -> World:
     )  # fmt: skip
     lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
     world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
+    for _ in range(dice.randint(0, 5)):
+        enqueue(world)
     if dice.random() < 0.9:
         world.calm()
     return world
@@ -52,8 +54,8 @@ def enqueue(world: World) -> None:
         )  # fmt: skip
 
 
-def a_job_ends(world: World) -> None:
-    world.end("succeeded", "succeeded", "succeeded", "failed", "retry", "snoozed")
+def a_job_ends(world: World) -> bool:
+    return world.end("succeeded", "succeeded", "succeeded", "failed", "retry", "snoozed")
 
 
 def resize(world: World) -> None:
@@ -90,7 +92,7 @@ EVENTS: dict[Callable[[World], object], int] = {
     World.waker_acts: 6,
     lambda world: world.waker_answers() or world.unblocks(): 6,
     World.begin: 8,
-    a_job_ends: 12,
+    a_job_ends: 24,
     lambda world: world.spawn() or world.come_up() or world.leave(): 4,
     World.die: 2,
     lambda world: world.cut() or world.connect(): 3,
@@ -106,8 +108,10 @@ EVENTS: dict[Callable[[World], object], int] = {
 def play(number: int) -> World:
     dice = Random(number)
     world = any_world(dice)
-    for event in dice.choices(list(EVENTS), list(EVENTS.values()), k=STEPS):
-        event(world)
+    for _ in range(STEPS):
+        # What cannot happen now makes room for what can.
+        while dice.choices(list(EVENTS), list(EVENTS.values()))[0](world) is False:
+            pass
         # Several events may come in one turn.
         if dice.random() < 0.8:
             world.turn()
@@ -116,7 +120,7 @@ def play(number: int) -> World:
     world.calm()
     world.check()
     assert not world.startable(), (world.startable(), world.core.demand.known)
-    if number % 8 == 0:
+    if number % 16 == 0:
         finish(world)
     return world
 
