@@ -53,6 +53,8 @@ class Upkeep:
         self.lease_until = 0.0
         self._renew_at = 0.0
         self._promote_at: float | None = None
+        # When a job of our own becomes due, or did.
+        self._expected_at = 0.0
         # The incarnation whose lease ends first, and when that is.
         self._suspect: tuple[float, str] | None = None
         self._sweep_at: float | None = None
@@ -98,10 +100,13 @@ class Upkeep:
     def learn_due(self, now: float, server_now: int, due: int) -> None:
         """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
         self._promote_at = now + max(0, due - server_now) / 1e6 if due else None
+        if self._expected_at > now:
+            # A claim may have been made before the settle that scheduled that job, and be answered after it.
+            self._promote_at = _sooner(self._promote_at, self._expected_at)
 
     def expect(self, due: float) -> None:
         """A job was scheduled for ``due``; monotonic seconds."""
-        self._promote_at = due if self._promote_at is None else min(self._promote_at, due)
+        self._promote_at = self._expected_at = _sooner(self._promote_at, due)
 
     def steps(
         self, now: float, facts: Callable[[], Sequence[str | int]] = tuple, expected: Callable[[], int] = int
