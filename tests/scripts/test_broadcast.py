@@ -29,7 +29,7 @@ def test_each_live_incarnation_gets_one_in_a_line_of_its_own(stage: Stage) -> No
     assert stage.run(call) == [claim.id]
     assert stage.ready("@w2") == []
     assert "@w2" not in stage.names("queues")
-    assert stage.run(consume.reclaim(stage.keys, "w1", False, 500, KEEP, stage.now)) == ("done", 0)
+    assert stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now)) == ("done", 0)
 
 
 def test_it_is_run_once_and_by_nobody_else(stage: Stage) -> None:

@@ -38,6 +38,9 @@ def configure(form: Literal["text", "json"], level: int, secrets: Collection[str
     if not root.handlers:
         root.addHandler(handler)
         root.setLevel(level)
+        # A command shows what the library warns of as its remarks until it has a log.
+        ours.handlers.clear()
+        ours.propagate = True
     else:
         ours.handlers[:] = [handler]
         ours.propagate = False
