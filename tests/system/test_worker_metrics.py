@@ -153,6 +153,8 @@ def test_who_answers_is_replaced_though_that_could_not_be_forked_at_first(
     headrace.write("tasks", TASKS + FULL)
     one = worker("--metrics", "0")
     first = one.answering()
+    # The runner is there: later it could not be forked either.
+    headrace("enqueue", "tasks.add", "1", "--wait")
     full.touch()
     os.kill(first, signal.SIGKILL)
     eventually(lambda: "cannot fork a process" in one.said.read_text(), 20)
