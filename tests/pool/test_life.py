@@ -490,6 +490,30 @@ def test_a_forgotten_pool_runs_what_it_accepted_and_ends(kind: str, tmp_path: Pa
     eventually(lambda: not crew._living, 20, what="its members have left")
 
 
+FORGOTTEN_LATE = """
+import gc, sys, threading
+from headrace import Pool
+
+gc.disable()
+pool = Pool(1, kind="thread")
+pool.call(int)
+pool.itself = pool
+del pool
+gc.set_threshold(1)
+gc.enable()
+for _ in range(10):
+    sys._current_frames()
+gc.collect()
+print("went on")
+"""
+
+
+def test_a_pool_that_is_collected_while_the_interpreter_lists_its_threads_hangs_nothing(root: Path) -> None:
+    command = [sys.executable, "-c", FORGOTTEN_LATE]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=30, check=False)
+    assert (run.returncode, run.stdout) == (0, "went on\n")
+
+
 PROGRAM = """
 import sys
 from headrace import Pool

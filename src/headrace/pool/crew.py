@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from _thread import start_new_thread
 from collections.abc import Iterable
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -43,6 +40,8 @@ class Crew:
         self.events = Events(name, options.callbacks, options.overrun_handlers)
         self.watch = Watch(self)
         self._resizing = threading.Lock()
+        # How many members were asked for last.
+        self._size = 0
         self._restarts = Restarts(options.restarts, options.period)
         self._burying = threading.Lock()
         self._living: set[int] = set()
@@ -54,10 +53,13 @@ class Crew:
 
     def resize(self, n: int) -> None:
         """Have ``n`` members. New ones start in the background; those with the largest ids leave when they are done."""
-        apart(partial(self._resize, n))
+        self._size = n
+        apart(self._resize)
 
-    def _resize(self, n: int) -> None:
+    def _resize(self) -> None:
         with self._resizing:
+            # As asked last: the step of a resize that was cut short may come after the next one.
+            n = self._size
             members = self.desk.snapshot.members[:n]
             new = [self._member(number) for number in range(len(members), n)]
             if not self._living:
@@ -200,11 +202,11 @@ class Crew:
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:
-        """The pool's object is gone. This may run in the midst of anything: another thread does what needs a lock."""
-        if not self._orphaned:
-            # At the interpreter's very end there are no new threads, and the exit handler has been here.
-            with contextlib.suppress(RuntimeError):
-                start_new_thread(self.finish, ())
+        """The pool's object is gone. This may run in the midst of anything, where no lock may be waited for.
+
+        A thread cannot be started either: the garbage may be collected while the interpreter lists its threads.
+        """
+        self.desk.bell.put(None)
 
     def finish(self) -> None:
         """The pool is not used any more, or the interpreter ends: run what was accepted."""

@@ -49,11 +49,12 @@ class Desk:
         retired: calls that members ended who are gone.
         closed: why no call is accepted any more, or empty.
         broken: why none is accepted at the moment, or empty.
-        bell: wakes the watch; True asks it to repair, a lease to end that. To ring it is one step of the interpreter.
+        bell: wakes the watch; True asks it to repair, a lease to end that, None to finish the pool. To ring it is one
+            step of the interpreter.
     """
 
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
-        self.bell: SimpleQueue[bool | Lease] = SimpleQueue()
+        self.bell: SimpleQueue[bool | Lease | None] = SimpleQueue()
         self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), Ranks(), count().__next__)
         self.members: list[Member] = []

@@ -3,7 +3,8 @@
 1. a call that nobody began in time is taken out of its line and fails;
 2. a call that runs long is reported, and its member is killed at the last alert;
 3. a lease whose holder's thread has ended is given back;
-4. what an exception in a caller's thread left half done is repaired.
+4. what an exception in a caller's thread left half done is repaired;
+5. a pool that nobody holds any more is finished.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Watch:
 
     def _answer(self, wait: float | None) -> None:
         """Wait until something is due or the bell rings, and do what is asked."""
-        desk, asked = self._crew.desk, set[bool | Lease]()
+        desk, asked = self._crew.desk, set[bool | Lease | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))
             while True:
@@ -94,6 +95,8 @@ class Watch:
                 desk.end_lease(lease)
         if True in asked:
             repair(desk)
+        if None in asked:
+            self._crew.finish()
 
     def _expire_due(self) -> float:
         while True:
