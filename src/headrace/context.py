@@ -36,14 +36,7 @@ class CurrentJob:
     """The job that runs in this thread or coroutine.
 
     Attributes:
-        id: the job's id.
-        task: name of its task.
-        queue: where it was enqueued.
         key: the key that it was enqueued with, or empty.
-        headers: texts by name that travel with it; jobs and workflows that it makes inherit them.
-        attempt: which start this is, from 1.
-        failures: how many earlier starts raised.
-        token: the fencing token of this start; hand it to outside systems that must refuse an older start.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
         args: what its function is called with, by position.
@@ -54,8 +47,8 @@ class CurrentJob:
     """
 
     __slots__ = (
-        "_emit", "_flow", "_inputs", "_stopping", "added", "args", "attempt", "failures", "headers", "id",
-        "key", "kwargs", "queue", "state", "stopped_by", "swallowed", "task", "token",
+        "_claim", "_emit", "_flow", "_headers", "_stopping", "added", "args", "kwargs", "state", "stopped_by",
+        "swallowed",
     )  # fmt: skip
 
     def __init__(
@@ -68,24 +61,61 @@ class CurrentJob:
         kwargs: Mapping[str, Any] = _NO_KWARGS,
     ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
+        # Few lines, since every job passes here: what most jobs never ask for is read off the claim when they do.
+        self._claim = claim
+        self._emit = emit
+        self._flow = flow
+        self._headers: Mapping[str, str] | None = None
+        self.state = state
         self.args = args
         self.kwargs = kwargs
         self.swallowed: BaseException | None = None
-        self.id = claim.id
-        self.task = claim.task
-        self.queue = claim.queue
-        self.key = claim.key
-        self.headers = unpacked(claim.headers) if claim.headers else NO_HEADERS
-        self.attempt = claim.attempt
-        self.failures = claim.failures
-        self.token = claim.token
         self.stopped_by: StopReason = ""
         self._stopping: Stopping | None = None
         self.added: Flow | None = None
-        self.state = state
-        self._emit = emit
-        self._inputs = claim.inputs
-        self._flow = None if flow is None else lambda: flow(claim)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._claim.id
+
+    @property
+    def task(self) -> str:
+        """Name of its task."""
+        return self._claim.task
+
+    @property
+    def queue(self) -> str:
+        """Where it was enqueued."""
+        return self._claim.queue
+
+    @property
+    def key(self) -> str:
+        """The key that it was enqueued with, or empty."""
+        return self._claim.key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Texts by name that travel with it; jobs and workflows that it makes inherit them."""
+        # The same ones each time: what jobs are enqueued with here is packed once for them.
+        if self._headers is None:
+            self._headers = unpacked(self._claim.headers)
+        return self._headers
+
+    @property
+    def attempt(self) -> int:
+        """Which start this is, from 1."""
+        return self._claim.attempt
+
+    @property
+    def failures(self) -> int:
+        """How many earlier starts raised."""
+        return self._claim.failures
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this start; hand it to outside systems that must refuse an older start."""
+        return self._claim.token
 
     @property
     def cancelled(self) -> bool:
@@ -130,7 +160,7 @@ class CurrentJob:
             ResultUndecodable: an output cannot be read, or is nested too deeply.
         """
         # Values that several nodes take, and that are stored once for all of them, are parents without a name.
-        parents = [one for one in self._inputs if one.name]
+        parents = [one for one in self._claim.inputs if one.name]
         return [Payload(one.id, one.name, one.task, one.state, _output(one)) for one in parents]
 
     @property
@@ -149,7 +179,7 @@ class CurrentJob:
                     f"job {self.id} of {self.task} is not a node of a workflow, so nothing can be added to one: "
                     f"enqueue a job, or create a workflow"
                 )
-            self.added = self._flow()
+            self.added = self._flow(self._claim)
         return self.added
 
     def progress(self, share: float, text: str = "") -> None:
@@ -210,6 +240,10 @@ def current_job() -> CurrentJob:
         ) from None
 
 
+job_here = _current.get
+"""``job_here(None)``: the job whose code calls this, or None."""
+
+
 def inherited() -> Mapping[str, str]:
     """The headers of the job whose code calls this; none outside of a job."""
     job = _current.get(None)
@@ -239,6 +273,10 @@ def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") ->
     events: Any = sys.modules.get("asyncio.events")
     if pair and events is not None and events._get_running_loop() is not None:  # noqa: SLF001 - documented, for libraries
         raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
+
+
+begin = _current.set
+"""Make a job the current one for the rest of this context."""
 
 
 class running:  # noqa: N801 - reads as a verb: with running(job)

@@ -157,7 +157,7 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
     output: bytes
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True):
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One job leased to a dispatcher; also what it sends to a runner.
 
     Attributes:
@@ -233,7 +233,7 @@ class StartNote(msgspec.Struct, frozen=True):
     exit_code: int = -1
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How one start ended; the dispatcher sends them in batches to ``settle``.
 
     Attributes:

@@ -18,8 +18,8 @@ import msgspec
 
 from headrace import elsewhere
 from headrace.app_context import AppContext
-from headrace.client import Steps
-from headrace.context import inherited
+from headrace.client import Client, Steps
+from headrace.context import inherited, job_here
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.form import form_of
 from headrace.handle import Job
@@ -280,7 +280,7 @@ class Task(Generic[P, R, V]):
 class BoundTask(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
-    __slots__ = ("_form", "_heir", "_options", "_signature", "context", "task")
+    __slots__ = ("_form", "_heir", "_options", "_requests", "_signature", "context", "task")
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -291,16 +291,19 @@ class BoundTask(Generic[P, R]):
         self._form = form_of(self.task, options)
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
+        self._requests = (options.request_id,) if options.request_id else ()
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
-        new = self._new(args, kwargs)
-        return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
+        client = self.context.client
+        new = self._new(client, args, kwargs)
+        return self._stored(new, submit(client, "enqueue", [new], self._requests))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`Task.enqueue`."""
-        new = self._new(args, kwargs)
-        return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
+        client = self.context.client
+        new = self._new(client, args, kwargs)
+        return self._stored(new, await asubmit(client, "enqueue", [new], self._requests))
 
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`Task.enqueue_json`."""
@@ -353,9 +356,12 @@ class BoundTask(Generic[P, R]):
         """See :meth:`Task.options`; what is not given stays as it is here."""
         return BoundTask(self.context, self._signature, of_call(self._options, options))
 
-    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
-        return NewJob(self.draw(), data, self.form())
+    def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        data = self._signature.pack(args, kwargs, client.settings.max_payload)
+        # Few calls, since a program that enqueues now and then pays for each of them dearly.
+        job = job_here(None)
+        id, form = new_id(), self._form if job is None else self.form(job.headers)
+        return NewJob(self.fitting(id) if form.ordered else id, data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
@@ -401,10 +407,6 @@ class BoundTask(Generic[P, R]):
             form = msgspec.structs.replace(self._form, headers=packed(added(self._options.headers, above)))
             heir = self._heir = (above, form)
         return heir[1]
-
-    @property
-    def _requests(self) -> tuple[str, ...]:
-        return (self._options.request_id,) if self._options.request_id else ()
 
     def handle(self, id: str) -> Job[R]:
         """A handle on a job of this task. Cost: none."""

@@ -67,6 +67,13 @@ def test_what_is_made_in_a_job_inherits_its_headers_and_its_own_come_first(app: 
     assert of(kept) == {}
 
 
+def test_what_a_job_enqueues_shares_one_form(app: Headrace) -> None:
+    """Else each enqueue would read the headers of the job and pack them again."""
+    task = app.by_name("fetch")
+    with inside(trace="1"):
+        assert task.job().form is task.job().form
+
+
 def test_nodes_undos_and_callbacks_inherit(app: Headrace) -> None:
     def inner(flow: Flow) -> None:
         flow.run("plain", name="deep")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,8 +20,7 @@ CHUNK = 1000
 _pack = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """The store's answer to an enqueue.
 
     Attributes:
@@ -30,7 +29,12 @@ class Accepted:
     """
 
     word: str
-    duplicates: dict[str, str] = field(default_factory=dict[str, str])
+    duplicates: dict[str, str] = {}
+
+
+@lru_cache(16)
+def _milliseconds(ttl: float) -> int:
+    return max(1, round(ttl * 1000))
 
 
 @lru_cache(1024)
@@ -74,6 +78,8 @@ def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]
 
 def _accepted(reply: Any) -> Accepted:
     word, twice = reply
+    if not twice:
+        return Accepted(word.decode())
     ids = [id.decode() for id in twice]
     return Accepted(word.decode(), dict(zip(ids[::2], ids[1::2], strict=True)))
 
@@ -102,7 +108,12 @@ def enqueue(
 
     Cost: one round trip, O(n log m).
     """
-    batches, ordered = _batches(jobs)
+    if len(jobs) == 1:
+        # Few calls, since a program that enqueues now and then pays for each of them dearly.
+        (job,) = jobs
+        batches, ordered = [(_head(job.form), [job.id, blob(job.args)])], job.form.ordered
+    else:
+        batches, ordered = _batches(jobs)
     return load("enqueue_ordered" if ordered else "enqueue").bind(
         keys,
         _accepted,
@@ -110,7 +121,7 @@ def enqueue(
         sender=sender,
         number=str(number),
         requests=requests,
-        request_id_ttl=max(1, round(request_id_ttl * 1000)),
+        request_id_ttl=_milliseconds(request_id_ttl),
         batches=batches,
     )
 

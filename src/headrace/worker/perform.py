@@ -13,7 +13,7 @@ from typing import Any
 from headrace import codec
 from headrace.app import Headrace
 from headrace.app_context import AppContext
-from headrace.context import CurrentJob, running
+from headrace.context import CurrentJob, begin, running
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.flow import Flow
 from headrace.headers import unpacked
@@ -221,8 +221,9 @@ def _enclosed(
             if bench.middlewares:
                 result = called(bench.middlewares, job, function, args, kwargs)
             else:
-                with running(job):
-                    result = function(*args, **kwargs)
+                # For the rest of this context, which was made for this start.
+                begin(job)
+                result = function(*args, **kwargs)
             value = result
         finally:
             gate.close()
@@ -248,7 +249,7 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
     try:
         # None, whatever the annotation says: the function returned nothing.
         result = codec.NONE if value is SWALLOWED else task.pack_result(value)
-        graft = expand.added(job)
+        graft = None if job.added is None else expand.added(job)
         return (
             ("succeeded", result, plan.result_ttl)
             if graft is None

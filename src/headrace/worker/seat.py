@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headrace.job import Claim
 from headrace.task import Plan
 from headrace.worker.outcomes import Doom
@@ -22,7 +24,7 @@ MOST_AHEAD = 512
 COUNTED = ("process", "fork")
 
 
-class Start:
+class Start(msgspec.Struct, eq=False):
     """One start of a job on a runner.
 
     Attributes:
@@ -37,17 +39,15 @@ class Start:
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
-    __slots__ = ("bound", "claim", "cost", "doom", "limited", "plan", "reminders", "seat", "told")
-
-    def __init__(self, claim: Claim, plan: Plan, seat: Seat, bound: Place | None = None) -> None:
-        self.claim = claim
-        self.plan = plan
-        self.seat = seat
-        self.cost = 0.0
-        self.doom: Doom = ""
-        self.reminders = 0
-        self.limited = self.told = False
-        self.bound = bound
+    claim: Claim
+    plan: Plan
+    seat: Seat
+    bound: Place | None = None
+    cost: float = 0.0
+    doom: Doom = ""
+    reminders: int = 0
+    limited: bool = False
+    told: bool = False
 
 
 class Seat:
@@ -66,6 +66,7 @@ class Seat:
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork, or of the end of its start.
         done: jobs that it ended.
+        wears: it may have to be replaced after a job.
         quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
         starting: code of the application runs in it before its first job; it gets work when that is done.
         leaving: gets no more work; ``gone``: its socket is closed.
@@ -88,6 +89,7 @@ class Seat:
         self.load = 0.0
         self.progress = 0.0
         self.done = 0
+        self.wears = False
         self.quota = 0
         self.suspect = False
         self.single = False
