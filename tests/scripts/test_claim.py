@@ -4,7 +4,7 @@ import pytest
 
 from headrace.job import Form, Outcome
 from headrace.protocol.admin import pause
-from headrace.protocol.consume import Cursor, Looked, claim, halted, looked
+from headrace.protocol.consume import Cursor, Looked, claim, summary
 from headrace.protocol.produce import broadcast
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 
@@ -93,8 +93,8 @@ def test_a_paused_queue_yields_nothing(stage: Stage) -> None:
     stage.run(pause(stage.keys, "a"))
     assert [c.id for c in stage.take(queues=["a", "b"])] == other
     assert len(stage.ready("a")) == 1
-    for queue, told in (("a", True), ("b", False)):
-        assert halted(stage.raw(claim(stage.keys, "w1", stage.next(), 5, [queue], stage.now))) is told
+    for queue, halted in (("a", True), ("b", False)):
+        assert summary(stage.raw(claim(stage.keys, "w1", stage.next(), 5, [queue], stage.now))).halted is halted
 
 
 @pytest.mark.parametrize("limit", [0, 1, 499, 500, 501, 999, 1000])
@@ -255,7 +255,7 @@ def over(
     passing = [(task, count, [task, f"{task}-too"]) for task, count in most.items()]
     call = claim(stage.keys, stage.register(), stage.next(), limit, ["default", "b"], stage.now, passing, cursors)
     reply = stage.raw(call)
-    found = looked(reply)
+    found = summary(reply).looked
     assert found is not None
     return [one.id for one in call.parse(reply).jobs], found
 
@@ -321,11 +321,11 @@ def test_a_lost_reply_tells_nothing_of_what_was_passed_over(stage: Stage) -> Non
     stage.put(task="slow")
     (quick,) = stage.put(task="quick")
     owner, request = stage.register(), stage.next()
-    for told in (True, False):
+    for first in (True, False):
         call = claim(stage.keys, owner, request, 9, ["default"], stage.now, [("slow", 0, ["slow"])])
         reply = stage.raw(call)
         assert [one.id for one in call.parse(reply).jobs] == [quick]
-        assert (looked(reply) is not None) is told
+        assert (summary(reply).looked is not None) is first
 
 
 def test_a_broadcast_and_a_paused_queue_are_no_matter_of_kinds(stage: Stage) -> None:

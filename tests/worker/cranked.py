@@ -19,7 +19,7 @@ from headrace.job import Claim
 from headrace.keys import Keys
 from headrace.script import Call
 from headrace.settings import Settings
-from headrace.worker.core import Core, Site
+from headrace.worker.core import Core
 from headrace.worker.dispatcher_events import (
     Ask,
     Connected,
@@ -48,6 +48,7 @@ from headrace.worker.dispatcher_events import (
     Woken,
 )
 from headrace.worker.options import WorkerOptions
+from headrace.worker.site import Site
 from headrace.worker.wire import Done, Drain, Exit, Signal, Spawn, Stop, Up
 
 KINDS = ("async", "fork", "process", "thread")

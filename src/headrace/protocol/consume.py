@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +51,10 @@ def _text_of(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
+# Few queues and tasks have many jobs.
+_name = lru_cache(256)(_text_of)
+
+
 def _name_of(value: bytes) -> str:
     """A name to send back; empty for what is none."""
     try:
@@ -59,21 +64,21 @@ def _name_of(value: bytes) -> str:
 
 
 def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> tuple[list[Claim], list[Alien]]:
-    rest = {fields[0]: fields[1] for fields in more}
-    fields = iter(nodes)
-    graph = {id: about for id, *about in zip(*[fields] * 4, strict=True)}
+    simple = not (more or nodes)
+    rest = {} if simple else {fields[0]: fields[1] for fields in more}
+    about = zip(nodes[1::4], nodes[2::4], nodes[3::4], strict=True)
+    graph = {} if simple else dict(zip(nodes[::4], about, strict=True))
     claims: list[Claim] = []
     aliens: list[Alien] = []
     fields = iter(flat)
     for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
         # Each apart: one that cannot be read must not take its neighbours, and this dispatcher, with it.
         try:
-            text = (id.decode(), queue.decode("utf-8", "replace"), task.decode("utf-8", "replace"))
             ready = int(float(score))
-            if ready.bit_length() > 62:
+            if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
-            head = (text[0], int(token), text[1], ready, text[2], args)
-            if id in rest or id in graph:
+            head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
+            if not simple and (id in rest or id in graph):
                 claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
             else:
                 claims.append(Claim(*head))
@@ -82,10 +87,12 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> tuple[list[Cl
     return claims, aliens
 
 
+# No time is so far away, microseconds.
+_MOST = 1 << 62
 _NO_REST, _NO_NODE = [None] * 10, [b""] * 3
 
 
-def _whole(head: tuple[Any, ...], fields: list[Any], node: list[bytes]) -> Claim:
+def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> Claim:
     options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *headers = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
@@ -115,7 +122,8 @@ def _claimed(reply: Any) -> Claimed:
         return Claimed(False, 0, 0, [], [])
     _, now, due, jobs, more, nodes, lost, *_ = reply
     claims, aliens = _claims(jobs, more, nodes)
-    return Claimed(True, now, moment(due), claims, [_text_of(id) for id in lost], aliens)
+    # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
+    return Claimed(True, now, moment(due) if due else 0, claims, [_text_of(id) for id in lost] if lost else [], aliens)
 
 
 def leased(reply: Any) -> int:
@@ -126,11 +134,6 @@ def leased(reply: Any) -> int:
 def brought(reply: Any) -> int:
     """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
     return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
-
-
-def halted(reply: Any) -> bool:
-    """Whether the unread reply to a claim tells of a paused queue, from which nothing came."""
-    return len(reply) > 1 and reply[7] == 1
 
 
 # An entry of a queue: its score as the server wrote it, and its id.
@@ -151,10 +154,28 @@ class Looked(NamedTuple):
     beyond: bool
 
 
-def looked(reply: Any) -> Looked | None:
-    """Read that from the unread reply to a claim; None: it had nothing to pass over, or it is a repeat."""
-    if len(reply) < 10:
-        return None
+class ClaimSummary(msgspec.Struct, frozen=True):
+    """What the unread reply to a claim tells of the queues.
+
+    Attributes:
+        brought: how many ids it took from them; 0 when the lease is lost.
+        halted: whether it met a paused queue, from which nothing came.
+        looked: None: it had nothing to pass over, or it is a repeat.
+    """
+
+    brought: int
+    halted: bool = False
+    looked: Looked | None = None
+
+
+def summary(reply: Any) -> ClaimSummary:
+    """Read that from a reply."""
+    if len(reply) == 1:
+        return ClaimSummary(0)
+    return ClaimSummary(brought(reply), reply[7] == 1, _looked(reply) if len(reply) > 9 else None)
+
+
+def _looked(reply: Any) -> Looked:
     fields = iter(reply[9])
     rows = list(zip(*[fields] * 4, strict=True))
     cursors = {queue.decode("utf-8", "replace"): (score, id) for queue, score, id, _ in rows}

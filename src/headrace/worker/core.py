@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from headrace.errors import HeadraceError, OptionsError
 from headrace.job import Claim, JobError, error_json
-from headrace.keys import Keys, is_ordered
+from headrace.keys import is_ordered
 from headrace.options import KINDS
 from headrace.protocol import admin, consume
 from headrace.script import Call, unread
-from headrace.settings import Settings, microseconds
-from headrace.task import Plan, Task, budgets
+from headrace.settings import microseconds
+from headrace.task import Plan, budgets
 from headrace.worker import roster
 from headrace.worker.admission import Wish
 from headrace.worker.crew import Crew, Returned
@@ -71,14 +69,13 @@ from headrace.worker.handout import SHARED
 from headrace.worker.inputs import Inputs, too_large
 from headrace.worker.lines import MOST as MOST_WAITING
 from headrace.worker.lines import Lines
-from headrace.worker.options import WorkerOptions
 from headrace.worker.outcome_batch import SETTLE_MOST, OutcomeBatch, Outcomes
 from headrace.worker.outcomes import before_start
 from headrace.worker.places import Waiting
 from headrace.worker.reconcile import Reconciler
 from headrace.worker.seat import Start
-from headrace.worker.status import Probe, status
-from headrace.worker.tally import Tally
+from headrace.worker.site import Site
+from headrace.worker.status import status
 from headrace.worker.timers import NEVER, Timers
 from headrace.worker.upkeep import Upkeep
 from headrace.worker.wire import Drain, Owner, Rehearsed, Resize, Size
@@ -96,28 +93,6 @@ FAREWELL = 10.0
 CLEAN_UP = 5
 
 _UNKNOWN = JobError(type="Lost", message="the store and its worker have both forgotten how this start ended")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What a core is told of its worker once.
-
-    Attributes:
-        place: ``host:pid`` of the worker.
-        anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
-        dice: random numbers.
-        look: finds out what processes runners run, for people.
-    """
-
-    keys: Keys
-    settings: Settings
-    tasks: Mapping[str, Task[..., Any, Any]]
-    options: WorkerOptions
-    place: str
-    dice: Random
-    look: Probe
-    tally: Tally | None = None
-    anchor: int = 0
 
 
 class Core:
@@ -170,6 +145,9 @@ class Core:
         self._ready = self._firsts = self._armed = False
         # Whether the sleep is being ended.
         self._waking = False
+        # A claim of a sleep that is not noted, since its job goes out first: what it took, the reply, what was wanted,
+        # and its number.
+        self._unnoted: tuple[consume.Claimed, Any, Wish, int] | None = None
         # Whether a queue ended the last sleep; whether this turn heard of the end of one.
         self._woken = self._awoken = False
         # Claims that were answered, until the next request is on its way.
@@ -209,9 +187,14 @@ class Core:
             now: monotonic seconds; never less than before.
         """
         self._now, self._awoken = now, False
-        self._hand_out_arrivals()
+        if self._unnoted:
+            self._note_claim()
+        if self._arrivals:
+            self._hand_out_arrivals()
         for event in events:
             self._heed[type(event)](event)
+            if self._unnoted and len(events) > 1:
+                self._note_claim()
         if self.state == "left":
             self.crew.dismiss_idle()
         elif not self._awoken:
@@ -234,7 +217,6 @@ class Core:
     def _woke(self, event: Woken) -> None:
         self._armed, self._woken = False, event.by_queue
         event.read(event.reply)
-        self._hand_out_arrivals()
         self._awoken = True
 
     def _lost(self) -> None:
@@ -303,7 +285,9 @@ class Core:
         names = self.demand.awaited(self.options.queues.names, self._paused)
         if names:
             self._armed, self._waking = True, False
-            self.actions.add(Sleep([self.keys.wake(name) for name in names], self._claim_awake(wish)))
+            call, number = self._claim(wish, self._order())
+            claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wish, number))
+            self.actions.add(Sleep([self.keys.wake(name) for name in names], claim))
 
     def _register(self, now: float) -> list[Step]:
         if self.state != "working":
@@ -348,7 +332,8 @@ class Core:
         steps += [*self.growth.steps(), *(self._reading(step) for step in self.inputs.steps())]
         if wish is not None:
             steps += self._unparking(now, wish)
-            steps.append(self._claim(wish, [*self._private(), *self._order()]))
+            call, number = self._claim(wish, [*self._private(), *self._order()])
+            steps.append((unread(call), lambda reply: self._arrived(call, reply, wish, number)))
         return steps
 
     def _gathered(self, now: float) -> bool:
@@ -383,11 +368,11 @@ class Core:
 
         return call, handed
 
-    def _claim(self, wish: Wish, names: list[str]) -> Step:
+    def _claim(self, wish: Wish, names: list[str]) -> tuple[Call[consume.Claimed], int]:
         self._request += 1
         number, passing = self._request, self.demand.passing(wish)
         call = consume.claim(self.keys, self.owner, number, wish.limit, names, passing=passing, cursors=wish.cursors)
-        return unread(call), lambda reply: self._arrived(call, reply, wish, number)
+        return call, number
 
     def _private(self) -> list[str]:
         """The line of what was broadcast to this worker, while there may be something in it."""
@@ -396,22 +381,36 @@ class Core:
         self.demand.ask(self._request + 1)
         return [f"@{self.owner}"]
 
-    def _claim_awake(self, wish: Wish) -> Step:
-        """As :meth:`_claim`, for a dispatcher that sleeps."""
-        call, arrived = self._claim(wish, self._order())
-
-        def woken(reply: Any) -> None:
-            arrived(reply)
-            # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
-            if self._woken and not consume.brought(reply) and consume.halted(reply):
-                self.actions.add(FindPauses())
-
-        return call, woken
-
     def _arrived(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
         self._arrivals.append((call, reply, number))
-        self.demand.answered(wish, reply, self._now, woken=self._woken)
+        self.demand.answered(wish, consume.summary(reply), self._now, woken=False)
+
+    def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
+        """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
+        claimed = call.parse(reply)
+        self._unnoted = claimed, reply, wish, number
+        if len(claimed.jobs) == 1 and not _special(claimed.jobs[0]):
+            self._place(claimed.jobs)
+        else:
+            self._note_claim()
+            self._start(claimed)
+
+    def _note_claim(self) -> None:
+        """Learn what the claim of a sleep tells, before anything else is decided."""
+        if self._unnoted is None:
+            return
+        claimed, reply, wish, number = self._unnoted
+        self._unnoted = None
+        summary = consume.summary(reply)
+        self.demand.answered(wish, summary, self._now, woken=self._woken)
+        if claimed.alive:
+            self._took(claimed, number)
+        else:
+            self.upkeep.gone = True
+        # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
+        if self._woken and not summary.brought and summary.halted:
+            self.actions.add(FindPauses())
 
     def _settle(self) -> Step:
         self._request += 1
@@ -508,6 +507,15 @@ class Core:
         if not reply.alive:
             self.upkeep.gone = True
             return
+        self._took(reply, number)
+        idle = self.options.burst and not self._busy and not self.upkeep.owes(self._now)
+        self._start(reply)
+        # Ends that are on their way since that claim may have made the next nodes of their workflows ready.
+        if idle and not reply.jobs and not self.demand.known.waiting and number == self._request:
+            self._drain(now=False)
+
+    def _took(self, reply: consume.Claimed, number: int) -> None:
+        """Jobs are leased to us since this claim, and these are facts of the queues."""
         now = self._now
         self.reconciler.starts.took(reply.jobs, number)
         self._ahead_of_us = reply.now - now * 1e6
@@ -517,15 +525,17 @@ class Core:
             self.actions.log(logging.ERROR, text, id)
         for alien in reply.aliens:
             self._quarantine(alien.id, alien.token)
-        self.demand.told(number, some=any(claim.queue[0] == "@" for claim in reply.jobs))
-        idle = self.options.burst and not self._busy and not self.upkeep.owes(now)
-        self._place([claim for claim in reply.jobs if self._startable(claim, reply.now)])
-        if self.inputs:
-            # The outputs may be known from the batch before.
+        if number == self.demand.asking:
+            self.demand.told(some=any(claim.queue[0] == "@" for claim in reply.jobs))
+
+    def _start(self, reply: consume.Claimed) -> None:
+        """Hand out what may start now."""
+        if any(map(_special, reply.jobs)):
+            self._place([claim for claim in reply.jobs if self._startable(claim, reply.now)])
+            # The outputs that they wait for may be known from the batch before.
             self._feed()
-        # OutcomeBatch that are on their way since that claim may have made the next nodes of their workflows ready.
-        if idle and not reply.jobs and not self.demand.known.waiting and number == self._request:
-            self._drain(now=False)
+        else:
+            self._place(reply.jobs)
 
     def _quarantine(self, id: str, token: int) -> None:
         text = "job %s: its id, its priority or its record cannot be read: quarantined"
@@ -539,8 +549,7 @@ class Core:
 
     def _startable(self, claim: Claim, now: int) -> bool:
         """Whether the job may start at all; one that may not ends here."""
-        # Most jobs have no such time, and every job passes here.
-        if (claim.expires or not claim.task) and not self._may_start(claim, now):
+        if not self._may_start(claim, now):
             return False
         if claim.parents:
             self.inputs.add(claim)
@@ -595,14 +604,20 @@ class Core:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
         now, starts = self._now, list[Start]()
         handout, working = self.crew.handout, self.state == "working" and not self._fenced
+        # Plans of jobs without options of their own, by task: every job passes here.
+        plans: dict[str, tuple[str, Plan]] = {}
         for claim in claims:
-            found = self._plan(claim)
+            found = None if claim.options else plans.get(claim.task)
             if found is None:
-                continue
+                found = self._plan(claim)
+                if found is None:
+                    continue
+                if not claim.options:
+                    plans[claim.task] = found
             kind, plan = found
             seat = None
             if working:
-                strategy = plan.strategy or self._strategy(claim)
+                strategy = plan.strategy or (self._strategy(claim) if claim.key else self.options.strategy)
                 if strategy == "available" and claim.queue[0] == "@":
                     # It cannot go back to the server, where nobody else would run it.
                     strategy = "least_loaded"
@@ -616,6 +631,7 @@ class Core:
                     starts += self.lines.serve(now, self._in_time)
                     continue
             if seat is None:
+                self._note_claim()
                 self._end(claim, "released")
                 if working:
                     self.demand.handed_back(kind)
@@ -626,8 +642,8 @@ class Core:
         self.crew.give(starts, now)
 
     def _strategy(self, claim: Claim) -> str:
-        """Where neither job nor task says. Of an ordered job's key no other one runs, so that any runner will do."""
-        return "hash" if claim.key and not is_ordered(claim.id) else self.options.strategy
+        """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
+        return self.options.strategy if is_ordered(claim.id) else "hash"
 
     def _plan(self, claim: Claim) -> tuple[str, Plan] | None:
         """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""
@@ -662,15 +678,17 @@ class Core:
         self._conclude(End(claim, kind, error_json(error) if error else b"", keep))
 
     def _ended(self, ends: list[End]) -> None:
+        lines, add, now = self.lines, self.ends.add, self._now
         for end in ends:
-            self._conclude(end)
+            if lines.joined:
+                lines.ended(end.claim.token)
+            if end.kind == "growing":
+                self.growth.begin(end)
+            else:
+                add(end, now)
 
     def _conclude(self, end: End) -> None:
-        self.lines.ended(end.claim.token)
-        if end.kind == "growing":
-            self.growth.begin(end)
-        else:
-            self.ends.add(end, self._now)
+        self._ended([end])
 
     def _cancel(self, id: str) -> None:
         waiting = self.lines.cancel(id) if self.lines.waiting else None
@@ -874,3 +892,8 @@ class Core:
             self.actions.log(logging.WARNING, text, self.owner)
         self.actions.log(logging.INFO, "worker %s leaves: jobs that have run: %d", self.owner, self.ends.finished)
         self.state = "left"
+
+
+def _special(claim: Claim) -> bool:
+    """Whether it is checked before it starts: it expires, takes outputs of other nodes, or names no task."""
+    return bool(claim.expires or claim.parents or not claim.task)

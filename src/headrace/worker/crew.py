@@ -123,13 +123,21 @@ class Crew:
         for start in starts:
             batches.setdefault(start.seat.number, []).append(start)
         for number, batch in batches.items():
-            self._actions.add(Give(number, [start.claim for start in batch]))
-            self._start_clocks(batch[0].seat, batch, now)
+            claims = [start.claim for start in batch] if len(batch) > 1 else [batch[0].claim]
+            self._actions.add(Give(number, claims))
+            first = batch[0]
+            plan, alone = first.plan, len(batch) == 1 == len(first.seat.starts)
+            if not alone or plan.timeout is not None or plan.hard_timeout is not None or not first.seat.counted:
+                self._start_clocks(first.seat, batch, now)
+            else:
+                # Most idle runners get one job without limits.
+                first.seat.current = first.claim.token
 
     @property
     def likely(self) -> int:
         """The runner that the next job will most likely go to; 0: none is idle."""
-        place = self.handout.places("process").ranks.idle()
+        places = self.handout.kinds.get("process")
+        place = None if places is None else places.ranks.idle()
         return 0 if place is None or place.seat is None else place.seat.number
 
     def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
@@ -216,7 +224,7 @@ class Crew:
         ends: list[End] = []
         for message in messages:
             if isinstance(message, Done):
-                if (end := self._done(seat, message, now)) is not None:
+                if (end := self._done(seat, message)) is not None:
                     ends.append(end)
             elif isinstance(message, Say):
                 self._said(seat, message)
@@ -228,24 +236,28 @@ class Crew:
                 self._started(seat, now)
             elif (start := seat.starts.get(message.token)) is not None:
                 self.waste.heard(seat.number, start.claim.task, seat.kind, message)
+        if ends:
+            seat.progress = now
+            self.freed.add(seat.kind)
         self.handout.weigh(seat)
         return ends
 
-    def _done(self, seat: Seat, done: Done, now: float) -> End | None:
+    def _done(self, seat: Seat, done: Done) -> End | None:
+        # Each line is paid for by every job.
         start = seat.starts.pop(done.token, None)
         if start is None:
             return None
         claim = start.claim
-        seat.progress = now
         seat.done += 1
         if seat.ticketed:
             self.handout.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
         self.handout.release(seat, start)
-        self.freed.add(seat.kind)
-        self.waste.ended(claim.task)
+        if self.waste.rows:
+            self.waste.ended(claim.task)
         if done.memory and self.tally is not None:
             self.tally.grew(done.memory)
-        self._recycle(seat, done.memory)
+        if seat.wears:
+            self._recycle(seat, done.memory)
         return End(claim, done.kind, done.data, done.amount, done.cost)
 
     def _started(self, seat: Seat, now: float) -> None:
@@ -340,6 +352,8 @@ class Crew:
             seat.single, seat.slots = True, 1
             if not seat.starting:
                 self._timers.set("tidy", min(self._timers.at("tidy"), seat.born + INFANT))
+        worn = bool(self.options.recycle_jobs or self.options.recycle_memory)
+        seat.wears = not seat.forker and (worn or seat.kind == "fork" or seat.single)
         self.handout.sit(seat)
         self.freed.add(seat.kind)
         # Asked for when there were more places than there are now.
@@ -362,7 +376,7 @@ class Crew:
         options = self.options
         worn = options.recycle_jobs and seat.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if seat.open and not seat.forker and (seat.kind == "fork" or seat.single or worn or fat):
+        if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
             self._retire(seat, "memory" if fat else "jobs" if worn else "")
 
     def _retire(self, seat: Seat, reason: str) -> None:

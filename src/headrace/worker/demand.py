@@ -7,7 +7,6 @@ a job came, and the broadcasts that were announced and not claimed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from headrace.protocol import consume
 from headrace.worker.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
@@ -20,6 +19,7 @@ class Demand:
 
     Attributes:
         known: what the answers to claims tell of the queues.
+        asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
     def __init__(self, crew: Crew, tasks: Mapping[str, str], timers: Timers) -> None:
@@ -38,16 +38,15 @@ class Demand:
         self._tasks: dict[str, list[str]] = {kind: [] for kind in self._kinds}
         for task, kind in tasks.items():
             self._tasks[kind].append(task)
-        # Broadcasts announced so far; the last one whose jobs are all claimed; the number of the claim that asks for
-        # more (0: none does), and the last broadcast that it covers.
-        self._calls = self._answered = 0
-        self._asks = (0, 0)
+        self.asking = 0
+        # Broadcasts announced so far; the last one whose jobs are all claimed; the last one that a claim asks for.
+        self._calls = self._answered = self._asked = 0
         timers.set("look", 0.0)
 
     def begin(self) -> None:
         """A new incarnation knows nothing of the queues."""
         self.known = Known(frozenset(self._kinds))
-        self._asks = (0, 0)
+        self.asking = 0
 
     def may_wait(self) -> None:
         """Jobs of every kind may have come."""
@@ -58,13 +57,13 @@ class Demand:
         self._refused.add(kind)
         self.known = self.known.handed_back(kind)
 
-    def answered(self, wish: Wish, reply: Any, now: float, *, woken: bool) -> None:
-        """A claim was answered; the reply is unread.
+    def answered(self, wish: Wish, summary: consume.ClaimSummary, now: float, *, woken: bool) -> None:
+        """A claim was answered.
 
         Args:
             woken: it ended a sleep, which a queue had ended.
         """
-        self.known = self.known.answered(wish, consume.brought(reply), consume.looked(reply))
+        self.known = self.known.answered(wish, summary.brought, summary.looked)
         if self.known.beyond:
             self._timers.set("look", now + LOOK_EVERY)
         if wish.cursors and not wish.now and woken:
@@ -110,19 +109,18 @@ class Demand:
     @property
     def called(self) -> bool:
         """Whether something may have been broadcast to us that no claim under way asks for."""
-        return self._calls != self._answered and not self._asks[0]
+        return self._calls != self._answered and not self.asking
 
     def ask(self, number: int) -> None:
         """The claim of this number asks for what was broadcast."""
-        self._asks = (number, self._calls)
+        self.asking, self._asked = number, self._calls
 
-    def told(self, number: int, *, some: bool) -> None:
-        """A claim was read.
+    def told(self, *, some: bool) -> None:
+        """The claim that asked for what was broadcast was read.
 
         Args:
             some: it brought a job that was broadcast. While it does there may be more.
         """
-        if number == self._asks[0]:
-            if not some:
-                self._answered = self._asks[1]
-            self._asks = (0, 0)
+        if not some:
+            self._answered = self._asked
+        self.asking = 0

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.worker.control_link import ControlLink
-from headrace.worker.core import GATHER, Core, Site
+from headrace.worker.core import GATHER, Core
 from headrace.worker.dispatcher_events import (
     Action,
     Ask,
@@ -35,6 +35,7 @@ from headrace.worker.exchange import Exchange, Selectors
 from headrace.worker.options import WorkerOptions
 from headrace.worker.pauses import Pauses
 from headrace.worker.runner_links import RunnerLinks
+from headrace.worker.site import Site
 from headrace.worker.status import probe
 from headrace.worker.streams import STREAMS
 from headrace.worker.tally import Tally
@@ -70,7 +71,7 @@ class Dispatcher:
             max(0.1, min(5.0, settings.lease / 3)),
             self._watched,
             self._inbox,
-            stir=lambda: links.hint(self._core.crew.likely),
+            stir=self._stir,
             revive=store.revive,
         )
         pauses = self._pauses = Pauses(app)
@@ -98,7 +99,7 @@ class Dispatcher:
         core = self._core
         self._perform(core.start(predecessor, time.monotonic()))
         while core.state != "left":
-            self._wait(min(core.next, time.monotonic() + 60.0))
+            self._round(min(core.next, time.monotonic() + 60.0))
         self._pauses.close()
         if self._tally is not None:
             self._tally.pass_on()
@@ -108,9 +109,9 @@ class Dispatcher:
     def _turn(self) -> None:
         """Notify the core what happened until it has nothing more to do about it."""
         while True:
-            events = self._inbox.copy()
+            actions = self._core.on(self._inbox, time.monotonic())
             self._inbox.clear()
-            self._perform(self._core.on(events, time.monotonic()))
+            self._perform(actions)
             self._exchange.go_on()
             if not self._inbox and not self._core.hasty:
                 return
@@ -119,7 +120,7 @@ class Dispatcher:
         for action in actions:
             self._doing[type(action)](action)
 
-    def _wait(self, until: float) -> None:
+    def _round(self, until: float) -> None:
         """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         tally = self._tally
         until = min(until, STREAMS.next, self._links.next, self._exchange.next, tally.next if tally else until)
@@ -127,6 +128,9 @@ class Dispatcher:
         gather = min(GATHER, pause) if self._core.crew.handout.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
             handler()
+        if not self._inbox and time.monotonic() < until:
+            # A part of a reply: the rest follows at once.
+            return
         # First of all, so that a job that came starts: the rest takes as long again.
         self._turn()
         now = time.monotonic()
@@ -139,6 +143,10 @@ class Dispatcher:
         if self._inbox:
             self._turn()
 
+    def _stir(self) -> None:
+        if runner := self._core.crew.likely:
+            self._links.hint(runner)
+
     def _on_pauses(self) -> None:
         self._pauses.hear()
         self._inbox.append(Paused(self._pauses.names))
@@ -148,6 +156,6 @@ class Dispatcher:
         end = time.monotonic() + LAST_WORDS
         self._turn()
         while self._core.crew.present and time.monotonic() < end:
-            self._wait(end)
+            self._round(end)
         if self._core.crew.present:
             log.warning("leaving runners that do not exit to the supervisor")

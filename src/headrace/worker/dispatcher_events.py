@@ -7,7 +7,7 @@ actions and touches nothing outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -255,7 +255,7 @@ class Actions:
         return taken
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True, gc=False):
     """How a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
 
     Attributes:

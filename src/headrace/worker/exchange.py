@@ -80,8 +80,7 @@ class Selectors:
         if gather:
             self.urgent.select(gather)
             pause = 0.0
-        events = self.all.select(pause)
-        return [key.data for key, _ in events if key.fd in self.all.get_map()]
+        return [key.data for key, _ in self.all.select(pause)]
 
 
 class Exchange:
@@ -346,16 +345,21 @@ class Exchange:
     def _on_wake(self) -> None:
         if self._links is None:
             return
+        # Until the job is on its way each call counts: the processor slept, too, and has forgotten the code.
         self.stir()
-        replies = self._replies(self._links.waker)
+        waker = self._links.waker
+        replies = self._received(waker, waker.receive if self.armed is not None else waker.heard)
         if not replies:
             return
-        wrong = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if self.armed is None or wrong is not None:
-            self._fail(wrong or driver.ConnectionError("an answer without a question"), "claim")
+        if self.armed is None:
+            self._fail(driver.ConnectionError("an answer without a question"), "claim")
+            return
+        woke, reply = replies
+        if isinstance(woke, Exception) or isinstance(reply, Exception):
+            self._fail(woke if isinstance(woke, Exception) else reply, "claim")
             return
         (call, handler), self.armed = self.armed, None
-        self._inbox.append(Woken(handler, call.parse(replies[1]), replies[0] is not None))
+        self._inbox.append(Woken(handler, call.parse(reply), woke is not None))
 
     def _on_mail(self) -> None:
         links = self._links

@@ -51,14 +51,14 @@ class Lines:
 
     Attributes:
         waiting: how many jobs do.
+        joined: the home of each job that joined the one of its key, by token.
     """
 
     def __init__(self, handout: Handout) -> None:
         self.waiting = 0
         self._handout = handout
         self._homes: dict[tuple[str, str], Home] = {}
-        # Of jobs that joined their key's home, by token.
-        self._inside: dict[int, Home] = {}
+        self.joined: dict[int, Home] = {}
 
     def add(self, waiting: Waiting, kind: str, strategy: str) -> bool:
         """Let a claimed job wait for the place that its strategy chooses; False when there are no places."""
@@ -119,7 +119,7 @@ class Lines:
 
     def ended(self, token: int) -> None:
         """A job ended, however, or left the worker: the next of its key may follow."""
-        home = self._inside.pop(token, None)
+        home = self.joined.pop(token, None)
         if home is not None:
             home.inside -= 1
             self._admit(home)
@@ -131,7 +131,7 @@ class Lines:
         homes: dict[int, tuple[Home, list[Waiting]]] = {}
         for waiting in [self._next(place) for _ in range(len(place.line))]:
             self.waiting += 1
-            home = self._inside.pop(waiting[0].token, None)
+            home = self.joined.pop(waiting[0].token, None)
             if home is None:
                 other = STRATEGIES["least_loaded"](self._handout.places(place.kind).snapshot, None)
                 assert other is not None
@@ -174,7 +174,7 @@ class Lines:
                 home.place = STRATEGIES["hash"](snapshot, home.key[1])
             assert home.place is not None
             home.inside += 1
-            self._inside[waiting[0].token] = home
+            self.joined[waiting[0].token] = home
             self._queue(home.place, waiting)
 
     def _queue(self, place: Place, waiting: Waiting) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from headrace.job import Claim, JobError, Outcome, error_json
-from headrace.keys import Keys, is_node
+from headrace.keys import Keys
 from headrace.protocol import consume
 from headrace.script import Call
 from headrace.settings import Settings, microseconds
@@ -19,7 +19,7 @@ from headrace.worker.tally import Tally
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
-NO_END = ("released", "parked", "snoozed", "retry")
+NO_END = frozenset({"released", "parked", "snoozed", "retry"})
 _LEFT = error_json(
     JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
 )
@@ -52,19 +52,19 @@ class OutcomeBatch:
 
     def add(self, end: End, now: float) -> None:
         """A start ended, or goes back to the server."""
-        claim, kind, data, amount, cost = end
+        claim, kind, data, amount = end.claim, end.kind, end.data, end.amount
         if kind in NO_END and claim.queue[0] == "@":
             kind, data, amount = "failed" if kind == "retry" else "cancelled", data or _LEFT, self._keep
         if not self._waiting:
             self.since = now
         if kind in self._logged:
-            self._log(claim, kind, data, amount, cost)
+            self._log(claim, kind, data, amount, end.cost)
         if kind == "released":
             self.urgent = True
         else:
             self.finished += 1
             if self._tally is not None:
-                self._tally.ended(claim, kind, self.since, cost)
+                self._tally.ended(claim, kind, self.since, end.cost)
         self._waiting.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
 
     def add_unread(self, id: str, token: int, kind: str, error: JobError) -> None:
@@ -76,16 +76,18 @@ class OutcomeBatch:
     def take(self) -> Outcomes:
         """The next batch to settle."""
         batch: Outcomes = []
-        room = SETTLE_MOST
-        while self._waiting and room > 0:
-            batch.append(self._waiting.popleft())
-            room -= NODE if is_node(batch[-1][0].id) else 1
+        room, waiting = SETTLE_MOST, self._waiting
+        while waiting and room > 0:
+            one = waiting.popleft()
+            batch.append(one)
+            room -= NODE if one[1].facts else 1
         self.urgent = self.urgent and bool(self._waiting)
         return batch
 
     def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[consume.Settled]:
         """The call that tells the store of a batch."""
-        ends = [(outcome, claim.score) for outcome, claim in batch]
+        # One that succeeded lines up nowhere, and every job passes here.
+        ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
 
     def _log(self, claim: Claim, kind: str, data: bytes, amount: int, cost: int) -> None:

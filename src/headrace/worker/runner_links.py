@@ -158,8 +158,11 @@ class RunnerLinks:
     def give(self, action: Give) -> None:
         """Send claims to a runner; one that just died tells so by its socket, and what it was sent comes back then."""
         if (link := self._links.get(action.runner)) is not None:
-            with contextlib.suppress(Closed):
+            try:
                 link.give(action)
+            except Closed:
+                pass
+            else:
                 self._mind(link)
 
     def tell(self, action: Notify) -> None:

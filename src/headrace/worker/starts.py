@@ -121,7 +121,8 @@ class Starts:
 
     def took(self, claims: Iterable[Claim], number: int) -> None:
         """A claim was answered."""
-        self.held.update((claim.token, claim.id) for claim in claims)
+        for claim in claims:
+            self.held[claim.token] = claim.id
         self.claimed = max(self.claimed, number)
 
     def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:

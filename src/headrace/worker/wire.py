@@ -62,7 +62,7 @@ class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """Dispatcher to runner: leave when what you hold is done. Forker to dispatcher: I leave."""
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
     """Runner to dispatcher: a start ended. ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
 
     Attributes:

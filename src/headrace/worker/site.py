@@ -1,0 +1,37 @@
+"""What the core of a dispatcher is told of its worker once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from headrace.keys import Keys
+from headrace.settings import Settings
+from headrace.task import Task
+from headrace.worker.options import WorkerOptions
+from headrace.worker.status import Probe
+from headrace.worker.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a core is told of its worker once.
+
+    Attributes:
+        place: ``host:pid`` of the worker.
+        anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
+        dice: random numbers.
+        look: finds out what processes runners run, for people.
+    """
+
+    keys: Keys
+    settings: Settings
+    tasks: Mapping[str, Task[..., Any, Any]]
+    options: WorkerOptions
+    place: str
+    dice: Random
+    look: Probe
+    tally: Tally | None = None
+    anchor: int = 0
