@@ -133,13 +133,6 @@ class Crew:
                 # Most idle runners get one job without limits.
                 first.seat.current = first.claim.token
 
-    @property
-    def likely(self) -> int:
-        """The runner that the next job will most likely go to; 0: none is idle."""
-        places = self.handout.kinds.get("process")
-        place = None if places is None else places.ranks.idle()
-        return 0 if place is None or place.seat is None else place.seat.number
-
     def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
         """Limits run for each job where all run at once, for the first where they wait in line."""
         if not seat.counted:

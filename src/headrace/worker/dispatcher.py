@@ -71,7 +71,6 @@ class Dispatcher:
             max(0.1, min(5.0, settings.lease / 3)),
             self._watched,
             self._inbox,
-            stir=self._stir,
             revive=store.revive,
         )
         pauses = self._pauses = Pauses(app)
@@ -142,10 +141,6 @@ class Dispatcher:
         self._exchange.keep(now)
         if self._inbox:
             self._turn()
-
-    def _stir(self) -> None:
-        if runner := self._core.crew.likely:
-            self._links.hint(runner)
 
     def _on_pauses(self) -> None:
         self._pauses.hear()

@@ -90,7 +90,6 @@ class Exchange:
 
     Attributes:
         channel: on which others write to this incarnation; empty before it is registered.
-        stir: called when the armed claim was answered, before the answer is read.
         revive: brings a private server back, and says where it is; None where the server is somebody else's to run.
             It is called in a thread.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
@@ -103,7 +102,6 @@ class Exchange:
         watched: Selectors,
         inbox: list[Event],
         *,
-        stir: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
     ) -> None:
         self.target = target
@@ -111,7 +109,6 @@ class Exchange:
         self.channel = ""
         self.armed: Step | None = None
         self.revive = revive
-        self.stir = stir
         self._inbox = inbox
         self._watched = watched
         self._connector = Connector(patience, [load(name) for name in SCRIPTS])
@@ -345,8 +342,6 @@ class Exchange:
     def _on_wake(self) -> None:
         if self._links is None:
             return
-        # Until the job is on its way each call counts: the processor slept, too, and has forgotten the code.
-        self.stir()
         waker = self._links.waker
         replies = self._received(waker, waker.receive if self.armed is not None else waker.heard)
         if not replies:

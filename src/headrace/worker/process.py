@@ -6,7 +6,6 @@ Owns the inbox and the reading side of the channel. A ticket decides whether the
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 
@@ -17,10 +16,7 @@ from headrace.worker.gate import MainGate
 from headrace.worker.parent import end_faulty
 from headrace.worker.perform import Bench, perform
 from headrace.worker.report import Reporter, Voice
-from headrace.worker.wire import Channel, Closed, Recall, Run, Soon, Stop, ToRunner, take_ticket
-
-# Seconds that a runner looks for work that was announced before it sleeps again.
-AWAKE = 0.001
+from headrace.worker.wire import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
 
 
 class Process:
@@ -54,7 +50,6 @@ class Process:
         self.recalls = 0
         self.forker: Forker | None = None
         self._leaving = False
-        self._awake_until = 0.0
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell."""
@@ -62,7 +57,7 @@ class Process:
         try:
             while inbox or not self._leaving:
                 if not inbox:
-                    self._file(self._next())
+                    self._file(self._channel.receive(wait=True))
                 elif self._admitted():
                     self._run(inbox.popleft())
                     if self._once:
@@ -75,14 +70,6 @@ class Process:
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
-
-    def _next(self) -> list[ToRunner]:
-        """What the dispatcher says next. Where it said that work follows, sleeping would cost more than looking."""
-        while time.monotonic() < self._awake_until:
-            if messages := self._channel.receive(wait=False):
-                return messages
-            os.sched_yield()
-        return self._channel.receive(wait=True)
 
     def _admitted(self) -> bool:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
@@ -118,8 +105,6 @@ class Process:
                     self._pending.pop(self._inbox.pop().token, None)
             elif isinstance(message, Stop):
                 reason = self._stop(message, current) or reason
-            elif isinstance(message, Soon):
-                self._awake_until = time.monotonic() + AWAKE
             else:
                 self._leaving = True
         return reason

@@ -36,10 +36,8 @@ from headrace.worker.wire import (
     Garbled,
     Recall,
     Run,
-    Soon,
     Spawned,
     Stop,
-    frame,
     give_tickets,
     take_back,
 )
@@ -51,7 +49,6 @@ STDERR_TAIL = 4096
 LINE = 1 << 16
 # Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
 LINE_WAITS = 1.0
-_SOON = frame(Soon())
 
 
 class RunnerLink:
@@ -177,11 +174,6 @@ class RunnerLinks:
         if link is not None and count:
             self._offer(link, Recall(count))
         self._inbox.append(TakenBack(action.runner, count))
-
-    def hint(self, runner: int) -> None:
-        """Wake a runner to which a job is about to be sent."""
-        if (link := self._links.get(runner)) is not None:
-            link.channel.hint(_SOON)
 
     def died(self, died: Died) -> None:
         """A runner was reaped: its last words, and what it had not begun."""

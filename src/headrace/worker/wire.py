@@ -37,10 +37,6 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     claims: list[Claim]
 
 
-class Soon(msgspec.Struct, frozen=True, array_like=True, tag="soon"):
-    """Dispatcher to idle runner: work is about to follow, so wake up already."""
-
-
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
     """Dispatcher to runner: forget the last ``count`` jobs sent; their tickets were taken back."""
 
@@ -224,7 +220,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     now: bool
 
 
-ToRunner = Run | Soon | Recall | Stop | Exit
+ToRunner = Run | Recall | Stop | Exit
 FromRunner = Done | Say | Found | Fell | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
 FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize | Size
@@ -303,14 +299,6 @@ class Channel(Generic[T]):
         """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
         self._unsent += frame(message)
         self.flush()
-
-    def hint(self, data: bytes) -> None:
-        """Send a frame made ahead if that can be done at once; it may as well be lost."""
-        if not self._unsent:
-            try:  # noqa: SIM105 - a dispatcher that was just woken pays for each function that it calls
-                self.sock.send(data, socket.MSG_DONTWAIT)
-            except OSError:
-                pass
 
     @property
     def torn(self) -> bool:
