@@ -19,7 +19,7 @@ from headrace.worker.options import QueueOrder, WorkerOptions
 from headrace.worker.wire import Drain, Size
 from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, World
 
-ORDERS, PARTS, STEPS = 20_000, 8, 20
+ORDERS, PARTS, STEPS = 20_000, 25, 20
 
 
 def any_world(dice: Random) -> World:
