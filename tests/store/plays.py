@@ -91,8 +91,6 @@ JOBS: dict[str, Play] = {
     "paused": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.paused(k)),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
     "logs": Play(lambda s: s.put()[0], lambda k, id, _: admin.logs(k, id)),
-    "ask": Play(lambda s: s.register(), lambda k, o, _: admin.ask(k, o, "who")),
-    "tell": Play(lambda s: s.register(), lambda k, o, _: admin.tell(k, o, "{}")),
     "greet": Play(nothing, lambda k, _, __: admin.greet(k, 1)),
 }
 

@@ -109,15 +109,13 @@ def busy(tmp_path: Path, url: str) -> Iterator[Busy]:
     busy.end()
 
 
-def test_the_graph_of_the_runners_holds_what_they_run(busy: Busy, tmp_path: Path) -> None:
+def test_the_graph_of_a_worker_holds_what_its_runners_run(busy: Busy, tmp_path: Path) -> None:
     busy.run("grind", "weave")
     facts = busy.program("profile", "--for", "3s", "--json").json
     assert facts["samples"] > 20
     text = (tmp_path / "headrace-profile.svg").read_text()
     for name in ("grind (tasks.py", "weave (tasks.py", "chew (tasks.py"):
         assert name in text
-    assert "supervisor.py" not in text
-    assert "select (selectors.py" not in text, "what waits is left out"
     assert busy.worker.process.poll() is None
 
 
@@ -136,7 +134,14 @@ def test_one_job_by_its_id_until_it_ends(busy: Busy, task: str, tmp_path: Path) 
     text = (tmp_path / "job.svg").read_text()
     assert f"{task} (tasks.py" in text
     assert "other (tasks.py" not in text
-    assert id in text
+
+
+def test_a_job_is_found_behind_others_of_its_runner(busy: Busy) -> None:
+    (_, id) = busy.run("weave", "weave")
+    facts = busy.program("profile", "--job", id, "--for", "1s", "--json").json
+    assert facts["of"] == f"the job {id} (tasks.weave)"
+    (row,) = (one for one in busy.app.workers.get(busy.owner).runners if one.kind == "thread")
+    assert (row.job, facts["processes"]) == (id, [row.pid])
 
 
 def _looks(profile: int) -> bool:
@@ -150,7 +155,7 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
 
     def runners() -> list[str]:
         told = busy.program("profile", busy.owner, "--runner", "99", code=1).fault
-        return re.findall(r"(\d+) \(process\)", told)
+        return re.findall(r"process \d+ \(pid (\d+)\)", told)
 
     # The job needs one of them only: the other may be forked later.
     eventually(lambda: len(runners()) == 2, 20)
@@ -160,8 +165,10 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
         ended = busy.program(
             "profile", "--runner", number, "--for", "2s", "--format", "speedscope", "-o", f"{number}.json", code=None
         )
-        seen += [ended.code == 0 and "grind (tasks.py" in (tmp_path / f"{number}.json").read_text()]
+        seen += [ended.code == 0 and '"grind"' in (tmp_path / f"{number}.json").read_text()]
     assert sorted(seen) == [False, True], "one runner runs it, the other waits"
+    told = busy.program("profile", "--runner", "0", code=1).fault
+    assert f"process 0 (pid {numbers[0]}), thread 0 (pid " in told
     facts = busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "-o", "d.svg", "--json").json
     assert len(facts["processes"]) == 1
     assert "Dispatcher.run (headrace/worker/dispatcher.py" in (tmp_path / "d.svg").read_text()
@@ -174,9 +181,9 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch
     picture = tmp_path / "headrace-profile.svg"
 
     def nothing_computed() -> bool:
-        """Runners compute for a moment after they were forked."""
+        """The process computes for a moment after it was forked."""
         picture.unlink(missing_ok=True)
-        ended = busy.program("profile", "--for", "1s", code=None)
+        ended = busy.program("profile", "--dispatcher", "--for", "1s", code=None)
         return ended.code == 1 and "nothing computed; --idle counts what waits, too" in ended.err
 
     with monkeypatch.context() as patch:
@@ -189,10 +196,10 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch
     assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
 
 
-def test_a_name_may_be_a_part_and_a_wrong_one_is_answered_with_those_that_exist(busy: Busy) -> None:
+def test_a_name_may_be_its_beginning_and_a_wrong_one_is_answered_with_those_that_exist(busy: Busy) -> None:
     busy.run("grind")
-    tail = busy.owner.rpartition(":")[2]
-    assert busy.program("profile", tail, "--for", "2s", "--json").json["of"].endswith(busy.owner)
+    place = busy.owner.rpartition(":")[0]
+    assert busy.program("profile", place, "--for", "2s", "--json").json["of"] == busy.owner
     assert busy.owner in _fault(busy, "profile", "nobody", code=1)
     assert f"did you mean {busy.owner}?" in _fault(busy, "profile", f"{busy.owner}x", code=1)
     with Second(busy) as second:
@@ -245,7 +252,7 @@ def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
     dispatcher = int(busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "--json").json["processes"][0])
     os.kill(dispatcher, signal.SIGSTOP)
     try:
-        assert "does not answer" in _fault(busy, "profile", code=1)
+        assert "does not answer" in _fault(busy, "profile", "--runner", "0", code=1)
     finally:
         os.kill(dispatcher, signal.SIGCONT)
         os.kill(busy.worker.process.pid, signal.SIGCONT)

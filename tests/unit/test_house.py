@@ -135,7 +135,7 @@ MODULES = {
     "stage": 2, "stats": 5, "threads": 2, "watch": 2, "wire": 2, "worker": 2, "workers": 2, "workflows": 2,
 }  # fmt: skip
 CLASSES = {
-    "Bar": 2, "Box": 2, "Call": 2, "Client": 2, "Counts": 2, "Crew": 2, "Exit": 2, "Garbled": 2, "Home": 2,
+    "Bar": 2, "Call": 2, "Client": 2, "Counts": 2, "Crew": 2, "Exit": 2, "Garbled": 2, "Home": 2,
     "Layout": 2, "Lines": 3, "Link": 2, "Note": 2, "Output": 2, "Piece": 2, "Places": 2, "Plan": 2, "Progress": 2,
     "Query": 2, "Reader": 2, "Row": 3, "Signal": 2, "Stage": 2, "Start": 2, "Stream": 2, "View": 2, "Watch": 2,
     "Wish": 2, "_Query": 2,
@@ -171,7 +171,7 @@ def test_no_two_classes_have_one_name(sources: dict[Path, ast.Module]) -> None:
 
 # Files of more than 300 lines -> the hundreds that they may have.
 LONG = {
-    "app": 6, "cache/listener": 4, "cache/values": 4, "cli/profile": 4, "cli/stats": 4, "codec": 4, "definition": 4,
+    "app": 6, "cache/listener": 4, "cache/values": 4, "cli/stats": 4, "codec": 4, "definition": 4,
     "end_listener": 4, "errors": 4, "handle": 4, "job": 4, "keys": 4, "migrations/migrator": 4, "options": 4,
     "pool/desk": 6, "pool/pool": 4, "pool/processes": 4, "protocol/admin": 4, "protocol/consume": 6,
     "protocol/graph": 5, "run": 4, "scope": 4, "signature": 4, "stats/buffer": 4, "stats/stats": 4, "task": 5,

@@ -409,7 +409,7 @@ class World:
             SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
             FindPauses: lambda _: self._find_pauses(), Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
-        site = Site(Keys("w"), settings, self.tasks, options, "here:1", dice, lambda seat: (seat.pid, 0))
+        site = Site(Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda seat: (seat.pid, 0))
         self.core = Core(site)
         self.perform(self.core.start("", self.now))
         self.turn()

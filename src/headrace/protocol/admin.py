@@ -324,19 +324,3 @@ class Greeting:
 def greet(keys: Keys, version: int) -> Call[Greeting]:
     """Compare layouts: the version that the store has; an empty store takes ours. Cost: one round trip."""
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
-
-
-def ask(keys: Keys, owner: str, word: str) -> Call[bool]:
-    """Ask a dispatcher incarnation to tell who its runners are; False: it is gone.
-
-    Args:
-        word: what its answer (the fact ``roster``) is to begin with.
-
-    Cost: one round trip.
-    """
-    return load("ask").bind(keys, lambda reply: bool(reply == b"asked"), owner=owner, word=word)
-
-
-def tell(keys: Keys, owner: str, roster: str) -> Call[bool]:
-    """Write what was asked for beside the facts of an incarnation; False: it is gone. Cost: one round trip."""
-    return load("tell").bind(keys, lambda reply: bool(reply == b"ok"), owner=owner, roster=roster)

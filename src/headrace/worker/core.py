@@ -26,11 +26,10 @@ from headrace.errors import HeadraceError, OptionsError
 from headrace.job import Claim, JobError, error_json
 from headrace.keys import is_ordered
 from headrace.options import KINDS
-from headrace.protocol import admin, consume
+from headrace.protocol import consume
 from headrace.script import Call, unread
 from headrace.settings import microseconds
 from headrace.task import Plan, budgets
-from headrace.worker import roster
 from headrace.worker.admission import Wish
 from headrace.worker.crew import Crew, Returned
 from headrace.worker.demand import Demand
@@ -161,8 +160,8 @@ class Core:
         self._idle_since = NEVER
         # What the last renewal said of the runners; whether there are others than were said.
         self._said, self._resized = "", False
-        # Who asked for the roster.
-        self._asked = ""
+        # The job that somebody asks for, which the next renewal shows.
+        self._shown = ""
         # What the server's clock is ahead of our monotonic one, microseconds.
         self._ahead_of_us = 0.0
 
@@ -294,6 +293,7 @@ class Core:
             return []
         owner = f"{self.site.place}:{self.site.dice.getrandbits(32):08x}"
         facts: list[str | int] = ["place", self.site.place, "queues", ",".join(self.options.queues.names)]
+        facts += ["dispatcher", self.site.pid]
         facts += ["anchor", self.site.anchor] if self.site.anchor else []
         facts += [*self._sizes(), *budgets(self.tasks, self.settings.max_crashes)]
         tasks = {name: task.kind for name, task in self.tasks.items()}
@@ -325,10 +325,6 @@ class Core:
             # Behind the settle and before the claim, so that the store has seen all that we know.
             self.upkeep.doubts = 0
             steps.append(self.reconciler.look())
-        if self._asked:
-            told = roster.write(roster.taken(self._asked, self.crew.handout.seats.values(), self.site.look))
-            steps.append((admin.tell(self.keys, self.owner, told), lambda _: None))
-            self._asked = ""
         steps += [*self.growth.steps(), *(self._reading(step) for step in self.inputs.steps())]
         if wish is not None:
             steps += self._unparking(now, wish)
@@ -715,15 +711,19 @@ class Core:
                 self._log_waste()
 
     def _mailed(self, text: str) -> None:
-        """What others wrote: a question, news (``parked:TASK``), a command (``scale:KIND:SIZE``), a job to cancel."""
+        """What others wrote: ``show:JOB``, a question; ``parked:TASK``, news; ``scale:KIND:SIZE``; or a job to cancel.
+
+        A question is answered by a renewal out of turn, whose facts show that job.
+        """
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")
         if text == CALLED:
             self.demand.call()
         elif text == HURRY:
             self.upkeep.hurry()
-        elif text.startswith(roster.ASKED):
-            self._asked = text.removeprefix(roster.ASKED)
+        elif verb == "show":
+            self._shown = rest
+            self.upkeep.hurry()
         elif verb == "parked" and rest in self.tasks:
             self.upkeep.parked.add(rest)
         elif verb != "scale":
@@ -772,7 +772,7 @@ class Core:
         facts: list[str | int] = ["startup_profile", waste.summary()] if waste.changed else []
         facts += self._sizes() if self._resized else []
         self._resized = False
-        crew = status(self.crew.handout.seats.values(), self._ahead_of_us, self.site.look)
+        crew = status(self.crew.handout.seats.values(), self._ahead_of_us, self.site.look, self._shown)
         if crew != self._said:
             self._said = crew
             facts += ["crew", crew]

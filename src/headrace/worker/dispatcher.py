@@ -8,6 +8,7 @@ connections (connector.py).
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable
 from random import Random
@@ -64,7 +65,9 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
-        self._core = Core(Site(store.keys, settings, app.tasks, options, place, Random(), probe, self._tally, anchor))
+        self._core = Core(
+            Site(store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe, self._tally, anchor)
+        )
         links = self._links = RunnerLinks(self._watched, self._inbox)
         exchange = self._exchange = Exchange(
             store.target,

@@ -23,6 +23,7 @@ class Site:
         place: ``host:pid`` of the worker.
         anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
         dice: random numbers.
+        pid: of the dispatcher's process.
         look: finds out what processes runners run, for people.
     """
 
@@ -31,6 +32,7 @@ class Site:
     tasks: Mapping[str, Task[..., Any, Any]]
     options: WorkerOptions
     place: str
+    pid: int
     dice: Random
     look: Probe
     tally: Tally | None = None

@@ -37,14 +37,15 @@ def probe(seat: Seat) -> tuple[int, int]:
         return pid, 0
 
 
-def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe) -> str:
+def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
     """The runners as JSON, at most ``MOST_RUNNERS``.
 
     Args:
         ahead_of_us: microseconds that the server's clock is ahead of our monotonic one.
         look: finds out what is not known here.
+        shown: a job that is shown even if its runner began others before it.
     """
-    rows = [_row(seat, ahead_of_us, look) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
+    rows = [_row(seat, ahead_of_us, look, shown) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
     return msgspec.json.encode(rows).decode()
 
 
@@ -52,9 +53,11 @@ def _place(seat: Seat) -> tuple[str, int, int]:
     return seat.kind, seat.place.id if seat.place else MOST_RUNNERS, seat.number
 
 
-def _row(seat: Seat, ahead_of_us: float, look: Probe) -> RunnerFacts:
+def _row(seat: Seat, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
     place, (pid, memory) = seat.place, look(seat)
     first = next(iter(seat.starts.values()), None)
+    if shown and not seat.counted:
+        first = next((start for start in seat.starts.values() if start.claim.id == shown), first)
     # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
     began = ahead_of_us + seat.progress * 1e6 if seat.counted else float(first.claim.token if first else 0)
     return RunnerFacts(
