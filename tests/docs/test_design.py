@@ -1,6 +1,6 @@
 """What the design pages name is in the code, with the value that they give it.
 
-A number that the code has as a constant is followed by that constant: ``10 ms (`handout.STALL`)``. The part before the
+A number that the code has as a constant is followed by that constant: ``10 ms (`assignment.STALL`)``. The part before the
 dot is a module of Headrace or one of its scripts. A setting is named by its variable, or as in ``shutdown_timeout`` (25 s).
 """
 

@@ -8,7 +8,7 @@ import pytest
 from headrace.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.protocol import consume, produce
 from headrace.record import AttemptRecord
-from headrace.worker.journal import starts
+from headrace.worker.dispatcher.journal import starts
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 
 OWNER = "host:7:0a1b2c3d"

@@ -69,7 +69,7 @@ CALLERS = {
     "broadcast": {"task.py"},
     "create": {"definition.py"},
     "start": {"lifecycle.py"},
-    "graft": {"worker/growth.py"},
+    "graft": {"worker/dispatcher/duties/workflow_growth.py"},
 }
 
 

@@ -12,9 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from headrace.worker import supervisor
-from headrace.worker.options import WorkerOptions, parse_queues
-from headrace.worker.supervisor import Supervisor
+from headrace.worker.supervisor import supervisor_process
+from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.worker_options import WorkerOptions, parse_queues
 from tests.system.chores import app
 
 
@@ -33,7 +33,7 @@ def refuse_forks(full: Path) -> None:
 def main() -> int:
     """Be the supervisor; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
-    supervisor.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor.SAME_SIGNAL))
+    supervisor_process.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor_process.SAME_SIGNAL))
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from headrace.script import load
-from headrace.worker.exchange import SCRIPTS
+from headrace.worker.dispatcher.links.store_session import SCRIPTS
 
 
 class Trap:

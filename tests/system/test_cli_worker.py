@@ -50,7 +50,7 @@ def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
     with Headrace(url) as app:
         loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=20))
     assert {"typer", "rich", "pydantic"} & loaded == set()
-    assert "headrace.worker.supervisor" in loaded
+    assert "headrace.worker.supervisor.supervisor_process" in loaded
 
 
 def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:

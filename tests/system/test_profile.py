@@ -171,7 +171,7 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
     assert f"process 0 (pid {numbers[0]}), thread 0 (pid " in told
     facts = busy.program("profile", "--dispatcher", "--idle", "--for", "2s", "-o", "d.svg", "--json").json
     assert len(facts["processes"]) == 1
-    assert "Dispatcher.run (headrace/worker/dispatcher.py" in (tmp_path / "d.svg").read_text()
+    assert "Dispatcher.run (headrace/worker/dispatcher/loop.py" in (tmp_path / "d.svg").read_text()
 
 
 def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

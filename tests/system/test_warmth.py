@@ -15,7 +15,7 @@ from headrace.cli.exits import Exit
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
 from tests.program import Program
-from tests.worker.test_pages import joins
+from tests.worker.test_memory_mapping import joins
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

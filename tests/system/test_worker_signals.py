@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headrace.job import State
-from headrace.worker.signals import HEARD, UNHEARD
+from headrace.worker.forking.signals import HEARD, UNHEARD
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
 from tests.system.test_rolling import Rolled, result

@@ -13,7 +13,7 @@ from headrace.context import LINE_CAP, running
 from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, ResultUndecodable, Snooze
 from headrace.job import Claim
 from headrace.protocol.consume import Note
-from headrace.worker.enclosing import SWALLOWED, acalled, called
+from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 
 CLAIM = Claim("0" * 22, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
 

@@ -130,9 +130,9 @@ def test_the_wheel_carries_the_scripts_and_the_types(root: Path, tmp_path: Path)
 
 # Names of modules -> in how many places. ``cli`` names its modules for the commands.
 MODULES = {
-    "anchor": 2, "cache": 2, "crew": 2, "demo": 2, "exits": 2, "expand": 2, "flows": 2, "handle": 2, "jobs": 2,
-    "lines": 2, "link": 2, "options": 3, "pages": 2, "places": 2, "pool": 2, "queues": 2, "report": 2, "server": 2,
-    "stage": 2, "stats": 5, "threads": 2, "watch": 2, "wire": 2, "worker": 2, "workers": 2, "workflows": 2,
+    "cache": 2, "demo": 2, "exits": 2, "flows": 2, "handle": 2, "jobs": 2,
+    "options": 2, "pool": 2, "queues": 2, "server": 2,
+    "stats": 5, "watch": 2, "worker": 2, "workers": 2, "workflows": 2,
 }  # fmt: skip
 CLASSES = {
     "Bar": 2, "Call": 2, "Client": 2, "Counts": 2, "Crew": 2, "Exit": 2, "Garbled": 2, "Home": 2,
@@ -175,8 +175,9 @@ LONG = {
     "end_listener": 4, "errors": 4, "handle": 4, "job": 4, "keys": 4, "migrations/migrator": 4, "options": 4,
     "pool/desk": 6, "pool/pool": 4, "pool/processes": 4, "protocol/admin": 4, "protocol/consume": 6,
     "protocol/graph": 5, "run": 4, "scope": 4, "signature": 4, "stats/buffer": 4, "stats/stats": 4, "task": 5,
-    "testing/keyspaces": 4, "testing/kit": 4, "worker/core": 9, "worker/crew": 6, "worker/exchange": 4,
-    "worker/lineage": 4, "worker/supervisor": 6, "worker/wire": 5,
+    "testing/keyspaces": 4, "testing/kit": 4, "worker/dispatcher/core": 9,
+    "worker/dispatcher/links/store_session": 4, "worker/dispatcher/runners/runner_pool": 6, "worker/messages": 5,
+    "worker/reload/image_protocol": 4, "worker/supervisor/supervisor_process": 6,
 }  # fmt: skip
 
 
@@ -217,7 +218,7 @@ CIRCLES = [
         "unsent_job",
         "workflows",
     },
-    {"worker.places", "worker.seat"},
+    {"worker.dispatcher.runners.runner_handle", "worker.dispatcher.runners.runner_places"},
     {"pool.crew", "pool.processes", "pool.threads", "pool.watch"},
     {"pool.call", "pool.desk", "pool.lease", "pool.lines", "pool.member"},
 ]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace, Tasks
 from headrace.errors import LifespanError, OptionsError
-from headrace.worker.lifespans import merged
+from headrace.worker.runner.lifespans import merged
 
 
 @pytest.fixture

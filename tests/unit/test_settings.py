@@ -12,7 +12,7 @@ from headrace.cli import order
 from headrace.errors import OptionsError, SettingsError
 from headrace.setting_layers import load, warn_of_unknown
 from headrace.settings import Settings, environment_name, microseconds, seconds
-from headrace.worker import anchor, lineage
+from headrace.worker.reload import image_protocol, pid_holder
 
 
 def test_the_environment_gives_and_the_caller_overrides() -> None:
@@ -157,4 +157,4 @@ def test_variables_that_are_no_settings_are_told_once(monkeypatch: pytest.Monkey
 
 
 def test_variables_between_processes_are_no_settings() -> None:
-    assert {lineage.VARIABLE, anchor.STATE, order._NAME} <= set(module.NO_SETTINGS)
+    assert {image_protocol.VARIABLE, pid_holder.STATE, order._NAME} <= set(module.NO_SETTINGS)

@@ -19,8 +19,8 @@ from headrace.job import Claim
 from headrace.keys import Keys
 from headrace.script import Call
 from headrace.settings import Settings
-from headrace.worker.core import Core
-from headrace.worker.dispatcher_events import (
+from headrace.worker.dispatcher.core import Core
+from headrace.worker.dispatcher.dispatcher_events import (
     Ask,
     Connected,
     Disconnected,
@@ -47,9 +47,9 @@ from headrace.worker.dispatcher_events import (
     WakeUp,
     Woken,
 )
-from headrace.worker.options import WorkerOptions
-from headrace.worker.site import Site
-from headrace.worker.wire import Done, Drain, Exit, Signal, Spawn, Stop, Up
+from headrace.worker.dispatcher.site import Site
+from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Stop, Up
+from headrace.worker.worker_options import WorkerOptions
 
 KINDS = ("async", "fork", "process", "thread")
 STRATEGIES = ("available", "hash", "least_loaded", "round_robin")

@@ -20,9 +20,8 @@ import msgspec
 
 from headrace import Headrace
 from headrace.job import Claim, JobError, parse_error
-from headrace.worker import runner
-from headrace.worker.signals import only_wake
-from headrace.worker.wire import (
+from headrace.worker.forking.signals import only_wake
+from headrace.worker.messages import (
     Channel,
     Closed,
     Done,
@@ -38,6 +37,7 @@ from headrace.worker.wire import (
     give_tickets,
     take_back,
 )
+from headrace.worker.runner import runner_process
 from tests.worker import jobs
 
 PLACE = "here:1"
@@ -95,8 +95,8 @@ class Runner:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, only_wake)
             _plain_streams()
-            facts = runner.RunnerOptions(slots, options.pop("measure_memory", False), PLACE, **options)
-            code = runner.serve(app, self.kind, Channel(theirs, ToRunner), self.ticket_read, facts)
+            facts = runner_process.RunnerOptions(slots, options.pop("measure_memory", False), PLACE, **options)
+            code = runner_process.serve(app, self.kind, Channel(theirs, ToRunner), self.ticket_read, facts)
         except BaseException:  # noqa: BLE001 - its frames are the test's own
             traceback.print_exc()
         finally:

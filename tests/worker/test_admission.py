@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.protocol.consume import Looked
-from headrace.worker.admission import Known, Wish, awaited, want
+from headrace.worker.dispatcher.admission import Known, Wish, awaited, want
 
 ALL = frozenset({"async", "process"})
 FRESH = Known(ALL)
@@ -166,7 +166,7 @@ class Store:
 
 
 class Worker:
-    """A dispatcher's part in it: as dispatcher.py does, one step at a time."""
+    """A dispatcher's part in it: as loop.py does, one step at a time."""
 
     def __init__(self, store: Store, sizes: dict[str, int], queues: tuple[str, ...]) -> None:
         self.store, self.sizes, self.queues = store, sizes, queues

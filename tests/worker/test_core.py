@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from headrace.settings import Settings
-from headrace.worker.dispatcher_events import CALLED
-from headrace.worker.options import QueueOrder, WorkerOptions
-from headrace.worker.wire import Drain, Size
+from headrace.worker.dispatcher.dispatcher_events import CALLED
+from headrace.worker.messages import Drain, Size
+from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, World
 
 ORDERS, PARTS, STEPS = 20_000, 25, 20

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from headrace.errors import OptionsError
-from headrace.worker.options import QueueOrder, WorkerOptions, parse_queues
+from headrace.worker.worker_options import QueueOrder, WorkerOptions, parse_queues
 
 
 def test_queues_are_in_strict_order_unless_they_have_weights() -> None:

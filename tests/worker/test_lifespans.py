@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, current_job
-from headrace.worker import lifespans as module
-from headrace.worker.forks import lasts
-from headrace.worker.lifespans import Lifespans
-from headrace.worker.parent import FAULTY
-from headrace.worker.wire import Run, Up
+from headrace.worker.forking.process_ties import FAULTY
+from headrace.worker.messages import Run, Up
+from headrace.worker.runner import lifespans as module
+from headrace.worker.runner.fork_server import lasts
+from headrace.worker.runner.lifespans import Lifespans
 from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim

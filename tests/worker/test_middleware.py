@@ -14,7 +14,7 @@ from headrace import CurrentJob, Headrace, Submission, current_job
 from headrace.headers import unpacked
 from headrace.job import Claim, parse_error
 from headrace.keys import flow_id, node_id
-from headrace.worker.growth import unpack_grown
+from headrace.worker.dispatcher.duties.workflow_growth import unpack_grown
 from headrace.workflow import NodeFacts, pack_facts
 from tests.worker import rig
 from tests.worker.rig import Runner, error_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.wire import Exit, Run, Stop, frame
+from headrace.worker.messages import Exit, Run, Stop, frame
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 

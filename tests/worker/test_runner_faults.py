@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.worker import loops, perform, process, report, threads
-from headrace.worker.parent import FAULTY
-from headrace.worker.wire import Channel, Garbled, Say, ToRunner, frame
+from headrace.worker.forking.process_ties import FAULTY
+from headrace.worker.messages import Channel, Garbled, Say, ToRunner, frame
+from headrace.worker.runner import async_kind, execute, process_kind, reporting, thread_kind
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of
 
@@ -40,7 +40,7 @@ def start() -> Iterator[Callable[..., Runner]]:
 def test_a_fault_around_a_job_is_its_crash_and_the_runner_goes_on(
     start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, kind: str, name: str, fails: bool
 ) -> None:
-    monkeypatch.setattr(perform, name, broken)
+    monkeypatch.setattr(execute, name, broken)
     runner = start(kind)
     well, badly = TASKS.get(kind, ("noop", "fail"))
     for token in (1, 2):
@@ -55,7 +55,7 @@ def test_a_fault_around_a_job_is_its_crash_and_the_runner_goes_on(
 def test_a_fault_where_an_end_is_said_ends_the_runner(
     start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(report.Reporter, "done", broken)
+    monkeypatch.setattr(reporting.Reporter, "done", broken)
     runner = start(kind)
     runner.noisy = True
     runner.run(claim(1, TASKS.get(kind, ("noop",))[0]))
@@ -67,7 +67,7 @@ def test_a_fault_where_an_end_is_said_ends_the_runner(
     assert not runner.ended(1)
 
 
-@pytest.mark.parametrize(("kind", "place"), [("process", process.Process), ("thread", threads.Threads)])
+@pytest.mark.parametrize(("kind", "place"), [("process", process_kind.Process), ("thread", thread_kind.Threads)])
 def test_a_fault_where_work_arrives_ends_the_runner(
     start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, kind: str, place: type
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_fault_in_what_the_event_loop_calls_ends_the_runner(
     start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """asyncio logs what its callbacks raise and goes on, which would leave the jobs running for ever."""
-    monkeypatch.setattr(loops.Loop, name, broken)
+    monkeypatch.setattr(async_kind.Loop, name, broken)
     _falls_over_its_work(start("async"))
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.job import Claim
-from headrace.worker.control_link import ControlLink
-from headrace.worker.dispatcher_events import (
+from headrace.worker.dispatcher.dispatcher_events import (
     Ask,
     Event,
     Give,
@@ -27,9 +26,10 @@ from headrace.worker.dispatcher_events import (
     TakenBack,
     Told,
 )
-from headrace.worker.exchange import Selectors
-from headrace.worker.runner_links import RunnerLinks
-from headrace.worker.wire import (
+from headrace.worker.dispatcher.links.runner_links import RunnerLinks
+from headrace.worker.dispatcher.links.store_session import Selectors
+from headrace.worker.dispatcher.links.supervisor_link import ControlLink
+from headrace.worker.messages import (
     Channel,
     Died,
     Done,

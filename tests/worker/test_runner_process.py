@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.worker.wire import Exit, Run
+from headrace.worker.messages import Exit, Run
 from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of

@@ -12,7 +12,7 @@ import pytest
 from headrace import Headrace, current_job
 from headrace.errors import Interrupt, JobInterrupted
 from headrace.options import KINDS, Kind
-from headrace.worker.wire import Run, Stop, frame, give_tickets
+from headrace.worker.messages import Run, Stop, frame, give_tickets
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of
 

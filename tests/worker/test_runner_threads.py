@@ -13,8 +13,8 @@ import pytest
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import SoftTimeLimit
-from headrace.worker.threads import ThreadGate
-from headrace.worker.wire import Exit
+from headrace.worker.messages import Exit
+from headrace.worker.runner.thread_kind import ThreadGate
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 

@@ -8,13 +8,13 @@ from headrace.job import Claim
 from headrace.retry import Retry
 from headrace.settings import Settings
 from headrace.task import Plan
-from headrace.worker.crew import Crew
-from headrace.worker.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
-from headrace.worker.lines import Lines
-from headrace.worker.options import WorkerOptions
-from headrace.worker.seat import Seat, Start
-from headrace.worker.timers import Timers
-from headrace.worker.wire import Done, Exit, FromRunner, Spawn, Up
+from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
+from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.timers import Timers
+from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Up
+from headrace.worker.worker_options import WorkerOptions
 
 PLAN = Plan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headrace.job import Claim, Outcome
 from headrace.keys import Keys
 from headrace.protocol.consume import Held, settle
-from headrace.worker import starts as module
-from headrace.worker.starts import Repair, Starts, compare
+from headrace.worker.dispatcher.duties import starts as module
+from headrace.worker.dispatcher.duties.starts import Repair, Starts, compare
 
 KEYS = Keys()
 

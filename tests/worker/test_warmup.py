@@ -19,8 +19,9 @@ import pytest
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
 from headrace.setting_layers import load
-from headrace.worker import leftovers, warmup
-from headrace.worker.hooks import Cut, run_each
+from headrace.worker.forking import leak_check
+from headrace.worker.forking.lifecycle_hooks import Cut, run_each
+from headrace.worker.preload import warmup
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_a_thread_is_refused_and_named() -> None:
 
 
 def test_a_thread_that_ends_with_its_step_is_none_of_our_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "PATIENCE", 20)
+    monkeypatch.setattr(leak_check, "PATIENCE", 20)
     app = Headrace("redis://x")
     app.on_preload(lambda: threading.Thread(target=int).start())
     warmup.warm_up(app)
@@ -144,11 +145,11 @@ def test_our_own_clients_may_be_used_in_a_preload(url: str) -> None:
             assert app.cache.get("rate") == 1
         app.stats.add("warm", {"count": 1})
         assert app.queues["default"].size == 0
-        assert leftovers.look() != before, "this must have opened something, or nothing is tested"
+        assert leak_check.look() != before, "this must have opened something, or nothing is tested"
 
-    before = leftovers.look()
+    before = leak_check.look()
     warmup.warm_up(app)
-    assert (leftovers.threads_since(before), leftovers.sockets_since(before)) == ([], [])
+    assert (leak_check.threads_since(before), leak_check.sockets_since(before)) == ([], [])
     assert app.cache.get("rate") == 1, "it can be used again"
     app.close()
 

@@ -36,7 +36,7 @@ def _open_streams() -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["worker"]:
-        from headrace.worker import signals
+        from headrace.worker.forking import signals
 
         # Until the process that it becomes can hear them: some mean something to a worker, and would end a command.
         signals.hold_back()

@@ -11,7 +11,7 @@ import sys
 from typing import Any, cast
 
 from headrace.cli import logs
-from headrace.worker.anchor import STATE, carried_on
+from headrace.worker.reload.pid_holder import STATE, carried_on
 
 
 def main() -> int:

@@ -27,16 +27,17 @@ from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.url import passwords
-from headrace.worker import leftovers, warmup
-from headrace.worker.metrics import Metrics
-from headrace.worker.streams import STREAMS
-from headrace.worker.supervisor import Supervisor
+from headrace.worker.forking import leak_check
+from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.preload import warmup
+from headrace.worker.supervisor.metrics_server import Metrics
+from headrace.worker.supervisor.supervisor_process import Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.worker.leftovers import Seen
-    from headrace.worker.lineage import Launch
-    from headrace.worker.options import QueueOrder, WorkerOptions
+    from headrace.worker.forking.leak_check import Seen
+    from headrace.worker.reload.image_protocol import Launch
+    from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def _obey(order: Order, launch: Launch) -> int:
     origin = Origin.taken(launch)
     session = Session(Output(json=order.json), order.settings)
     with origin.confessing():
-        before = leftovers.look()
+        before = leak_check.look()
         app = session.code(order.target)
         return _serve(app, str(order.target), order.options, order.level, origin, before)
 

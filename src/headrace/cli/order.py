@@ -11,8 +11,8 @@ from typing import Any, NoReturn, Self
 import msgspec
 
 from headrace.url import passwords
-from headrace.worker.lineage import VARIABLE, Launch
-from headrace.worker.options import WorkerOptions
+from headrace.worker.reload.image_protocol import VARIABLE, Launch
+from headrace.worker.worker_options import WorkerOptions
 
 _NAME = "HEADRACE_ORDER"
 

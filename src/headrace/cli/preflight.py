@@ -28,7 +28,7 @@ from headrace.url import Target, parse
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.protocol.admin import Overview
-    from headrace.worker.options import WorkerOptions
+    from headrace.worker.worker_options import WorkerOptions
 
 # One attempt to reach the server, seconds.
 PATIENCE = 5.0

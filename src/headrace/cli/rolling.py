@@ -1,4 +1,4 @@
-"""What ``headrace worker`` does so that other code can take its place: see worker/succession.py.
+"""What ``headrace worker`` does so that other code can take its place: see worker/reload/handover.py.
 
 Owns the moment before the application is imported: what is taken down there, and how an image that cannot work says
 why to the one that started it.
@@ -20,8 +20,8 @@ from headrace.cli.exits import Exit, exit_of
 
 if TYPE_CHECKING:
     from headrace.cli.session import Session
-    from headrace.worker.anchor import Founder
-    from headrace.worker.lineage import Heir, Launch, Lineage
+    from headrace.worker.reload.image_protocol import Heir, Launch, Lineage
+    from headrace.worker.reload.pid_holder import Founder
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ class Origin:
     @classmethod
     def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker import signals
-        from headrace.worker.lineage import heir_of
+        from headrace.worker.forking import signals
+        from headrace.worker.reload.image_protocol import heir_of
 
         origin = cls(launch, heir_of(os.environ))
 
@@ -80,7 +80,7 @@ class Origin:
 
     def tell_modules(self, error: BaseException | None = None) -> None:
         """Say which files the application consists of: those of its modules, and those that an error came through."""
-        from headrace.worker.lineage import application_files
+        from headrace.worker.reload.image_protocol import application_files
 
         if self.heir is None:
             return
@@ -94,7 +94,7 @@ class Origin:
 
     def lineage(self, limit: float, shape: str, level: int, secrets: Collection[str]) -> Lineage:
         """What the supervisor is to know of images before and after it."""
-        from headrace.worker.anchor import Founder, LogForm
+        from headrace.worker.reload.pid_holder import Founder, LogForm
 
         if self.heir is not None:
             self.heir.early = self._early
@@ -112,8 +112,8 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     """Be the anchor of images that follow each other as the code changes, until Ctrl-C; the exit code."""
     from headrace.cli import logs
     from headrace.settings import environment_name
-    from headrace.worker.anchor import Anchor
-    from headrace.worker.reload import Reload
+    from headrace.worker.reload.file_watch import Reload
+    from headrace.worker.reload.pid_holder import Anchor
 
     settings = session.app().settings
     form: Literal["text", "json"] = "json" if settings.log == "json" else "text"

@@ -1,4 +1,4 @@
-"""Python's extension modules that every worker comes to import, imported before all else; see worker/pages.py.
+"""Python's extension modules that every worker comes to import, imported before all else; see memory_mapping.py.
 
 Shared objects and Python's own memory are mapped downwards, as they come. With the former out of the way, the memory of
 all that is imported later lies in one piece, most of which can be mapped in huge pages; a fork costs 7 % less.

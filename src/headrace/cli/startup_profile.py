@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.measures import several
 from headrace.cli.output import to_json
-from headrace.worker.waste import spell
+from headrace.worker.preload.advice import spell
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output

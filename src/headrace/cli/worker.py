@@ -103,8 +103,8 @@ def worker(
     """
     from headrace.cli import rolling
     from headrace.cli.order import Order, discreet, start_again
-    from headrace.worker.lineage import VARIABLE, Launch
-    from headrace.worker.options import WorkerOptions, parse_queues
+    from headrace.worker.reload.image_protocol import VARIABLE, Launch
+    from headrace.worker.worker_options import WorkerOptions, parse_queues
 
     taken = Launch.taken(os.environ, sys.orig_argv)
     launch = discreet(taken, session.settings["url"])

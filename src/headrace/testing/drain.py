@@ -29,10 +29,10 @@ from headrace.testing.drained import Drained, DrainError, Wishes, waiting
 from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
 from headrace.testing.virtual_clock import VirtualClock
-from headrace.worker.dispatcher_events import End
-from headrace.worker.growth import Growth
-from headrace.worker.inputs import Inputs, too_large
-from headrace.worker.journal import starts
+from headrace.worker.dispatcher.dispatcher_events import End
+from headrace.worker.dispatcher.duties.workflow_growth import Growth
+from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
+from headrace.worker.dispatcher.journal import starts
 from headrace.worker.outcomes import Ended, before_start
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from headrace.testing.private_server import private_server
 from headrace.testing.stubs import Stub
 from headrace.testing.takeover import Takeover
 from headrace.testing.virtual_clock import VirtualClock
-from headrace.worker.gate import SIGNALS
+from headrace.worker.runner.interrupts import SIGNALS
 
 Mode = Literal["manual", "inline"]
 Stop = Literal["timeout", "cancel", "shutdown"]

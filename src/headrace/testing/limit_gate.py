@@ -14,14 +14,14 @@ from headrace.context import CurrentJob
 from headrace.errors import SoftTimeLimit
 from headrace.task import Plan
 from headrace.testing.faults import RunnerKilled
-from headrace.worker.threads import ThreadGate
+from headrace.worker.runner.thread_kind import ThreadGate
 
 # Seconds between two tries to end code that goes on after its hard limit.
 AGAIN = 0.1
 
 
 class LimitGate:
-    """The gate of one start (see :class:`headrace.worker.gate.Gate`) that also keeps its limits.
+    """The gate of one start (see :class:`headrace.worker.runner.interrupts.Gate`) that also keeps its limits.
 
     In the main thread a signal interrupts the code wherever it is, calls that wait included. In any other thread the
     soft limit is raised at the next step of Python code, and the hard one only counts.

@@ -24,11 +24,11 @@ from headrace.settings import microseconds
 from headrace.task import Plan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
-from headrace.worker.gate import MainGate
-from headrace.worker.lifespans import Lifespans
-from headrace.worker.loops import Drive
 from headrace.worker.outcomes import Ended, of_death
-from headrace.worker.perform import Bench, aperform, bench, perform
+from headrace.worker.runner.async_kind import Drive
+from headrace.worker.runner.execute import Bench, aperform, bench, perform
+from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.lifespans import Lifespans
 
 PLACE = f"test:{os.getpid()}"
 # Instead of a random number: the jitter of retries is none.

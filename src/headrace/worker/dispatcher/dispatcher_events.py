@@ -1,0 +1,269 @@
+"""What happens to a dispatcher (events), and what it does about it (actions): all that its loop and its core exchange.
+
+The loop turns sockets, pipes and clocks into events and performs the actions; the core (core.py) turns events into
+actions and touches nothing outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.job import Claim
+from headrace.script import Call
+from headrace.worker.messages import Drain, Exit, FromRunner, Rehearsed, Resize, Size, Stop, ToSupervisor
+
+# A call to the store, and the function of the core that reads its reply.
+Step = tuple[Call[Any], Callable[[Any], None]]
+
+# Mail: something was broadcast to this worker; a pause was given an end, of which renewals tell.
+CALLED, HURRY = "@", "renew"
+
+
+# -- events: the runners ----------------------------------------------------------------------------------------------
+
+
+class RunnerUp(msgspec.Struct, frozen=True):
+    """The supervisor forked a runner; fields as in :class:`headrace.worker.messages.Spawned`."""
+
+    runner: int
+    kind: str
+    pid: int
+    forker: bool = False
+    starting: bool = False
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A runner sent messages."""
+
+    runner: int
+    messages: list[FromRunner]
+
+
+class TakenBack(msgspec.Struct, frozen=True):
+    """The answer to :class:`TakeBack`, before anything else that happens to this runner: the last ``count`` jobs."""
+
+    runner: int
+    count: int
+
+
+class RunnerClosed(msgspec.Struct, frozen=True):
+    """A runner closed its socket: it leaves or died.
+
+    Attributes:
+        garbled: it did not close it, but what it sent is no message.
+    """
+
+    runner: int
+    garbled: bool = False
+
+
+class RunnerDied(msgspec.Struct, frozen=True):
+    """A runner was reaped.
+
+    Attributes:
+        signal, code: how it ended; 0 when they do not apply.
+        memory: its peak, bytes.
+        heard: its last messages.
+        unstarted: so many of the last jobs that it was given it has not begun.
+        stderr: the end of what it wrote there.
+    """
+
+    runner: int
+    signal: int = 0
+    code: int = 0
+    memory: int = 0
+    heard: list[FromRunner] = []
+    unstarted: int = 0
+    stderr: bytes = b""
+
+
+# -- events: the supervisor, the store, others ------------------------------------------------------------------------
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The supervisor asks for something."""
+
+    message: Drain | Rehearsed | Resize | Size
+
+
+class Orphaned(msgspec.Struct, frozen=True):
+    """The supervisor died. The loop has killed the runners: a :class:`RunnerDied` follows for each."""
+
+
+class Replied(msgspec.Struct, frozen=True):
+    """The store answered a step.
+
+    Attributes:
+        read: that step's function.
+    """
+
+    read: Callable[[Any], None]
+    reply: Any
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """The claim of a sleep was answered.
+
+    Attributes:
+        by_queue: a queue ended the sleep, not its time and not :class:`WakeUp`.
+    """
+
+    read: Callable[[Any], None]
+    reply: Any
+    by_queue: bool
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The store can be sent steps: everything that was sent before is answered."""
+
+
+class Disconnected(msgspec.Struct, frozen=True):
+    """The connections to the store are gone. What was sent, a sleep's claim included, is sent again on new ones."""
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """New connections are there. What :class:`SendFirst` says now goes out before all that is sent again."""
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """Another client of the store wrote to this incarnation."""
+
+    text: str
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """These queues are paused, as far as is known."""
+
+    names: frozenset[str]
+
+
+Event = (
+    RunnerUp
+    | Heard
+    | TakenBack
+    | RunnerClosed
+    | RunnerDied
+    | Told
+    | Orphaned
+    | Replied
+    | Woken
+    | Ready
+    | Disconnected
+    | Connected
+    | Mail
+    | Paused
+)
+
+
+# -- actions ----------------------------------------------------------------------------------------------------------
+
+
+class Give(msgspec.Struct, frozen=True):
+    """Send claims to a runner, in this order."""
+
+    runner: int
+    claims: list[Claim]
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Send a runner a message."""
+
+    runner: int
+    message: Stop | Exit
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """Take back up to ``most`` of the last jobs that a runner was given, if it has not begun them.
+
+    :class:`TakenBack` answers.
+    """
+
+    runner: int
+    most: int
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Send the supervisor a message."""
+
+    message: ToSupervisor
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send steps to the store in one round trip, again on each new connection until they are answered."""
+
+    steps: list[Step]
+
+
+class SendFirst(msgspec.Struct, frozen=True):
+    """As :class:`Send`, but before what waits to be sent again, each in its own trip; forgotten with the connection."""
+
+    steps: list[Step]
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    """Sleep on wake-up keys and make this claim when the sleep ends. :class:`Woken` answers."""
+
+    keys: list[str]
+    claim: Step
+
+
+class WakeUp(msgspec.Struct, frozen=True):
+    """End the sleep; its claim is made all the same."""
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """Hear what is written to this channel, and no longer to the one before."""
+
+    channel: str
+
+
+class FindPauses(msgspec.Struct, frozen=True):
+    """Find out which queues are paused. :class:`Paused` answers, if others are than before."""
+
+
+class Log(msgspec.Struct, frozen=True):
+    """Write a line into the log."""
+
+    level: int
+    text: str
+    args: tuple[Any, ...] = ()
+    extra: dict[str, Any] | None = None
+
+
+Action = Give | Notify | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | FindPauses | Log
+
+
+class Actions:
+    """The actions that the parts of a core have decided and the loop has not taken."""
+
+    __slots__ = ("_all", "add")
+
+    def __init__(self) -> None:
+        self._all: list[Action] = []
+        self.add = self._all.append
+
+    def log(self, level: int, text: str, *args: Any) -> None:
+        self.add(Log(level, text, args))
+
+    def take(self) -> Sequence[Action]:
+        """All of them, in their order."""
+        taken = self._all.copy()
+        self._all.clear()
+        return taken
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """How a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
+
+    Attributes:
+        cost: microseconds that its code ran; 0: not known.
+    """
+
+    claim: Claim
+    kind: str
+    data: bytes = b""
+    amount: int = 0
+    cost: int = 0

@@ -1,0 +1,101 @@
+"""Makes a dispatcher and the store agree on what it holds: after each connection, and when their counts differ.
+
+Produces calls, which travel before what else was to be sent; sends nothing itself. What is decided is in starts.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.keys import Keys
+from headrace.protocol import consume
+from headrace.protocol.consume import Held, Settled
+from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.duties.starts import Repair, Rows, Starts, View, compare
+
+log = logging.getLogger("headrace.worker")
+
+PAGE = 500
+# Settles that go out together.
+TOGETHER = 8
+
+
+class Reconciler:
+    """Compares, and repairs.
+
+    Attributes:
+        owner: the incarnation.
+        starts: what this side knows; one for each incarnation.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        ahead: Callable[[list[Step]], None],
+        settled: Callable[[Settled], None],
+        hand_back: Callable[[str, int], None],
+        stop: Callable[[str], None],
+    ) -> None:
+        """Make one.
+
+        Args:
+            ahead: sends steps before all others, one list after the other.
+            settled: reads the answer to a settle that was sent again.
+            hand_back: gives a start back to the store that nobody here knows.
+            stop: stops a job whose start does not count any more.
+        """
+        self.owner = ""
+        self.starts = Starts()
+        self._keys = keys
+        self._ahead = ahead
+        self._settled = settled
+        self._hand_back = hand_back
+        self._stop = stop
+
+    def begin(self, owner: str) -> None:
+        """A new incarnation holds nothing."""
+        self.owner, self.starts = owner, Starts()
+
+    def look(self) -> Step:
+        """Ask what the store knows. Cost: a page for each 500 claims."""
+        return self._page(self.starts.view(), [])
+
+    def _page(self, view: View, found: Rows) -> Step:
+        call = consume.holds(self._keys, self.owner, found[-1][1] if found else 0, PAGE)
+        return call, lambda reply: self._read(view, found, reply)
+
+    def _read(self, view: View, found: Rows, reply: Held | None) -> None:
+        if reply is None:
+            # The store does not know this incarnation any more, which a renewal will tell.
+            return
+        found += reply.starts
+        if len(reply.starts) == PAGE:
+            self._ahead([self._page(view, found)])
+        elif repair := compare(view, msgspec.structs.replace(reply, starts=found)):
+            self._repair(repair)
+
+    def _repair(self, repair: Repair) -> None:
+        log.warning(
+            "the server lost data, which this worker repairs: "
+            "%d claims are stored again, %d batches of outcomes are sent again, %d unknown jobs are returned",
+            len(repair.restore), len(repair.again), len(repair.unknown),
+        )  # fmt: skip
+        for n in range(0, len(repair.restore), PAGE):
+            rows = repair.restore[n : n + PAGE]
+            self._ahead([(consume.restore(self._keys, self.owner, rows), self._restored)])
+        for n in range(0, len(repair.again), TOGETHER):
+            self._ahead([(call, self._settled) for call in repair.again[n : n + TOGETHER]])
+        for id, token in repair.unknown:
+            self._hand_back(id, token)
+
+    def _restored(self, reply: consume.Restored) -> None:
+        """What another start has, or will have, stops here; a job whose record is gone runs to its end."""
+        held = set(self.starts.held.values())
+        self.starts.forget([*reply.others, *reply.gone])
+        for id in reply.others:
+            if id in held:
+                log.warning("stopping job %s: the server lost its start, and it starts again", id)
+                self._stop(id)

@@ -1,0 +1,186 @@
+"""Claims of workflow nodes that wait for the outputs of their parents.
+
+Owns what was read and is still wanted, and a small memory of outputs: of nodes that ended here, whose children most
+likely come here, too, and of what was read, since the children of one node are claimed batch by batch. Produces calls,
+which travel with the next exchange; sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from headrace.job import Claim, Input
+from headrace.keys import Keys
+from headrace.protocol import graph
+from headrace.protocol.graph import Output
+from headrace.worker.dispatcher.dispatcher_events import Step
+
+BATCH = 250
+# Bytes of outputs that are remembered beyond what is waited for, and what one takes besides its result.
+MEMORY = 16 << 20
+OVERHEAD = 400
+# Bytes that one node may get: an input is held in the dispatcher and sent to the runner whole.
+MOST = 64 << 20
+
+_NONE = b"\xc0"
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Inputs:
+    """What claimed nodes take from their parents, each parent read once."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
+        self._waiting: dict[tuple[str, str], list[Claim]] = {}
+        self._lacking: dict[tuple[str, str], str] = {}
+        self._known: OrderedDict[str, Output] = OrderedDict()
+        self._size = 0
+        self._wanted: deque[str] = deque()
+        self._asked: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Whether any claim waits."""
+        return bool(self._waiting)
+
+    def __len__(self) -> int:
+        """How many claims wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, claim: Claim) -> None:
+        """Wait for the outputs of a claim's parents."""
+        alike = (claim.id[:16], claim.parents)
+        if alike in self._waiting:
+            self._waiting[alike].append(claim)
+        else:
+            self._waiting[alike] = [claim]
+            self._want(_parents(claim))
+
+    @property
+    def wanting(self) -> bool:
+        """Whether something is to be read."""
+        return bool(self._wanted)
+
+    def steps(self) -> list[Step]:
+        """The next outputs to read."""
+        if not self._wanted:
+            return []
+        ids: list[str] = []
+        while self._wanted and len(ids) < BATCH:
+            if (id := self._wanted.popleft()) in self._asked:
+                ids.append(id)
+        if not ids:
+            return []
+        return [(graph.outputs(self._keys, ids), lambda reply: self._read(ids, reply))]
+
+    def ready(self) -> Iterator[tuple[tuple[Input, ...], list[Claim]]]:
+        """Inputs that are complete, and the claims that take them; they wait no more."""
+        for alike in list(self._waiting):
+            if self._lacking.get(alike) in self._asked:
+                continue
+            parents = _parents(self._waiting[alike][0])
+            if lacking := self._unknown(parents):
+                self._lacking[alike] = lacking
+            else:
+                self._lacking.pop(alike, None)
+                yield tuple(self._input(id, self._known[id]) for id in parents), self._waiting.pop(alike)
+        if not self._waiting:
+            self._forget()
+
+    def learn(self, claim: Claim, result: bytes) -> None:
+        """A node has succeeded here, and the store knows it: its children, if they come here, need not read it."""
+        self._asked.discard(claim.id)
+        self._know(claim.id, Output(claim.facts, claim.task, "succeeded", result))
+        if not self._waiting:
+            self._forget()
+
+    def take_all(self) -> list[Claim]:
+        """Every claim that waits; none does any more."""
+        taken = [claim for claims in self._waiting.values() for claim in claims]
+        for held in (self._waiting, self._lacking, self._wanted, self._asked):
+            held.clear()
+        return taken
+
+    def _want(self, ids: Sequence[str]) -> None:
+        stack = list(ids)
+        while stack:
+            id = stack.pop()
+            output = self._known.get(id)
+            if output is not None:
+                stack += output.sources or ()
+            elif id not in self._asked:
+                self._asked.add(id)
+                self._wanted.append(id)
+
+    def _read(self, ids: list[str], reply: list[Output]) -> None:
+        # The reply is cut where it would be too large: the rest is asked for again.
+        self._wanted.extendleft(reversed(ids[len(reply) :]))
+        for id, output in zip(ids, reply, strict=False):
+            self._asked.discard(id)
+            self._know(id, output)
+            if output.sources:
+                self._want(output.sources)
+
+    def _know(self, id: str, output: Output) -> None:
+        # Replaced, should it be read though it was learned: it counts once.
+        if (old := self._known.get(id)) is not None:
+            self._size -= _weight(old)
+        self._known[id] = output
+        self._size += _weight(output)
+
+    def _unknown(self, ids: list[str]) -> str:
+        """One that was not read, of these and of those that stand for them; empty when all were."""
+        # They are read in the reverse order: the first one comes last.
+        stack = ids[::-1]
+        while stack:
+            id = stack.pop()
+            output = self._known.get(id)
+            if output is None:
+                return id
+            stack += output.sources or ()
+        return ""
+
+    def _input(self, id: str, output: Output) -> Input:
+        """What a child gets of this node."""
+        state = output.state
+        if output.sources and not output.many and self._known[output.sources[0]].state == "skipped":
+            # It has succeeded, and all that it had added for an output was skipped.
+            state = "skipped"
+        return Input(id, output.name, output.task, state, self._output(output))
+
+    def _output(self, output: Output) -> bytes:
+        if output.state != "succeeded":
+            return _NONE
+        if output.sources is None:
+            return output.result or _NONE
+        parts = [self._output(self._known[source]) for source in output.sources]
+        if output.many:
+            return _pack([msgspec.Raw(part) for part in parts])
+        return parts[0] if parts else _NONE
+
+    def _forget(self) -> None:
+        """Keep the newest outputs only, once nobody waits for any."""
+        while self._known and self._size > MEMORY:
+            _, old = self._known.popitem(last=False)
+            self._size -= _weight(old)
+
+
+def too_large(inputs: Sequence[Input]) -> str:
+    """What is to be said of a node that would get more than one may; empty: it may have them."""
+    size = sum(len(one.output) for one in inputs)
+    if size <= MOST:
+        return ""
+    return f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
+
+
+def _weight(output: Output) -> int:
+    """Bytes that it takes in memory, about."""
+    return OVERHEAD + len(output.result or b"")
+
+
+def _parents(claim: Claim) -> list[str]:
+    id, codes = claim.id, claim.parents
+    return [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]

@@ -1,0 +1,78 @@
+"""What the worker's log says of a start that ended: one line, in words. Pure; the dispatcher logs it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from headrace.job import Claim, JobError, parse_error
+from headrace.settings import Settings
+from headrace.worker.preload.advice import spell
+
+Wish = Literal["none", "failures", "all"]
+
+# How an outcome reads after "attempt 3".
+_WORDS = {
+    "succeeded": "succeeded",
+    "grown": "succeeded",
+    "skipped": "was skipped",
+    "failed": "failed",
+    "retry": "failed",
+    "crashed": "crashed",
+    "corrupt": "is quarantined",
+    "cancelled": "was cancelled",
+    "interrupted": "was interrupted and goes back",
+    "snoozed": "snoozed",
+}
+_FAILURES = frozenset({"failed", "retry", "crashed", "corrupt"})
+# Characters of an error that a line shows at most.
+_LONGEST = 500
+# The data of these outcomes is no error.
+_NO_ERROR = frozenset({"succeeded", "grown", "skipped", "snoozed"})
+
+
+def kinds(settings: Settings) -> frozenset[str]:
+    """The outcomes that the setting ``log_jobs`` wants a line of."""
+    wishes: dict[str, frozenset[str]] = {"none": frozenset(), "failures": _FAILURES, "all": frozenset(_WORDS)}
+    return wishes[settings.log_jobs]
+
+
+def level(kind: str) -> int:
+    """Of the line for an outcome."""
+    return logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
+
+
+def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int) -> str:
+    """``job ID (tasks.mean), attempt 1 failed: ZeroDivisionError: division by zero at tasks.py:8 in mean; ...``.
+
+    Args:
+        amount: microseconds until the next start, of ``retry`` and ``snoozed``.
+        cost: microseconds that the runner was busy with it; 0: unknown.
+    """
+    parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
+    if kind in ("retry", "snoozed"):
+        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {spell(amount)}")
+    if claim.waited is not None:
+        parts.append(f"waited {spell(claim.waited)}")
+    if cost:
+        parts.append(f"ran {spell(cost)}")
+    return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
+
+
+def facts(claim: Claim, kind: str) -> dict[str, str | int]:
+    """What the line says, for logs that programs read."""
+    return {"job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt, "outcome": kind}
+
+
+def error_of(kind: str, data: bytes) -> JobError | None:
+    """The error that came with an outcome."""
+    return None if kind in _NO_ERROR else parse_error(data)
+
+
+def _why(error: JobError | None) -> str:
+    if error is None:
+        return ""
+    # A crash is in the word already.
+    told = [*([] if error.type == "Crashed" else [error.type]), *error.message.splitlines()[:1]]
+    text = ": ".join(part for part in told if part)
+    return f": {text[:_LONGEST]}" + (f" at {error.where}" if error.where else "")

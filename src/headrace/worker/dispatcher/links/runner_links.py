@@ -1,0 +1,255 @@
+"""The sockets and pipes of a worker's runners, as its dispatcher's loop holds them: actions in, events out.
+
+Owns the descriptors of every runner: the socket, the tickets (see messages.py) and stderr, whose lines it passes on.
+Never waits for a runner. Decides nothing: what it hears goes into the loop's inbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+
+from headrace.worker.dispatcher.dispatcher_events import (
+    Event,
+    Give,
+    Heard,
+    Notify,
+    RunnerClosed,
+    RunnerDied,
+    RunnerUp,
+    TakeBack,
+    TakenBack,
+)
+from headrace.worker.dispatcher.links.store_session import Selectors
+from headrace.worker.dispatcher.runners.runner_handle import COUNTED
+from headrace.worker.messages import (
+    Channel,
+    Closed,
+    Died,
+    Exit,
+    FromRunner,
+    Garbled,
+    Recall,
+    Run,
+    Spawned,
+    Stop,
+    give_tickets,
+    take_back,
+)
+
+log = logging.getLogger("headrace.worker")
+
+STDERR_TAIL = 4096
+# A line of stderr that becomes longer than this many bytes is passed on in pieces.
+LINE = 1 << 16
+# Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
+LINE_WAITS = 1.0
+
+
+class RunnerLink:
+    """What leads to one runner.
+
+    Attributes:
+        tail: the end of what it wrote to stderr.
+        begun: the line that it has begun and not ended there.
+        closed: its socket ended.
+        blocked: its socket had no room for all that it was sent.
+    """
+
+    def __init__(self, message: Spawned, descriptors: list[int]) -> None:
+        self.number = message.runner
+        self.pid = message.pid
+        self.channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
+        self.ticket_read, self.ticket_write, self.stderr = descriptors[1:]
+        self.tail = b""
+        self.begun = b""
+        self.closed = self.blocked = False
+        self._counted = message.kind in COUNTED
+        # How often work was taken back; tickets carry it.
+        self._recalls = 0
+        os.set_blocking(self.stderr, False)
+
+    def give(self, action: Give) -> None:
+        """Send claims; the tickets go first (see messages.py)."""
+        if self._counted:
+            give_tickets(self.ticket_write, len(action.claims), self._recalls)
+        self.channel.offer(Run(action.claims))
+
+    def take_back(self, most: int) -> int:
+        """Take back the right to start up to ``most`` of the last jobs; how many it had not begun."""
+        count = take_back(self.ticket_read, most) if self._counted else 0
+        self._recalls += bool(count)
+        return count
+
+    def read_all(self) -> list[FromRunner]:
+        """Its last messages; it is dead."""
+        heard: list[FromRunner] = []
+        with contextlib.suppress(Closed, Garbled):
+            while messages := self.channel.receive(wait=False):
+                heard += messages
+        return heard
+
+    def drain_stderr(self) -> bool:
+        """Pass on the lines that the runner wrote to stderr, and keep their end as evidence.
+
+        A line that has not ended waits: what somebody else says meanwhile must not go on in it.
+
+        Returns:
+            False when the other end is closed.
+        """
+        try:
+            data = os.read(self.stderr, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.tail = (self.tail + data)[-STDERR_TAIL:]
+        text = self.begun + data
+        end = text.rfind(b"\n") + 1
+        self.begun = text[end:]
+        _pass_on(text[:end])
+        if not data or len(self.begun) > LINE:
+            self.end_line()
+        return bool(data)
+
+    def end_line(self) -> None:
+        """Pass on a line that the runner has begun on stderr, as if it had ended it."""
+        if self.begun:
+            _pass_on(self.begun + b"\n")
+            self.begun = b""
+
+    def close(self) -> None:
+        self.closed = True
+        self.end_line()
+        self.channel.close()
+        for descriptor in (self.ticket_read, self.ticket_write, self.stderr):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+class RunnerLinks:
+    """Those of one worker.
+
+    Attributes:
+        next: when lines of stderr are passed on although they have not ended (monotonic seconds).
+    """
+
+    def __init__(self, watched: Selectors, inbox: list[Event]) -> None:
+        self.next = float("inf")
+        self._links: dict[int, RunnerLink] = {}
+        self._watched = watched
+        self._inbox = inbox
+
+    def add(self, message: Spawned, descriptors: list[int]) -> None:
+        """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
+        link = self._links[message.runner] = RunnerLink(message, descriptors)
+        self._watched.watch(link.channel, lambda: self._on_socket(link))
+        self._watched.watch(link.stderr, lambda: self._on_stderr(link))
+        self._inbox.append(RunnerUp(message.runner, message.kind, message.pid, message.forker, message.starting))
+
+    def give(self, action: Give) -> None:
+        """Send claims to a runner; one that just died tells so by its socket, and what it was sent comes back then."""
+        if (link := self._links.get(action.runner)) is not None:
+            try:
+                link.give(action)
+            except Closed:
+                pass
+            else:
+                self._mind(link)
+
+    def tell(self, action: Notify) -> None:
+        """Send a runner a message."""
+        if (link := self._links.get(action.runner)) is not None:
+            self._offer(link, action.message)
+
+    def take_back(self, action: TakeBack) -> None:
+        """Take work back from a runner, and say how much of it that had not begun."""
+        link = self._links.get(action.runner)
+        count = 0 if link is None else link.take_back(action.most)
+        if link is not None and count:
+            self._offer(link, Recall(count))
+        self._inbox.append(TakenBack(action.runner, count))
+
+    def died(self, died: Died) -> None:
+        """A runner was reaped: its last words, and what it had not begun."""
+        link = self._links.pop(died.runner, None)
+        if link is None:
+            return
+        heard = link.read_all()
+        link.drain_stderr()
+        unstarted = link.take_back(1 << 16)
+        self._watched.unwatch(link.channel)
+        self._watched.unwatch(link.stderr)
+        link.close()
+        ended = (died.signal, died.code, died.memory)
+        self._inbox.append(RunnerDied(died.runner, *ended, heard, unstarted, link.tail))
+
+    def kill_all(self) -> None:
+        """End every runner: there is no supervisor any more that would."""
+        for link in list(self._links.values()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(link.pid, signal.SIGKILL)
+        for number in list(self._links):
+            self.died(Died(number, signal.SIGKILL, 0, 0))
+
+    def pass_on(self, now: float) -> None:
+        """Pass on lines of stderr that have not ended for long."""
+        if now >= self.next:
+            self.next = float("inf")
+            for link in self._links.values():
+                link.end_line()
+
+    def _offer(self, link: RunnerLink, message: Stop | Exit | Recall) -> None:
+        with contextlib.suppress(Closed):
+            link.channel.offer(message)
+            self._mind(link)
+
+    def _mind(self, link: RunnerLink) -> None:
+        """What did not fit into the runner's socket is sent when there is room: large arguments exceed its buffer."""
+        if (link.channel.full or link.blocked) and not link.closed:
+            link.blocked = link.channel.full
+            self._watched.also_write(link.channel, wanted=link.blocked)
+
+    def _on_socket(self, link: RunnerLink) -> None:
+        channel = link.channel
+        try:
+            messages = channel.receive(wait=False)
+        except Closed:
+            self._close(link)
+            return
+        except Garbled:
+            self._close(link, garbled=True)
+            return
+        if channel.full:
+            with contextlib.suppress(Closed):
+                channel.flush()
+                self._mind(link)
+        self._inbox.append(Heard(link.number, messages))
+        if channel.garbled:
+            self._close(link, garbled=True)
+
+    def _close(self, link: RunnerLink, *, garbled: bool = False) -> None:
+        """Nothing more can be learned there. The supervisor tells how it died."""
+        if not link.closed:
+            link.closed = True
+            self._watched.unwatch(link.channel)
+            self._inbox.append(RunnerClosed(link.number, garbled))
+
+    def _on_stderr(self, link: RunnerLink) -> None:
+        if not link.drain_stderr():
+            self._watched.unwatch(link.stderr)
+        if link.begun and self.next == float("inf"):
+            self.next = time.monotonic() + LINE_WAITS
+
+
+def _pass_on(text: bytes) -> None:
+    # Nobody may read it, which is no fault of a runner.
+    with contextlib.suppress(OSError, ValueError):
+        if text:
+            sys.stderr.buffer.write(text)
+            sys.stderr.buffer.flush()

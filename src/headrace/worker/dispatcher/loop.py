@@ -1,0 +1,159 @@
+"""The dispatcher: the only one in a worker that talks to the store for claiming. Never runs user code.
+
+This is its loop, which decides nothing: it waits for sockets and times, tells the core (core.py) what happened and does
+what the core says. It never waits for anything else: every event is a readable descriptor or a time. A thread makes the
+connections (connector.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headrace.worker.dispatcher.core import GATHER, Core
+from headrace.worker.dispatcher.dispatcher_events import (
+    Action,
+    Ask,
+    Event,
+    FindPauses,
+    Give,
+    Log,
+    Notify,
+    Paused,
+    Send,
+    SendFirst,
+    Sleep,
+    Subscribe,
+    TakeBack,
+    WakeUp,
+)
+from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.links.paused_queues import Pauses
+from headrace.worker.dispatcher.links.runner_links import RunnerLinks
+from headrace.worker.dispatcher.links.store_session import Exchange, Selectors
+from headrace.worker.dispatcher.links.supervisor_link import ControlLink
+from headrace.worker.dispatcher.runners.status import probe
+from headrace.worker.dispatcher.site import Site
+from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.messages import Channel, FromSupervisor
+from headrace.worker.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
+PLENTY = 8
+# The last runners may take this long (seconds) to leave before nobody listens: a little more than their hooks have.
+LAST_WORDS = 5.5
+
+
+class Dispatcher:
+    """The loop around one core."""
+
+    def __init__(
+        self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str, anchor: int = 0
+    ) -> None:
+        store, settings = app.client.store, app.settings
+        self._app = app
+        self._watched = Selectors()
+        # What happened and the core was not told.
+        self._inbox: list[Event] = []
+        self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
+        self._core = Core(
+            Site(store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe, self._tally, anchor)
+        )
+        links = self._links = RunnerLinks(self._watched, self._inbox)
+        exchange = self._exchange = Exchange(
+            store.target,
+            max(0.1, min(5.0, settings.lease / 3)),
+            self._watched,
+            self._inbox,
+            revive=store.revive,
+        )
+        pauses = self._pauses = Pauses(app)
+        self._watched.watch(pauses, self._on_pauses, urgent=True)
+        self._doing: dict[type, Callable[[Any], None]] = {
+            Give: links.give,
+            Notify: links.tell,
+            TakeBack: links.take_back,
+            Ask: ControlLink(control, self._watched, links, self._inbox).ask,
+            Send: lambda action: exchange.send(action.steps),
+            SendFirst: lambda action: exchange.send_first(action.steps),
+            Sleep: lambda action: exchange.arm(action.keys, action.claim),
+            WakeUp: lambda _: exchange.disarm(),
+            Subscribe: lambda action: exchange.subscribe(action.channel),
+            FindPauses: lambda _: pauses.look(),
+            Log: lambda action: log.log(action.level, action.text, *action.args, extra=action.extra),
+        }
+
+    def run(self, predecessor: str) -> None:
+        """Work until told to drain, then leave; returns when nothing is held any more.
+
+        Args:
+            predecessor: the incarnation that this one takes over from, or empty.
+        """
+        core = self._core
+        self._perform(core.start(predecessor, time.monotonic()))
+        while core.state != "left":
+            self._round(min(core.next, time.monotonic() + 60.0))
+        self._pauses.close()
+        if self._tally is not None:
+            self._tally.pass_on()
+            self._app.stats.close()
+        self._see_off()
+
+    def _turn(self) -> None:
+        """Notify the core what happened until it has nothing more to do about it."""
+        while True:
+            actions = self._core.on(self._inbox, time.monotonic())
+            self._inbox.clear()
+            self._perform(actions)
+            self._exchange.go_on()
+            if not self._inbox and not self._core.hasty:
+                return
+
+    def _perform(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._doing[type(action)](action)
+
+    def _round(self, until: float) -> None:
+        """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
+        tally = self._tally
+        until = min(until, STREAMS.next, self._links.next, self._exchange.next, tally.next if tally else until)
+        pause = max(0.0, until - time.monotonic())
+        gather = min(GATHER, pause) if self._core.crew.handout.least_held > PLENTY else 0.0
+        for handler in self._watched.select(pause, gather):
+            handler()
+        if not self._inbox and time.monotonic() < until:
+            # A part of a reply: the rest follows at once.
+            return
+        # First of all, so that a job that came starts: the rest takes as long again.
+        self._turn()
+        now = time.monotonic()
+        if now >= STREAMS.next:
+            STREAMS.pass_on()
+        if tally is not None and now >= tally.next:
+            tally.pass_on()
+        self._links.pass_on(now)
+        self._exchange.keep(now)
+        if self._inbox:
+            self._turn()
+
+    def _on_pauses(self) -> None:
+        self._pauses.hear()
+        self._inbox.append(Paused(self._pauses.names))
+
+    def _see_off(self) -> None:
+        """Stay while runners leave: what their exit hooks write to stderr goes through here."""
+        end = time.monotonic() + LAST_WORDS
+        self._turn()
+        while self._core.crew.present and time.monotonic() < end:
+            self._round(end)
+        if self._core.crew.present:
+            log.warning("leaving runners that do not exit to the supervisor")

@@ -1,0 +1,100 @@
+"""How starts ended, until the store is told: gathered, logged, counted, and settled in batches. Decides; no I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from headrace.job import Claim, JobError, Outcome, error_json
+from headrace.keys import Keys
+from headrace.protocol import consume
+from headrace.script import Call
+from headrace.settings import Settings, microseconds
+from headrace.worker.dispatcher import job_log
+from headrace.worker.dispatcher.dispatcher_events import Actions, End, Log
+from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.journal import starts
+
+# What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
+SETTLE_MOST, NODE = 600, 3
+# What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
+NO_END = frozenset({"released", "parked", "snoozed", "retry"})
+_LEFT = error_json(
+    JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
+)
+
+Outcomes = list[tuple[Outcome, Claim]]
+
+
+class OutcomeBatch:
+    """What ended and was not sent.
+
+    Attributes:
+        finished: how many jobs have run here, or ended without.
+        since: since when the oldest of what is gathered waits (monotonic seconds).
+        urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
+    """
+
+    def __init__(self, settings: Settings, actions: Actions, tally: Tally | None) -> None:
+        self.finished = 0
+        self.since = 0.0
+        self.urgent = False
+        self._waiting: deque[tuple[Outcome, Claim]] = deque()
+        self._keep = microseconds(settings.failure_ttl)
+        self._logged = job_log.kinds(settings)
+        self._debug = logging.getLogger("headrace.worker").isEnabledFor(logging.DEBUG)
+        self._actions = actions
+        self._tally = tally
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, end: End, now: float) -> None:
+        """A start ended, or goes back to the server."""
+        claim, kind, data, amount = end.claim, end.kind, end.data, end.amount
+        if kind in NO_END and claim.queue[0] == "@":
+            kind, data, amount = "failed" if kind == "retry" else "cancelled", data or _LEFT, self._keep
+        if not self._waiting:
+            self.since = now
+        if kind in self._logged:
+            self._log(claim, kind, data, amount, end.cost)
+        if kind == "released":
+            self.urgent = True
+        else:
+            self.finished += 1
+            if self._tally is not None:
+                self._tally.ended(claim, kind, self.since, end.cost)
+        self._waiting.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
+
+    def add_unread(self, id: str, token: int, kind: str, error: JobError) -> None:
+        """End a start of which no more is known than its id and its token."""
+        self._waiting.append(
+            (Outcome(id, token, kind, error_json(error), self._keep), Claim(id, token, "", 0, "", b""))
+        )
+
+    def take(self) -> Outcomes:
+        """The next batch to settle."""
+        batch: Outcomes = []
+        room, waiting = SETTLE_MOST, self._waiting
+        while waiting and room > 0:
+            one = waiting.popleft()
+            batch.append(one)
+            room -= NODE if one[1].facts else 1
+        self.urgent = self.urgent and bool(self._waiting)
+        return batch
+
+    def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[consume.Settled]:
+        """The call that tells the store of a batch."""
+        # One that succeeded lines up nowhere, and every job passes here.
+        ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
+        return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
+
+    def _log(self, claim: Claim, kind: str, data: bytes, amount: int, cost: int) -> None:
+        error = job_log.error_of(kind, data)
+        extra: dict[str, Any] = {"facts": job_log.facts(claim, kind)}
+        # A crash with a traceback is a fault of Headrace's own code.
+        if error is not None and error.traceback and (kind == "crashed" or self._debug):
+            extra["traceback"] = error.traceback
+        line = job_log.line(claim, kind, error, amount, cost)
+        self._actions.add(Log(job_log.level(kind), "%s", (line,), extra))

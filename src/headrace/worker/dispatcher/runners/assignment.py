@@ -1,0 +1,194 @@
+"""Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
+
+Runners fill places (runner_places.py), among which strategies choose in O(1). The usual one, ``available``, is here,
+since it depends on what may be sent ahead; what the others (:mod:`headrace.pool.strategy`) choose waits at its place
+(local_queues.py).
+
+A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
+sent ahead to process runners, so that pipes and round trips are amortised. A runner without progress for ``STALL``
+loses what it was sent ahead: nothing waits behind a slow job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Seat, Start
+from headrace.worker.dispatcher.runners.runner_places import LAST, Place, Places
+
+# Seconds without progress after which work sent ahead is taken back.
+STALL = 0.01
+# Room for so many jobs is worth a claim of its own.
+BATCH = 64
+# Kinds whose jobs share a process. Their suspects get runners of their own, at most so many at once for each kind.
+SHARED = ("thread", "async")
+SINGLES = 8
+
+
+class Handout:
+    """The seats of one worker and what their jobs cost.
+
+    Attributes:
+        seats: by number.
+        kinds: the places of each kind of runner.
+        changed: places with a line whose runner may have got room.
+        prefetch_seconds: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
+        costs: measured seconds by task; unknown tasks are not tiny.
+        mean: measured seconds of a job on a process runner, over all tasks; None before the first.
+        coming: runners for suspects that were asked for and are not there yet, by kind.
+    """
+
+    def __init__(self, prefetch_seconds: float) -> None:
+        self.seats: dict[int, Seat] = {}
+        self.kinds: dict[str, Places] = {}
+        self.changed: set[Place] = set()
+        self.prefetch_seconds = prefetch_seconds
+        self._coarse = prefetch_seconds / 16
+        self.costs: dict[str, float] = {}
+        self.mean: float | None = None
+        self.coming: Counter[str] = Counter()
+
+    def measure(self, task: str, seconds: float) -> None:
+        """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
+        old = self.costs.get(task)
+        self.costs[task] = seconds if old is None else old + (seconds - old) * (0.1 if seconds < old else 0.3)
+        mean = self.mean
+        # As cautious as the costs are: room for more than can be handed out is claimed only to be given back.
+        self.mean = seconds if mean is None else mean + (seconds - mean) * (0.1 if seconds < mean else 0.3)
+
+    def window(self) -> int:
+        """How many jobs of average cost are worth sending to one runner, the running one included."""
+        if not self.prefetch_seconds or self.mean is None:
+            return 1
+        return max(1, min(MOST_AHEAD, int(self.prefetch_seconds / max(self.mean, 1e-6))))
+
+    def rooms(self, now: float) -> dict[str, int]:
+        """How many jobs of each kind a claim may bring.
+
+        A runner with little room asks for none, so that claims come in batches: the server's cost of a trip is that of
+        a few jobs. It asks long before it runs dry, so that server and runner work at the same time.
+        """
+        window, found = self.window(), dict.fromkeys(self.kinds, 0)
+        for seat in self.seats.values():
+            if not seat.ready or seat.single or (seat.place is not None and seat.place.line):
+                continue
+            held = len(seat.starts)
+            if not seat.ticketed:
+                found[seat.kind] += max(0, seat.spare(seat.slots))
+            elif not held or (
+                window - held >= min(window // 2, BATCH) > 0 and not self.stalled(seat, now) and not seat.suspect
+            ):
+                found[seat.kind] += max(0, seat.spare(window))
+        return found
+
+    def stalled(self, seat: Seat, now: float) -> bool:
+        return bool(seat.starts) and now - seat.progress > STALL
+
+    def places(self, kind: str) -> Places:
+        """The places of this kind, none at first."""
+        found = self.kinds.get(kind)
+        if found is None:
+            found = self.kinds[kind] = Places(kind)
+        return found
+
+    def sit(self, seat: Seat) -> None:
+        """Let a new runner fill a vacant place of its kind; one without a place gets no work."""
+        self.seats[seat.number] = seat
+        if not seat.single and (place := self.places(seat.kind).vacant()) is not None:
+            place.seat, seat.place = seat, place
+            self.weigh(seat)
+
+    def rise(self, seat: Seat) -> None:
+        """Free the place of a runner that leaves or died."""
+        if (place := seat.place) is not None:
+            place.seat = seat.place = None
+            self.kinds[place.kind].weigh(place)
+
+    def weigh(self, seat: Seat) -> None:
+        """Rank a runner's place anew: it was given work, or ended some, or leaves."""
+        if (place := seat.place) is not None:
+            self.kinds[place.kind].weigh(place)
+            if place.line:
+                self.changed.add(place)
+
+    def single(self, kind: str) -> Seat | None:
+        """A runner that waits for one suspect of a shared kind."""
+        return next((s for s in self.seats.values() if s.single and s.kind == kind and s.ready and not s.starts), None)
+
+    def wants_single(self, kind: str) -> bool:
+        """Whether one more of those may be forked: not while one starts, which takes the next suspect."""
+        singles = [seat for seat in self.seats.values() if seat.single and seat.kind == kind]
+        return self.coming[kind] + len(singles) < SINGLES and not any(seat.starting for seat in singles)
+
+    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
+        """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
+
+        Args:
+            suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
+        """
+        places = self.kinds.get(kind)
+        if places is None:
+            return None
+        while (place := places.ranks.least()) is not None and (seat := place.seat) is not None:
+            if not place.rank or (not place.line and self.fits(seat, task, now, suspect=suspect)):
+                return seat
+            if place.rank < seat.load:
+                places.weigh(place)
+                continue
+            # Others hold more than the least loaded one, but it would hide them until it ends something.
+            if place.rank == LAST or not (self.stalled(seat, now) or seat.spare(MOST_AHEAD) <= 0):
+                return None
+            places.demote(place)
+        return None
+
+    def fits(self, seat: Seat, task: str, now: float, *, suspect: bool) -> bool:
+        """Whether a runner may be given one more job now."""
+        if not seat.starts:
+            return seat.ready
+        if seat.recalling:
+            return False
+        if not seat.ticketed:
+            return seat.spare(seat.slots) > 0
+        cost = self.costs.get(task)
+        return (
+            cost is not None
+            and seat.load + cost <= self.prefetch_seconds
+            and now - seat.progress <= STALL
+            and not (suspect or seat.suspect)
+            and seat.spare(MOST_AHEAD) > 0
+        )
+
+    def assign(self, seat: Seat, start: Start, now: float) -> None:
+        """Book a start on a seat; :meth:`Seat.give` sends it."""
+        if not seat.starts:
+            seat.progress = now
+            seat.load = 0.0
+        claim = start.claim
+        seat.starts[claim.token] = start
+        # The cost is written down: what is booked off later must be what was booked, however much was learned since.
+        start.cost = self.costs.get(claim.task, self.prefetch_seconds)
+        seat.load += start.cost
+        if claim.crashes:
+            seat.suspect = True
+        # Not after each: of a hundred tiny jobs it does not matter to which of two runners a few more go.
+        if (place := seat.place) is not None and (
+            not place.rank or seat.load - place.rank > self._coarse or seat.suspect
+        ):
+            self.kinds[place.kind].weigh(place)
+
+    def release(self, seat: Seat, start: Start) -> None:
+        """Book a start off, whatever became of it; :meth:`weigh` afterwards, once for a batch."""
+        if seat.starts:
+            seat.load -= start.cost
+        else:
+            seat.load = 0.0
+            seat.suspect = False
+
+    @property
+    def running(self) -> int:
+        return sum(len(seat.starts) for seat in self.seats.values())
+
+    @property
+    def least_held(self) -> int:
+        """The least that any busy runner holds: while it is large, nobody waits for the dispatcher."""
+        return min((len(seat.starts) for seat in self.seats.values() if seat.starts), default=0)

@@ -1,0 +1,202 @@
+"""Jobs that wait in a worker for one place: what strategies other than ``available`` chose for it. Sends nothing.
+
+Owns the lines of all places and the homes of keys. What waits here is claimed: the lease of the dispatcher covers it,
+a shutdown hands it back, and how much waits is bounded by not claiming (``MOST``).
+
+A key has a *home* while jobs of it are in the worker: all of them go to one place, so that a resize lets no later one
+overtake. Where a place runs several at once (threads, coroutines), and where it is being removed, the next of a key
+joins it only when the one before has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headrace.pool.strategy import STRATEGIES
+from headrace.worker.dispatcher.runners.assignment import SHARED, Handout
+from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.runner_places import Place, Waiting
+
+# While so many jobs wait, no others are claimed.
+MOST = 100
+
+
+class Home:
+    """Where the jobs of one key are.
+
+    Attributes:
+        place: where those are that joined it.
+        inside: how many of them wait or run there.
+        waiting: those that may not join them yet, oldest first.
+    """
+
+    __slots__ = ("inside", "key", "place", "waiting")
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+        self.place: Place | None = None
+        self.inside = 0
+        self.waiting: deque[Waiting] = deque()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the next one must wait for the end of those inside."""
+        place = self.place
+        return self.inside > 0 and place is not None and (place.leaving or place.kind in SHARED)
+
+
+class Lines:
+    """What waits for places.
+
+    Attributes:
+        waiting: how many jobs do.
+        joined: the home of each job that joined the one of its key, by token.
+    """
+
+    def __init__(self, handout: Handout) -> None:
+        self.waiting = 0
+        self._handout = handout
+        self._homes: dict[tuple[str, str], Home] = {}
+        self.joined: dict[int, Home] = {}
+
+    def add(self, waiting: Waiting, kind: str, strategy: str) -> bool:
+        """Let a claimed job wait for the place that its strategy chooses; False when there are no places."""
+        snapshot = self._handout.places(kind).snapshot
+        if not snapshot.size:
+            return False
+        self.waiting += 1
+        if strategy == "hash":
+            key = (kind, waiting[0].key)
+            home = self._homes.get(key)
+            if home is None:
+                home = self._homes[key] = Home(key)
+            home.waiting.append(waiting)
+            self._admit(home)
+        elif (place := STRATEGIES[strategy](snapshot, None)) is not None:
+            self._queue(place, waiting)
+        return True
+
+    def serve(self, now: float, may_start: Callable[[Waiting], bool]) -> list[Start]:
+        """Book what runners have room for now; to be sent.
+
+        Args:
+            may_start: False: it has been ended instead.
+        """
+        handout, starts = self._handout, list[Start]()
+        changed, handout.changed = handout.changed, set()
+        for place in changed:
+            seat = place.seat
+            while (
+                seat is not None
+                and place.line
+                and seat.open
+                and handout.fits(seat, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
+            ):
+                waiting = self._next(place)
+                if may_start(waiting):
+                    start = Start(*waiting, seat, place)
+                    handout.assign(seat, start, now)
+                    starts.append(start)
+            handout.places(place.kind).weigh(place)
+        return starts
+
+    def put_back(self, starts: list[Start]) -> None:
+        """What was taken back from a runner is first in its line again, in its order."""
+        places: set[Place] = set()
+        for start in reversed(starts):
+            place = start.bound
+            assert place is not None
+            place.line.appendleft((start.claim, start.plan))
+            place.queued += self._cost(start.claim.task)
+            self.waiting += 1
+            places.add(place)
+        for place in places:
+            if place.leaving:
+                self.vacate(place)
+            else:
+                self._changed(place)
+
+    def ended(self, token: int) -> None:
+        """A job ended, however, or left the worker: the next of its key may follow."""
+        home = self.joined.pop(token, None)
+        if home is not None:
+            home.inside -= 1
+            self._admit(home)
+            if not home.inside and not home.waiting:
+                self._homes.pop(home.key, None)
+
+    def vacate(self, place: Place) -> None:
+        """A place was removed: what waits there goes elsewhere; where its key has a running one, when that ends."""
+        homes: dict[int, tuple[Home, list[Waiting]]] = {}
+        for waiting in [self._next(place) for _ in range(len(place.line))]:
+            self.waiting += 1
+            home = self.joined.pop(waiting[0].token, None)
+            if home is None:
+                other = STRATEGIES["least_loaded"](self._handout.places(place.kind).snapshot, None)
+                assert other is not None
+                self._queue(other, waiting)
+            else:
+                home.inside -= 1
+                homes.setdefault(id(home), (home, []))[1].append(waiting)
+        for home, line in homes.values():
+            home.waiting.extendleft(reversed(line))
+        for home in [home for home in self._homes.values() if home.place is place]:
+            self._admit(home)
+
+    def cancel(self, id: str) -> Waiting | None:
+        """Take out a job that waits; None when it does not."""
+        for line in self._lines():
+            for waiting in line:
+                if waiting[0].id == id:
+                    line.remove(waiting)
+                    self.waiting -= 1
+                    return waiting
+        return None
+
+    def take_all(self) -> list[Waiting]:
+        """Take out everything, oldest first: the worker stops."""
+        taken: list[Waiting] = []
+        for line in self._lines():
+            taken += line
+            line.clear()
+        for place in self._places():
+            place.queued = 0.0
+        self.waiting = 0
+        return sorted(taken, key=lambda waiting: waiting[0].token)
+
+    def _admit(self, home: Home) -> None:
+        """Let those of a key join its home that may."""
+        while home.waiting and not home.closed:
+            waiting = home.waiting.popleft()
+            if not home.inside:
+                snapshot = self._handout.places(home.key[0]).snapshot
+                home.place = STRATEGIES["hash"](snapshot, home.key[1])
+            assert home.place is not None
+            home.inside += 1
+            self.joined[waiting[0].token] = home
+            self._queue(home.place, waiting)
+
+    def _queue(self, place: Place, waiting: Waiting) -> None:
+        place.line.append(waiting)
+        place.queued += self._cost(waiting[0].task)
+        self._changed(place)
+
+    def _next(self, place: Place) -> Waiting:
+        waiting = place.line.popleft()
+        place.queued = max(0.0, place.queued - self._cost(waiting[0].task)) if place.line else 0.0
+        self.waiting -= 1
+        return waiting
+
+    def _changed(self, place: Place) -> None:
+        self._handout.changed.add(place)
+        self._handout.kinds[place.kind].weigh(place)
+
+    def _cost(self, task: str) -> float:
+        return self._handout.costs.get(task, self._handout.prefetch_seconds)
+
+    def _places(self) -> list[Place]:
+        return [place for places in self._handout.kinds.values() for place in places.snapshot.members]
+
+    def _lines(self) -> list[deque[Waiting]]:
+        return [place.line for place in self._places()] + [home.waiting for home in self._homes.values()]

@@ -1,0 +1,129 @@
+"""A runner as the core of a dispatcher sees it: what it holds, what it may still get, what was measured of it.
+
+Its socket and pipes are the loop's (runner_links.py). Decides nothing about jobs' outcomes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.job import Claim
+from headrace.task import Plan
+from headrace.worker.messages import Fell
+from headrace.worker.outcomes import Doom
+
+if TYPE_CHECKING:
+    from headrace.worker.dispatcher.runners.runner_places import Place
+
+# Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
+MOST_AHEAD = 512
+# Kinds whose runners run one job at a time and draw a ticket for each.
+COUNTED = ("process", "fork")
+
+
+class Start(msgspec.Struct, eq=False):
+    """One start of a job on a runner.
+
+    Attributes:
+        claim, plan: what runs, with which limits.
+        seat: where.
+        cost: seconds of work that were booked for it.
+        reminders: how often it was interrupted.
+        doom: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``, ``hard``,
+            or ``other`` once a shutdown interrupted it.
+        limited: its soft limit is over.
+        told: it was told that it is cancelled.
+        bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
+    """
+
+    claim: Claim
+    plan: Plan
+    seat: Seat
+    bound: Place | None = None
+    cost: float = 0.0
+    doom: Doom = ""
+    reminders: int = 0
+    limited: bool = False
+    told: bool = False
+
+
+class Seat:
+    """One runner.
+
+    Attributes:
+        starts: what was sent and has not ended, in the order of sending, by token.
+        ticketed: work may be sent ahead and taken back (process kind).
+        slots: jobs that it runs at once.
+        load: estimated seconds of work sent and not ended.
+        progress: monotonic time of the last sign of progress.
+        suspect: it holds a job that crashed a runner before.
+        single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
+        current: token of the start whose limits run (process and fork kinds).
+        garbled: it sent what is no message.
+        condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
+        born: monotonic time of its fork, or of the end of its start.
+        done: jobs that it ended.
+        wears: it may have to be replaced after a job.
+        quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
+        starting: code of the application runs in it before its first job; it gets work when that is done.
+        leaving: gets no more work; ``gone``: its socket is closed.
+        retiring: why it is replaced as soon as what it had not begun is back, unless something runs; None: it is not.
+        recalling: it is being asked what it had not begun, and is given nothing meanwhile.
+        look_at: when it is looked at again whether it stalls (monotonic seconds).
+        place: which it fills; None for a single.
+        forker: it runs no job itself, but forks a child for each.
+        fell: how its last child ended, where it is a forker that said so.
+    """
+
+    def __init__(self, number: int, kind: str, pid: int, slots: int = 1) -> None:
+        self.number = number
+        self.kind = kind
+        self.pid = pid
+        self.slots = slots
+        self.ticketed = kind == "process"
+        self.counted = kind in COUNTED
+        self.starts: OrderedDict[int, Start] = OrderedDict()
+        self.load = 0.0
+        self.progress = 0.0
+        self.done = 0
+        self.wears = False
+        self.quota = 0
+        self.suspect = False
+        self.single = False
+        self.current = 0
+        self.condemned = False
+        self.garbled = False
+        self.born = 0.0
+        self.starting = False
+        self.leaving = False
+        self.gone = False
+        self.retiring: str | None = None
+        self.recalling = False
+        self.look_at = 0.0
+        self.place: Place | None = None
+        self.forker = False
+        self.fell: Fell | None = None
+
+    @property
+    def open(self) -> bool:
+        return not (self.leaving or self.gone)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be given work at all."""
+        return not (self.starting or self.leaving or self.gone)
+
+    def spare(self, most: int) -> int:
+        """How many more starts it may be given, holding ``most`` at once."""
+        held = len(self.starts)
+        return most - held if not self.quota else min(most, self.quota - self.done) - held
+
+    def take_back(self, count: int) -> list[Start]:
+        """The last ``count`` starts, oldest first; it holds them no more."""
+        back = [self.starts.popitem()[1] for _ in range(min(count, len(self.starts)))]
+        back.reverse()
+        self.recalling = False
+        return back

@@ -1,0 +1,104 @@
+"""The places of one kind's runners: what strategies choose among. A place outlives the runners that fill it.
+
+Owns the published snapshot and the ranks of one kind. Decides nothing about jobs; a runner that dies or is replaced
+leaves its place, and with it what waits there, to the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from headrace.job import Claim
+from headrace.pool.ranks import Ranks
+from headrace.pool.strategy import Snapshot
+from headrace.task import Plan
+from headrace.worker.dispatcher.runners.runner_handle import Seat
+
+Waiting = tuple[Claim, Plan]
+
+# Above every load: whoever makes no progress, or holds a suspect, is chosen last.
+LAST = float("inf")
+# What a job adds to a load besides its cost, so that whoever holds one of no cost is not idle.
+ONE = 1e-9
+
+
+class Place:
+    """Where one runner works, or will.
+
+    Attributes:
+        id: its number among those of its kind, from 0: what keys are hashed to.
+        kind: of its runners.
+        seat: who fills it; None while nobody does.
+        line: jobs that wait for this very place, oldest first.
+        queued: estimated seconds of the work in the line.
+        rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
+        leaving: it is being removed.
+        replaced, reason: how often its runner was replaced, and why the last time.
+        failures: how many of its runners in a row ended before their start was over.
+    """
+
+    __slots__ = ("failures", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced", "seat")
+
+    def __init__(self, id: int, kind: str) -> None:
+        self.id = id
+        self.kind = kind
+        self.seat: Seat | None = None
+        self.line: deque[Waiting] = deque()
+        self.queued = 0.0
+        self.rank = 0.0
+        self.leaving = False
+        self.replaced = 0
+        self.reason = ""
+        self.failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Place {self.kind}/{self.id}>"
+
+
+class Places:
+    """Those of one kind.
+
+    Attributes:
+        snapshot: what strategies see; replaced as a whole when the size changes.
+        ranks: those with a runner that takes work, by load.
+    """
+
+    __slots__ = ("_turn", "kind", "ranks", "snapshot")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.ranks: Ranks[Place] = Ranks()
+        self._turn: Callable[[], int] = count().__next__
+        self.snapshot: Snapshot[Place] = Snapshot((), self.ranks, self._turn)
+
+    def resize(self, size: int) -> list[Place]:
+        """Have so many places; those that are left out, which are no longer chosen."""
+        members = self.snapshot.members
+        stay, gone = members[:size], members[size:]
+        new = tuple(Place(number, self.kind) for number in range(len(stay), size))
+        self.snapshot = Snapshot((*stay, *new), self.ranks, self._turn)
+        for place in gone:
+            place.leaving = True
+            self.ranks.remove(place)
+        return list(gone)
+
+    def vacant(self) -> Place | None:
+        """A place that a new runner may fill."""
+        return next((place for place in self.snapshot.members if place.seat is None), None)
+
+    def weigh(self, place: Place) -> None:
+        """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
+        seat = place.seat
+        if seat is None or not seat.ready or place.leaving:
+            self.ranks.remove(place)
+            return
+        held = len(seat.starts) + len(place.line)
+        place.rank = LAST if seat.suspect else seat.load + place.queued + held * ONE if held else 0.0
+        self.ranks.set(place, place.rank)
+
+    def demote(self, place: Place) -> None:
+        """Choose it last, until it is weighed again."""
+        place.rank = LAST
+        self.ranks.set(place, LAST)

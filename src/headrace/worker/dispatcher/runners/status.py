@@ -1,0 +1,76 @@
+"""What a worker says of its runners with its heartbeat: what each runs, since when, what it holds, and how it fares.
+
+Owns the form of that text, which the store keeps in the incarnation's record: bounded, and made a few times a minute,
+so that a job pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from headrace.protocol.admin import MOST_RUNNERS, RunnerFacts
+from headrace.worker.dispatcher.runners.runner_handle import Seat
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# The process that runs a runner's jobs, and its resident memory; see :func:`probe`.
+Probe = Callable[[Seat], tuple[int, int]]
+
+
+def probe(seat: Seat) -> tuple[int, int]:
+    """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
+
+    The process is the runner's own, or the child that a forker has now. The bytes are whole MiB, so that a runner that
+    idles says nothing new.
+    """
+    pid = seat.pid
+    try:
+        if seat.forker:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
+            pid = int(children[0]) if children else pid
+        return pid, int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE >> 20 << 20
+    except (OSError, ValueError, IndexError):
+        return pid, 0
+
+
+def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
+    """The runners as JSON, at most ``MOST_RUNNERS``.
+
+    Args:
+        ahead_of_us: microseconds that the server's clock is ahead of our monotonic one.
+        look: finds out what is not known here.
+        shown: a job that is shown even if its runner began others before it.
+    """
+    rows = [_row(seat, ahead_of_us, look, shown) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
+    return msgspec.json.encode(rows).decode()
+
+
+def _place(seat: Seat) -> tuple[str, int, int]:
+    return seat.kind, seat.place.id if seat.place else MOST_RUNNERS, seat.number
+
+
+def _row(seat: Seat, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
+    place, (pid, memory) = seat.place, look(seat)
+    first = next(iter(seat.starts.values()), None)
+    if shown and not seat.counted:
+        first = next((start for start in seat.starts.values() if start.claim.id == shown), first)
+    # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
+    began = ahead_of_us + seat.progress * 1e6 if seat.counted else float(first.claim.token if first else 0)
+    return RunnerFacts(
+        kind=seat.kind,
+        place=place.id if place else -1,
+        pid=pid,
+        job=first.claim.id if first else "",
+        task=first.claim.task if first else "",
+        since=round(began) if first else 0,
+        holds=len(seat.starts),
+        waiting=len(place.line) if place else 0,
+        done=seat.done,
+        memory=memory,
+        replaced=place.replaced if place else 0,
+        reason=place.reason if place else "",
+    )

@@ -1,0 +1,69 @@
+"""When a start must be stopped: a heap of deadlines. Decides; stops nothing."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.worker.dispatcher.runners.runner_handle import Start
+
+Stage = Literal["soft", "again", "hard"]
+
+# Seconds until a start that was interrupted is interrupted again.
+AGAIN = 0.1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Deadline:
+    """One limit of one start.
+
+    Attributes:
+        stage: ``soft`` (interrupt the code), ``again`` (it was told, and goes on), or ``hard`` (kill the runner).
+    """
+
+    when: float
+    token: int
+    stage: Stage
+
+
+class Limits:
+    """Deadlines of the starts that run. A deadline whose start has ended is forgotten when it comes."""
+
+    def __init__(self, kill_timeout: float) -> None:
+        self._heap: list[Deadline] = []
+        self._kill_timeout = kill_timeout
+
+    def begin(self, start: Start, now: float) -> None:
+        """The start's code begins now."""
+        plan, token = start.plan, start.claim.token
+        if plan.timeout is not None:
+            heapq.heappush(self._heap, Deadline(now + plan.timeout, token, "soft"))
+        hard = plan.hard_timeout
+        if hard is None and plan.timeout is not None:
+            hard = plan.timeout + self._kill_timeout
+        if hard is not None:
+            heapq.heappush(self._heap, Deadline(now + hard, token, "hard"))
+
+    def cancel(self, start: Start, now: float) -> None:
+        """The start was asked to stop; the kill follows after ``kill_timeout``."""
+        heapq.heappush(self._heap, Deadline(now + self._kill_timeout, start.claim.token, "hard"))
+
+    def remind(self, start: Start, now: float) -> None:
+        """The start was interrupted: do so again after a while, twice as long each time, until it ends.
+
+        A signal that comes in the moment before a system call that waits does not end that call.
+        """
+        heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.token, "again"))
+        start.reminders += 1
+
+    @property
+    def next(self) -> float:
+        """When the next one is due; infinity when none is."""
+        return self._heap[0].when if self._heap else float("inf")
+
+    def due(self, now: float) -> list[Deadline]:
+        found: list[Deadline] = []
+        while self._heap and self._heap[0].when <= now:
+            found.append(heapq.heappop(self._heap))
+        return found

@@ -1,0 +1,1 @@
+"""New code takes the place of the old while the worker works."""

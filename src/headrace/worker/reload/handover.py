@@ -1,0 +1,240 @@
+"""A rolling restart: a new image is warmed up beside the one that works, then takes over.
+
+Its duties:
+
+1. on HUP (``asked``) start a new image: a fresh interpreter, so new code;
+2. when that one claims, let the old one finish what it runs, within ``shutdown_timeout``;
+3. when it cannot (it fails, is killed, takes too long), say why and leave the old one as it is;
+4. one start at a time: whoever asks meanwhile is served by one more start, since the code may have changed again;
+5. pass a stop on to every image, and a size to the one that works: a roll changes the code, not the size.
+
+Owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is the
+first image itself, or the anchor that it becomes when its own jobs have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.worker.reload.image_protocol import Image, Launch, Word
+
+log = logging.getLogger("headrace.worker")
+
+
+class Watch(Protocol):
+    """How a loop is told of a link: ``on`` is to be called when it can be read; None: watch it no longer."""
+
+    def __call__(self, image: Image, on: Callable[[], None] | None) -> None: ...
+
+
+@dataclass(slots=True)
+class Succession:
+    """The images of one worker, but for the first, which is the process itself.
+
+    Attributes:
+        launch: how to start one.
+        limit: seconds that a new image may take until it claims.
+        watch: tells the loop of links.
+        retire: makes the process's own image drain; None: it is no image.
+        heard: called with the modules of an image that has imported them.
+        current: the image that works; None: the process itself, or nobody.
+        warming: the one that is to take over.
+        retiring: those that finish their jobs, by pid.
+        sizes: how many jobs of a kind run at once, where somebody wished another number while it worked.
+        code: how the last one that worked ended.
+        over: the image that worked has ended by itself.
+        again: one more is to follow the one that warms up.
+        stopping: the worker is to end.
+        reason: why the one that warms up cannot work.
+    """
+
+    launch: Launch
+    limit: float
+    watch: Watch
+    retire: Callable[[], None] | None = None
+    heard: Callable[[list[str]], None] = lambda _: None
+    current: Image | None = None
+    warming: Image | None = None
+    retiring: dict[int, Image] = field(default_factory=dict[int, Image])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    code: int = 0
+    over: bool = False
+    again: bool = False
+    stopping: bool = False
+    reason: str = ""
+    _until: float = float("inf")
+
+    @property
+    def images(self) -> list[Image]:
+        """All that live or were not reaped yet."""
+        return [image for image in (self.current, self.warming) if image] + list(self.retiring.values())
+
+    def hung_up(self) -> bool:
+        """HUP came. True: it means that the terminal is gone, and that the worker should stop."""
+        if self.launch.hung_up:
+            return not self.launch.immune
+        self.asked()
+        return False
+
+    def asked(self) -> None:
+        """Somebody wants the code that is there now."""
+        if self.stopping:
+            return
+        if self.warming is not None:
+            if not self.again:
+                log.info("a reload is in progress; another one follows it")
+            self.again = True
+            return
+        self.again, self.reason = False, ""
+        try:
+            self.warming = self.launch.start(first=self.current is None and self.retire is None)
+        except OSError as error:
+            log.error("the new process could not be started, so nothing is replaced: %s", error)
+            return
+        self.grant()
+        self._tell_sizes(self.warming)
+        log.info("reloading: new process %d is warming up", self.warming.pid)
+        self.adopt(self.warming)
+
+    def grant(self) -> None:
+        """The image that warms up has its time from now."""
+        self._until = time.monotonic() + self.limit
+
+    def supersede(self) -> None:
+        """The code has changed again: what warms up has read the old one."""
+        if self.warming is not None:
+            self.warming.signal(signal.SIGKILL)
+            self.retiring[self.warming.pid] = self.warming
+            self.warming = None
+        self.asked()
+
+    def adopt(self, image: Image) -> None:
+        """Listen to an image."""
+        self.watch(image, lambda: self._on_words(image))
+
+    @property
+    def next(self) -> float:
+        """When :meth:`tick` has something to do (monotonic seconds)."""
+        return self._until if self.warming is not None else float("inf")
+
+    def tick(self, now: float) -> None:
+        if self.warming is not None and now >= self._until:
+            self._until = float("inf")
+            self.reason = f"it did not claim within {self.limit:g} s"
+            self.warming.signal(signal.SIGKILL)
+
+    def _on_words(self, image: Image) -> None:
+        while True:
+            words, open_ = image.link.hear()
+            for word in words:
+                self._on_word(image, word)
+            if not open_:
+                self.watch(image, None)
+            if not (words and open_):
+                return
+
+    def _on_word(self, image: Image, word: Word) -> None:
+        match word:
+            case ["claims"] if image is self.warming and not self.reason:
+                self._hand_over(image)
+            case ["failed", str(text)] if image is self.warming:
+                self.reason = text
+            case ["modules", *files]:
+                self.heard(files)
+            case ["roll"]:
+                self.asked()
+            case ["size", str(kind), int(size)]:
+                self.resized(kind, size, image)
+            case ["grow", int(by)] if image.pid in self.retiring:
+                self.grow(by)
+            case _:
+                pass
+
+    def resized(self, kind: str, size: int, by: Image | None = None) -> None:
+        """An image (None: the process itself) was told to run so many at once: those that came after it do the same."""
+        self.sizes[kind] = size
+        if by is not None and by is self.warming:
+            return
+        for image in (self.current, self.warming):
+            if image is not None and image is not by:
+                image.link.offer("size", kind, size)
+
+    def grow(self, by: int) -> None:
+        """So many more were wished at once, or fewer: of the image that works, or of the only one there is."""
+        image = self.current or self.warming
+        if image is not None:
+            image.link.offer("grow", by)
+
+    def _tell_sizes(self, image: Image) -> None:
+        for kind, size in self.sizes.items():
+            image.link.offer("size", kind, size)
+
+    def _hand_over(self, image: Image) -> None:
+        old, self.current, self.warming = self.current, image, None
+        self.over, self.code = False, 0
+        if old is not None:
+            self.retiring[old.pid] = old
+        if self.stopping:
+            # Both were told.
+            return
+        # While it warmed up it may not have listened, and some may have found no room.
+        self._tell_sizes(image)
+        if old is not None:
+            log.info("new process %d is serving; old process %d is draining", image.pid, old.pid)
+            old.signal(signal.SIGTERM)
+        elif self.retire is not None:
+            log.info(
+                "new process %d is serving; old process %d is draining, then only supervises", image.pid, os.getpid()
+            )
+            self.retire()
+            self.retire = None
+        if self.again:
+            self.asked()
+
+    def reaped(self, pid: int, status: int) -> None:
+        """A child ended; one that is not ours does not matter."""
+        image = next((image for image in self.images if image.pid == pid), None)
+        if image is None:
+            return
+        # Its last words count: they may say why it ended.
+        self._on_words(image)
+        self.watch(image, None)
+        image.link.close()
+        code = os.waitstatus_to_exitcode(status)
+        if image is self.warming:
+            self.warming = None
+            self._failed(code)
+        elif image is self.current:
+            self.current, self.over, self.code = None, True, code if code >= 0 else 128 - code
+            if code < 0 and not self.stopping:
+                log.error("process %d, which was serving, was ended by signal %d", pid, -code)
+        else:
+            del self.retiring[pid]
+
+    def _failed(self, code: int) -> None:
+        if self.stopping:
+            return
+        if not self.over:
+            # Matters where nothing works yet.
+            self.code = code if code >= 0 else 128 - code
+        how = self.reason or (f"it was ended by signal {-code}" if code < 0 else f"it left with exit code {code}")
+        log.error("the new process did not become ready, so nothing is replaced: %s", how)
+        if self.again:
+            self.asked()
+
+    def stop(self, *, again: bool) -> None:
+        """The worker is to end: as at the first TERM, or ``again``."""
+        self.stopping = True
+        if self.warming is not None:
+            self.warming.signal(signal.SIGKILL if again else signal.SIGTERM)
+        if self.current is not None:
+            self.current.signal(signal.SIGQUIT if again else signal.SIGTERM)
+        if again:
+            for image in self.retiring.values():
+                image.signal(signal.SIGQUIT)

@@ -1,0 +1,1 @@
+"""The process that runs user code, in its four kinds."""

@@ -1,0 +1,285 @@
+"""The async kind: one event loop in the main thread runs the coroutines of many jobs.
+
+Owns the loop, and how a stop reaches one coroutine. A coroutine that waits is cancelled by asyncio; one that does not
+let the loop turn for a while is interrupted by the signal, like the code of a process runner (see interrupts.py).
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any
+
+from headrace.context import CurrentJob, StopReason
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
+from headrace.job import Claim
+from headrace.worker.forking.process_ties import end_faulty
+from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
+from headrace.worker.runner.execute import Bench, aperform
+from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.reporting import Reporter, Voice
+
+# Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
+# amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
+PATIENCE = 0.05
+
+
+class _SoftTimeLimit(SoftTimeLimit, asyncio.CancelledError):
+    # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back)
+    # must be done for a stopped one too, and they know it by this class.
+    __module__ = SoftTimeLimit.__module__
+    __qualname__ = SoftTimeLimit.__qualname__
+
+
+class _CancelRequested(CancelRequested, asyncio.CancelledError):
+    __module__ = CancelRequested.__module__
+    __qualname__ = CancelRequested.__qualname__
+
+
+class _JobInterrupted(JobInterrupted, asyncio.CancelledError):
+    __module__ = JobInterrupted.__module__
+    __qualname__ = JobInterrupted.__qualname__
+
+
+_SIGNALS: dict[str, type[Interrupt]] = {
+    "soft": _SoftTimeLimit,
+    "cancel": _CancelRequested,
+    "interrupt": _JobInterrupted,
+}
+
+
+class Drive(Generator[Any, Any, Any]):
+    """Awaits the coroutine of one job, with the gate open for each of its steps.
+
+    It turns the cancellation by which a stop wakes the coroutine into the stop's own signal.
+
+    Attributes:
+        task: asyncio's task that awaits this.
+    """
+
+    task: asyncio.Task[Any]
+
+    def __init__(self, gate: MainGate) -> None:
+        self._gate = gate
+        # What is to be raised at the next step; and whether a shutdown began before the job did.
+        self._reason: StopReason = ""
+        self._warned = False
+        self._job: CurrentJob | None = None
+        self._asked = False
+
+    def __call__(self, job: CurrentJob, coroutine: Coroutine[Any, Any, Any]) -> Drive:
+        self._job = job
+        self._coroutine: Any = coroutine
+        if self._warned:
+            job.begin_stop("shutdown")
+        return self
+
+    def __await__(self) -> Drive:
+        return self
+
+    def stop(self, reason: StopReason) -> None:
+        """Raise in the coroutine at its next step, and see to it that this comes soon; of a shutdown only tell it."""
+        if reason == "shutdown":
+            self._warned = True
+            if self._job is not None:
+                self._job.begin_stop(reason)
+        elif self._job is None:
+            # A limit is meant for code that runs.
+            if reason != "soft":
+                self._reason = reason
+        elif not self._reason and not _told(self._job, reason):
+            self._reason = reason
+            self._asked = self.task.cancel()
+
+    def send(self, value: Any) -> Any:
+        if not self._reason:
+            return self._step(self._coroutine.send, value)
+        # Not begun yet; or what it waited for swallowed the cancellation.
+        return self._interrupt()
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:  # noqa: ARG002 - the form of a generator
+        error = kind if isinstance(kind, BaseException) else value if value is not None else kind()
+        if self._reason and isinstance(error, asyncio.CancelledError):
+            return self._interrupt()
+        return self._step(self._coroutine.throw, error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def _interrupt(self) -> Any:
+        reason, self._reason = self._reason, ""
+        assert self._job is not None
+        if self._asked:
+            # The cancellation ends here: time-outs and groups that the coroutine opens to clean up must not see it.
+            self._asked = False
+            self.task.uncancel()
+        self._job.begin_stop(reason)
+        return self._step(self._coroutine.throw, _SIGNALS[reason]())
+
+    def _step(self, step: Callable[[Any], Any], value: Any) -> Any:
+        assert self._job is not None
+        try:
+            try:
+                self._gate.open(self._job)
+                return step(value)
+            finally:
+                self._gate.close()
+        except Interrupt as signal:
+            self._gate.close()
+            if self._coroutine.cr_frame is None:
+                raise
+            # It came before or after the coroutine's own code, which waits and must learn of it.
+            late = signal
+        return self._step(self._coroutine.throw, late)
+
+
+class Loop:
+    """One process whose event loop runs many jobs at once."""
+
+    def __init__(
+        self, bench: Bench, channel: Channel[ToRunner], loop: asyncio.AbstractEventLoop, *, measure_memory: bool
+    ) -> None:
+        self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
+        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self._main_gate = self.gate
+        self._bench = bench
+        self._channel = channel
+        self._loop = loop
+        self._drives: dict[int, Drive] = {}
+        # Messages that a signal's look read while a job kept the loop from turning.
+        self._stash: deque[ToRunner] = deque()
+        # The stop that a look found, and when the job that it names counts as blocking the loop.
+        self._suspected: Stop | None = None
+        self._blocked_at = 0.0
+        self._leaving = False
+
+    def serve(self) -> None:
+        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
+        self._loop.add_reader(self._channel.fileno(), self._arrived)
+        while self._drives or not self._leaving:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # A task that a job left behind called sys.exit(): no reason to take the mates down.
+                traceback.print_exc()
+        # A dispatcher that goes before us would be heard while `finish` runs the loop, and stop it.
+        self._leave()
+
+    def finish(self) -> None:
+        """End what jobs left behind in the loop: tasks, generators, threads."""
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True) if tasks else asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _arrived(self) -> None:
+        try:
+            self._stash.extend(self._channel.receive(wait=False))
+        except Closed:
+            self._leave()
+        except BaseException:  # noqa: BLE001 - asyncio would only log it, and the jobs would run for ever
+            end_faulty()
+        self._file()
+
+    def _file(self) -> None:
+        try:
+            self._file_all()
+        except BaseException:  # noqa: BLE001 - as above
+            end_faulty()
+
+    def _file_all(self) -> None:
+        while self._stash:
+            message = self._stash.popleft()
+            if isinstance(message, Run):
+                for claim in message.claims:
+                    self._start(claim)
+            elif isinstance(message, Stop):
+                if message.token in self._drives:
+                    self._drives[message.token].stop(message.reason)
+            elif isinstance(message, Exit):
+                self._leaving = True
+        if self._leaving and not self._drives:
+            self._loop.stop()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._loop.remove_reader(self._channel.fileno())
+
+    def _start(self, claim: Claim) -> None:
+        drive = self._drives[claim.token] = Drive(self._main_gate)
+        drive.task = self._loop.create_task(self._run(claim, drive), name=f"{claim.task} {claim.id}")
+        drive.task.add_done_callback(partial(self._ended, claim))
+
+    async def _run(self, claim: Claim, drive: Drive) -> None:
+        began = time.monotonic_ns()
+        voice = Voice(self.reporter)
+        ended = await aperform(self._bench, drive, claim, voice)
+        self.reporter.done(voice, claim.token, ended, began)
+
+    def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
+        try:
+            del self._drives[claim.token]
+            if task.cancelled():
+                # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
+                self.reporter.done(Voice(self.reporter), claim.token, ("released", b"", 0), time.monotonic_ns())
+            else:
+                task.result()
+        except Closed:
+            self._leave()
+        except BaseException:  # noqa: BLE001 - as above
+            end_faulty()
+        self._file()
+
+    def _look(self, job: CurrentJob) -> StopReason:
+        """Why to raise in this start, whose code keeps the loop from turning."""
+        try:
+            self._stash.extend(self._channel.receive(wait=False))
+        except Closed:
+            pass
+        except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
+            end_faulty()
+        if self._stash:
+            self._loop.call_soon_threadsafe(self._file)
+        stop = self._stop_of(job)
+        if stop is not None and stop.reason == "shutdown":
+            job.begin_stop(stop.reason)
+            self._stash.remove(stop)
+            stop = self._stop_of(job)
+        if stop is None:
+            return ""
+        now = time.monotonic()
+        if stop is not self._suspected:
+            self._suspected, self._blocked_at = stop, now + PATIENCE
+            # Not threading.Thread: this may have interrupted the start of another one, which holds a lock.
+            _thread.start_new_thread(_look_again, ())
+        elif now >= self._blocked_at:
+            self._stash.remove(stop)
+            return stop.reason
+        return ""
+
+    def _stop_of(self, job: CurrentJob) -> Stop | None:
+        """The first stop of this start that nobody has filed yet."""
+        stops = (message for message in self._stash if isinstance(message, Stop) and message.token == job.token)
+        return next((stop for stop in stops if not _told(job, stop.reason)), None)
+
+
+def _told(job: CurrentJob, reason: StopReason) -> bool:
+    """Whether this is a limit of which the job heard: the dispatcher repeats it, and the code may be cleaning up."""
+    return reason == "soft" and job.stopped_by not in ("", "shutdown")
+
+
+def _look_again() -> None:
+    time.sleep(PATIENCE)
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGUSR1)

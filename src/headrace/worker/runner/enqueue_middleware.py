@@ -1,0 +1,41 @@
+"""The enqueue middleware of an application around what a running node adds to its workflow.
+
+The dispatcher stores the nodes; what a middleware changes, it changes before they are handed over.
+"""
+
+from __future__ import annotations
+
+from headrace.client import Client
+from headrace.context import CurrentJob, running
+from headrace.keys import flow_of
+from headrace.submission import Submission, aaround, around, of_nodes
+from headrace.worker.dispatcher.duties.workflow_growth import Grown, pack_grown, unpack_grown
+from headrace.worker.outcomes import Ended
+from headrace.workflow import Graft
+
+
+def submitted(client: Client, job: CurrentJob, ended: Ended) -> Ended:
+    """An outcome ``growing`` with what middleware changed; raises what a middleware raises."""
+    act, grown = _act(job, ended)
+    with running(job), around(client, act):
+        return _changed(ended, act, grown)
+
+
+async def asubmitted(client: Client, job: CurrentJob, ended: Ended) -> Ended:
+    """See :func:`submitted`."""
+    act, grown = _act(job, ended)
+    with running(job):
+        async with aaround(client, act):
+            return _changed(ended, act, grown)
+
+
+def _act(job: CurrentJob, ended: Ended) -> tuple[Submission, Grown]:
+    grown = unpack_grown(ended[1])
+    # Their numbers, and so their ids, are reserved when the dispatcher stores them.
+    return of_nodes("grow", grown.graft.nodes, flow_of(job.id), lambda _: ""), grown
+
+
+def _changed(ended: Ended, act: Submission, grown: Grown) -> Ended:
+    graft = grown.graft
+    made = Graft(act.nodes(graft.nodes), graft.join, graft.gather)
+    return ended[0], pack_grown(grown.result, made), ended[2]

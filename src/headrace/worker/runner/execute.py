@@ -1,0 +1,275 @@
+"""One start of one job: find, unpack, run, pack, conclude. Every step takes and returns values; the outcome is data.
+
+Sends nothing, knows no channel and no kind of runner. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+from headrace import codec
+from headrace.app import Headrace
+from headrace.app_context import AppContext
+from headrace.context import CurrentJob, begin, running
+from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
+from headrace.flow import Flow
+from headrace.headers import unpacked
+from headrace.job import Claim
+from headrace.middleware import Middleware
+from headrace.protocol.consume import Note
+from headrace.settings import microseconds, seconds
+from headrace.task import Plan, Task
+from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
+from headrace.worker.outcomes import Ended, of_error
+from headrace.worker.runner import dynamic_nodes
+from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
+from headrace.worker.runner.error_report import evidence, fault, forget, plain, signal_in
+from headrace.worker.runner.interrupts import Gate
+from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
+from headrace.workflow import parse_facts
+
+Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
+Emit = Callable[[Note], None]
+Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every start of one runner needs.
+
+    Attributes:
+        tasks: by name.
+        middlewares: of the application, around user code.
+        failure_ttl: microseconds that a job stays whose own options cannot be read.
+        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
+            one must not see. A task on an event loop has its own copy anyway.
+        place: ``host:pid`` of the worker, for errors.
+        dice: random numbers from 0 to 1, for the jitter of retries.
+        app: what a job that adds nodes to its workflow needs of the application.
+        state: what the runner's lifespans yielded.
+        raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
+    """
+
+    tasks: dict[str, Task[..., Any, Any]]
+    middlewares: Sequence[Middleware]
+    failure_ttl: int
+    context: Context
+    place: str
+    dice: Callable[[], float]
+    app: AppContext
+    state: Any = None
+    raised: Callable[[BaseException], None] | None = None
+
+    def job(self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CurrentJob:
+        """What the code of this start sees of itself."""
+        return CurrentJob(claim, emit, self._collecting if claim.facts else None, self.state, args, kwargs)
+
+    def _collecting(self, claim: Claim) -> Flow:
+        return dynamic_nodes.collecting(self.app, claim)
+
+
+class Refused(Exception):
+    """The job ended before its code could begin."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__()
+        self.ended = ended
+
+
+def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> Bench:
+    """What the starts of one runner share, read off the application once."""
+    ttl = microseconds(app.settings.failure_ttl)
+    return Bench(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
+
+
+def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+    """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
+    ended = _performed(bench, gate, claim, emit)
+    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+        return ended
+    try:
+        return bench.context.copy().run(submitted, bench.app.client, bench.job(claim, emit, (), {}), ended)
+    except BaseException as error:  # noqa: BLE001 - a middleware is user code
+        return _not_added(bench, claim, error)
+
+
+def _performed(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+    try:
+        task, plan, args, kwargs = prepare(bench, claim)
+        job = bench.job(claim, emit, args, kwargs)
+        try:
+            value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
+            return conclude(bench, claim, plan, error, job)
+        if job.swallowed is not None:
+            _told(bench, claim, job.swallowed, emit)
+        return packed(bench, claim, task, plan, value, job)
+    except Refused as refused:
+        return refused.ended
+    except BaseException as error:  # noqa: BLE001 - what escapes would leave the job running for ever
+        return _faulty(bench, claim, error)
+
+
+async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+    """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
+    ended = await _aperformed(bench, drive, claim, emit)
+    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+        return ended
+    try:
+        return await asubmitted(bench.app.client, bench.job(claim, emit, (), {}), ended)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _not_added(bench, claim, error)
+
+
+async def _aperformed(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+    try:
+        task, plan, args, kwargs = prepare(bench, claim)
+        job = bench.job(claim, emit, args, kwargs)
+        try:
+            value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
+        except BaseException as error:  # noqa: BLE001 - as above
+            return conclude(bench, claim, plan, error, job)
+        if job.swallowed is not None:
+            _told(bench, claim, job.swallowed, emit)
+        return packed(bench, claim, task, plan, value, job)
+    except Refused as refused:
+        return refused.ended
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _faulty(bench, claim, error)
+
+
+def _not_added(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+    """An enqueue middleware refused what the node adds."""
+    try:
+        return "failed", evidence(error, claim.attempt, bench.place), bench.failure_ttl
+    finally:
+        forget(error)
+
+
+def _told(bench: Bench, claim: Claim, error: BaseException, emit: Emit) -> None:
+    """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
+    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, bench.place).decode()))
+    forget(error)
+
+
+def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+    return "crashed", fault(error, claim.attempt, bench.place), bench.failure_ttl
+
+
+def prepare(bench: Bench, claim: Claim) -> Ready:
+    """The task, how to run it, and its arguments.
+
+    Raises:
+        Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit, or it is a node
+            whose code does not run: its outcome.
+    """
+    task = bench.tasks.get(claim.task)
+    if task is None:
+        raise Refused(("parked", b"", 0))
+    ttl = bench.failure_ttl
+    try:
+        plan = task.plan(claim.options)
+        ttl = plan.failure_ttl
+        if claim.headers:
+            unpacked(claim.headers)
+        args, kwargs = task.unpack(_of_node(claim, plan) if claim.facts else claim.args)
+    except Refused:
+        raise
+    except CorruptRecord as error:
+        raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), ttl)) from None
+    except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
+        raise Refused(("failed", plain(error, claim.attempt, bench.place), ttl)) from None
+    return task, plan, args, kwargs
+
+
+def _of_node(claim: Claim, plan: Plan) -> bytes:
+    """A node's arguments.
+
+    Raises:
+        Refused: it is skipped, or is a map: what it comes to is known without its code.
+    """
+    facts = parse_facts(claim.facts)
+    if dynamic_nodes.unwanted(facts, claim.inputs):
+        raise Refused(("skipped", b"", plan.result_ttl))
+    args = dynamic_nodes.filled(claim)
+    if not facts.map:
+        return args
+    graft = dynamic_nodes.spread(claim, facts, args)
+    if graft is None:
+        raise Refused(("succeeded", dynamic_nodes.EMPTY_LIST, plan.result_ttl))
+    raise Refused(("growing", pack_grown(codec.NONE, graft), plan.result_ttl))
+
+
+def _enclosed(
+    bench: Bench,
+    gate: Gate,
+    job: CurrentJob,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The function's value; a stop may be raised in here and nowhere else."""
+    value = _NOTHING
+    try:
+        try:
+            gate.open(job)
+            if bench.middlewares:
+                result = called(bench.middlewares, job, function, args, kwargs)
+            else:
+                # For the rest of this context, which was made for this start.
+                begin(job)
+                result = function(*args, **kwargs)
+            value = result
+        finally:
+            gate.close()
+    except Interrupt:
+        # The stop came between the last line of their code and our close(): the job had done all of its work.
+        gate.close()
+        if value is _NOTHING:
+            raise
+    return value
+
+
+async def _aenclosed(
+    bench: Bench, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if bench.middlewares:
+        return await acalled(bench.middlewares, job, function, args, kwargs)
+    with running(job):
+        return await function(*args, **kwargs)
+
+
+def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:
+    """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
+    try:
+        # None, whatever the annotation says: the function returned nothing.
+        result = codec.NONE if value is SWALLOWED else task.pack_result(value)
+        graft = None if job.added is None else dynamic_nodes.added(job)
+        return (
+            ("succeeded", result, plan.result_ttl)
+            if graft is None
+            else ("growing", pack_grown(result, graft), plan.result_ttl)
+        )
+    except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises
+        return "failed", plain(error, claim.attempt, bench.place), plan.failure_ttl
+
+
+def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
+    """The outcome of a function that raised; afterwards nothing holds its frames."""
+    signal = signal_in(error)
+    if bench.raised is not None:
+        bench.raised(error)
+    try:
+        if isinstance(signal, Snooze):
+            return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))
+        data = evidence(error, claim.attempt, bench.place, type(signal))
+        return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
+    except OptionsError as odd:
+        return "failed", plain(odd, claim.attempt, bench.place), plan.failure_ttl
+    finally:
+        forget(error)

@@ -1,0 +1,64 @@
+"""What a forker does before its first child, so that each child has less to do.
+
+Most of what a child costs are pages: those that it is the first to touch, and those that it writes to, which are
+copied. No code of the application runs here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+from dataclasses import replace
+
+from headrace.app import Headrace
+from headrace.job import Claim
+from headrace.options import Options
+from headrace.task import Task
+from headrace.worker.forking import memory_mapping
+from headrace.worker.messages import Channel, FromRunner, Run, ToRunner, give_tickets
+from headrace.worker.runner.execute import Bench
+from headrace.worker.runner.process_kind import Process
+
+# CPython specialises code that has run eight times, and then some more for what it finds out.
+TIMES = 20
+_ROOM = 1000
+
+
+def prepare(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
+    """Make this process cheap to fork."""
+    _dry_run(app, bench, measure_memory=measure_memory)
+    # What is garbage now, children must not collect.
+    gc.collect()
+    gc.freeze()
+    memory_mapping.share_code()
+    # Again: what was written to since the fork has been copied in small pieces.
+    memory_mapping.join()
+
+
+def _nothing() -> None: ...
+
+
+def _dry_run(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
+    """Have a job that does nothing go the whole way of a child's job, some times.
+
+    What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
+    each child would learn anew, and copy a page for most of it.
+    """
+    task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
+    bench = replace(bench, tasks={task.name: task}, middlewares=())
+    args = task.signature.pack((), {}, _ROOM)
+    with contextlib.ExitStack() as end:
+        mine, theirs = (end.enter_context(sock) for sock in socket.socketpair())
+        tickets, give = os.pipe()
+        end.callback(os.close, tickets)
+        end.callback(os.close, give)
+        os.set_blocking(tickets, False)
+        here: Channel[FromRunner] = Channel(mine, FromRunner)
+        there: Channel[ToRunner] = Channel(theirs, ToRunner)
+        for number in range(1, TIMES + 1):
+            give_tickets(give, 1, 0)
+            here.send(Run([Claim("", number, "", 0, task.name, args)]))
+            Process(bench, there, tickets, once=True, measure_memory=measure_memory).serve()
+            here.receive(wait=True)

@@ -1,0 +1,239 @@
+"""The lifespans of one runner: entered before its first job, left after its last, in one place each time.
+
+Owns what was entered, and where there is an event loop, the task that holds it: asynchronous context managers must be
+entered and left in one task. Runs in the runner's main thread. An error while leaving is logged and costs no job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.errors import LifespanError
+from headrace.lifespan import Lifespan, of_kind
+from headrace.worker.forking.lifecycle_hooks import Cut
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# A start-up that takes longer than this (seconds) is told of, and again after as long.
+SLOW = 10.0
+_TWICE = ("generator didn't stop", "generator didn't stop after athrow()")
+_NEVER = ("generator didn't yield",)
+
+
+def starts_up(app: Headrace, kind: str, *, forker: bool) -> bool:
+    """Whether a runner runs code of the application before its first job, so that it must say when it takes one."""
+    return not forker and bool(app.after_fork_child_hooks or of_kind(app.context.lifespans, kind))
+
+
+class Lifespans:
+    """Those that one runner enters, in the order in which they were registered.
+
+    Attributes:
+        state: what they yielded; None before they were entered.
+        loop: on which all of them are entered and left; None where the runner has none.
+    """
+
+    def __init__(self, lifespans: Sequence[Lifespan], loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Make them. ``loop``: that of the runner, which does not run yet."""
+        self.state: Any = None
+        self._lifespans = lifespans
+        self.loop = loop
+        self._entered: list[tuple[Lifespan, Any]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._lifespans)
+
+    def enter(self) -> None:
+        """Enter them all; ``state`` is known afterwards.
+
+        Raises:
+            LifespanError: one raised, and those before it were left; the cause is what it raised.
+        """
+        if self.loop is None:
+            self._enter()
+        else:
+            self.loop.run_until_complete(self.aenter())
+
+    async def aenter(self) -> None:
+        """See :meth:`enter`; on the loop, which runs already."""
+        if not self._lifespans:
+            return
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(entered), name="headrace lifespans")
+        await entered
+
+    async def aleave(self) -> None:
+        """Leave those that were entered by :meth:`aenter`."""
+        if self._task is not None:
+            self._leaving.set()
+            await self._task
+
+    @property
+    def ends(self) -> list[Callable[[], None]]:
+        """What leaves those that were entered, to be called in this order."""
+        if self.loop is None:
+            return [self._leave] * len(self._entered)
+        return [self._leave_all] if self._task is not None else []
+
+    def _leave_all(self) -> None:
+        assert self.loop is not None
+        self.loop.run_until_complete(self.aleave())
+
+    def _leave(self) -> None:
+        """Leave the last one that was entered."""
+        lifespan, manager = self._entered.pop()
+        with _logged(lifespan):
+            manager.__exit__(None, None, None)
+
+    @property
+    def starting(self) -> str:
+        """The name of the one that is being entered."""
+        return self._lifespans[min(len(self._entered), len(self._lifespans) - 1)].name
+
+    def _enter(self) -> None:
+        values: list[tuple[str, Any]] = []
+        try:
+            for lifespan in self._lifespans:
+                manager: Any = lifespan.open()
+                values.append((lifespan.name, manager.__enter__()))
+                self._entered.append((lifespan, manager))
+            self.state = merged(values)
+        except BaseException as error:
+            failed = self._failed(error)
+            for end in self.ends:
+                end()
+            raise failed from error
+
+    async def _hold(self, entered: asyncio.Future[None]) -> None:
+        """Enter, wait until the runner leaves, and leave."""
+        values: list[tuple[str, Any]] = []
+        try:
+            for lifespan in self._lifespans:
+                manager: Any = lifespan.open()
+                value = await manager.__aenter__() if lifespan.is_async else manager.__enter__()
+                values.append((lifespan.name, value))
+                self._entered.append((lifespan, manager))
+            self.state = merged(values)
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop without a word
+            failed = self._failed(error)
+            failed.__cause__ = error
+            await self._aleave()
+            entered.set_exception(failed)
+            return
+        entered.set_result(None)
+        while not self._leaving.is_set():
+            try:
+                await self._leaving.wait()
+            except asyncio.CancelledError:
+                # The pools of other jobs must not close for that.
+                log.warning(
+                    "the task that holds the lifespans was cancelled, by a job or for a failed child of a task group: "
+                    "they stay open until the runner leaves"
+                )
+                _uncancel()
+        await self._aleave()
+
+    async def _aleave(self) -> None:
+        while self._entered:
+            lifespan, manager = self._entered.pop()
+            with _logged(lifespan):
+                if lifespan.is_async:
+                    await manager.__aexit__(None, None, None)
+                else:
+                    manager.__exit__(None, None, None)
+
+    def _failed(self, error: BaseException) -> LifespanError:
+        if isinstance(error, LifespanError):
+            return error
+        said = traceback.format_exception_only(error)[-1].strip()
+        if isinstance(error, RuntimeError) and str(error) in _NEVER:
+            said = "it ended before its yield: it must yield once"
+        return LifespanError(f"the lifespan {self.starting} cannot be entered: {said}")
+
+
+def _uncancel() -> None:
+    """Forget a cancellation of this task: time limits and task groups of a clean-up would take it for theirs."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
+
+
+def merged(values: Sequence[tuple[str, Any]]) -> Any:
+    """The state that lifespans yielded: the only value, or mappings as one.
+
+    Args:
+        values: the name of each and what it yielded; None counts as nothing.
+
+    Raises:
+        LifespanError: two yield the same key, or one of several something else than a mapping.
+    """
+    given = [(name, value) for name, value in values if value is not None]
+    if len(given) < 2:
+        return given[0][1] if given else None
+    state: dict[Any, Any] = {}
+    owners: dict[Any, str] = {}
+    for name, value in given:
+        if not isinstance(value, Mapping):
+            raise LifespanError(
+                f"the lifespan {name} yields a {type(value).__name__}, and others yield something too "
+                f"({', '.join(other for other, _ in given if other != name)}): let each yield a dictionary"
+            )
+        added: dict[Any, Any] = dict(cast(Any, value))
+        for key, part in added.items():
+            if key in state:
+                raise LifespanError(f"the lifespans {owners[key]} and {name} both yield {key!r}: rename one of them")
+            state[key], owners[key] = part, name
+    return state
+
+
+@contextlib.contextmanager
+def _logged(lifespan: Lifespan) -> Generator[None]:
+    """Around the leaving of one: its error keeps no other from its turn."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, RuntimeError) and str(error) in _TWICE:
+            log.error("the lifespan %s yields more than once: what follows its second yield never runs", lifespan.name)
+        elif isinstance(error, Cut):
+            log.error("the lifespan %s took too long to leave, and was cut", lifespan.name)
+        else:
+            log.error("the lifespan %s failed while it was left", lifespan.name, exc_info=error)
+
+
+@contextlib.contextmanager
+def told_when_slow(lifespans: Lifespans) -> Generator[None]:
+    """Around the entering: say on stderr which one is still being entered. Owns SIGALRM meanwhile."""
+    if not lifespans:
+        yield
+        return
+    waited = 0.0
+
+    def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
+        nonlocal waited
+        waited += SLOW
+        text = (
+            f"headrace: the lifespan {lifespans.starting} is being entered for {waited:g} s; its runner takes no job\n"
+        )
+        # Not a logger: this may have interrupted one.
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "backslashreplace"))
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, SLOW, SLOW)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,138 @@
+"""The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
+
+Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start
+(see messages.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from headrace.context import CurrentJob, StopReason
+from headrace.job import Claim
+from headrace.worker.forking.process_ties import end_faulty
+from headrace.worker.messages import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
+from headrace.worker.runner.execute import Bench, perform
+from headrace.worker.runner.fork_server import Forker
+from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.reporting import Reporter, Voice
+
+
+class Process:
+    """One process that runs jobs.
+
+    Attributes:
+        bench: what its starts share.
+        recalls: how many were heard on this channel, also by others before it.
+        forker: whose child it is.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        channel: Channel[ToRunner],
+        tickets: int,
+        *,
+        once: bool,
+        measure_memory: bool,
+    ) -> None:
+        """Make one. ``once``: it runs a single job, then it leaves."""
+        self.gate = MainGate(self._look)
+        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self.bench = bench
+        self._channel = channel
+        self._tickets = tickets
+        self._once = once
+        self._inbox: deque[Claim] = deque()
+        # Stops that came before their start's code began, by token.
+        self._pending: dict[int, StopReason] = {}
+        self.recalls = 0
+        self.forker: Forker | None = None
+        self._leaving = False
+
+    def serve(self) -> None:
+        """Run jobs until told to leave, or until nobody is left to tell."""
+        inbox = self._inbox
+        try:
+            while inbox or not self._leaving:
+                if not inbox:
+                    self._file(self._channel.receive(wait=True))
+                elif self._admitted():
+                    self._run(inbox.popleft())
+                    if self._once:
+                        break
+        except Closed:
+            self._leaving = True
+        if self.forker is not None:
+            # What was heard in part only, nobody else can read on.
+            self.forker.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
+
+    def finish(self) -> None:
+        """Nothing outlives the jobs here."""
+
+    def _admitted(self) -> bool:
+        """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
+        recalls = take_ticket(self._tickets)
+        if recalls is None:
+            self._file(self._channel.receive(wait=True))
+            return False
+        # The ticket may have overtaken recalls: then the head may be one of the recalled.
+        while 0 < (recalls - self.recalls) & 0xFF < 128 or not self._inbox:
+            self._file(self._channel.receive(wait=True))
+        return True
+
+    def _run(self, claim: Claim) -> None:
+        began = time.monotonic_ns()
+        if claim.token in self._pending:
+            self.gate.remind()
+        voice, profiler = Voice(self.reporter), self.reporter.profiler
+        watched = profiler is not None and profiler.begin(claim.task)
+        ended = perform(self.bench, self.gate, claim, voice)
+        if watched and profiler is not None:
+            profiler.end()
+        self.reporter.done(voice, claim.token, ended, began)
+
+    def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:
+        """Sort what arrived; returns why to raise in the code of ``current``."""
+        reason: StopReason = ""
+        for message in messages:
+            if isinstance(message, Run):
+                self._inbox.extend(message.claims)
+            elif isinstance(message, Recall):
+                self.recalls += 1
+                for _ in range(message.count):
+                    self._pending.pop(self._inbox.pop().token, None)
+            elif isinstance(message, Stop):
+                reason = self._stop(message, current) or reason
+            else:
+                self._leaving = True
+        return reason
+
+    def _stop(self, stop: Stop, current: CurrentJob | None) -> StopReason:
+        """Why to raise in the code of ``current``; a stop of another start that is here waits for that."""
+        if current is not None and stop.token == current.token:
+            return _raised(current, stop.reason)
+        # A limit is one of code that runs.
+        if stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
+            self._pending[stop.token] = stop.reason
+        return ""
+
+    def _look(self, job: CurrentJob) -> StopReason:
+        """Why to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
+        try:
+            if reason := _raised(job, self._pending.pop(job.token, "")):
+                return reason
+            return self._file(self._channel.receive(wait=False), job)
+        except Closed:
+            return ""
+        except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
+            end_faulty()
+
+
+def _raised(job: CurrentJob, reason: StopReason) -> StopReason:
+    """The reason, if it raises: of a shutdown that begins the job is only told."""
+    if reason != "shutdown":
+        return reason
+    job.begin_stop(reason)
+    return ""

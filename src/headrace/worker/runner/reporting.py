@@ -1,0 +1,145 @@
+"""What a runner says: notes of running jobs and their ends, each a whole frame, in order.
+
+Owns the sending side of the channel and its lock. Progress is thinned out, since only its newest word counts; log lines
+are sent at once, since they are the evidence if the next line of the job crashes.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.context import CurrentJob
+from headrace.protocol.consume import Note
+from headrace.worker.messages import Channel, Closed, Done, Say, ToRunner
+from headrace.worker.preload.startup_profiler import StartupProfiler
+
+# Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
+# first few words of a job (its phases, often) must not wait for the next one, which may come much later.
+PACE = 0.05
+BURST = 5.0
+# The store keeps so many lines of a job's log, so more of one call need not travel.
+LINES = 1000
+
+
+class Hold(Protocol):
+    """Keeps stops out of the thread that sends; see :class:`headrace.worker.runner.interrupts.MainGate`."""
+
+    def hold(self) -> CurrentJob | None: ...
+
+    def resume(self, held: CurrentJob | None) -> None: ...
+
+
+class Reporter:
+    """The sending side of a runner's channel.
+
+    Attributes:
+        profiler: what this runner found of set-up that others repeat; None where nobody asked for it.
+    """
+
+    def __init__(self, channel: Channel[ToRunner], hold: Hold | None, *, measure_memory: bool) -> None:
+        self.profiler: StartupProfiler | None = None
+        self._channel = channel
+        self._hold = hold
+        self._memory: Callable[[], int] = peak_memory if measure_memory else int
+        self._lock = threading.Lock()
+
+    def done(self, voice: Voice, token: int, ended: tuple[str, bytes, int], began: int) -> None:
+        """Send a start's end, after all that it said.
+
+        Args:
+            began: nanoseconds of the monotonic clock.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        if self._channel.closed:
+            # A job forked this process, which must neither speak nor go on as a runner.
+            _leave_stray(ended[0])
+        kind, data, amount = ended
+        voice.over = True
+        with self._lock:
+            if self.profiler is not None and self.profiler.noted:
+                self._channel.send(self.profiler.found(token))
+            if voice.waiting:
+                voice.waiting = False
+                self._channel.send(Say(token, voice.share, voice.text, ()))
+            cost = (time.monotonic_ns() - began) // 1000
+            self._channel.send(Done(token, kind, data, amount, cost, self._memory()))
+
+    def say(self, voice: Voice, note: Note) -> None:
+        """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
+        if self._channel.closed or voice.over:
+            return
+        held = self._hold.hold() if self._hold else None
+        try:
+            with self._lock:
+                said = voice.take(note, time.monotonic())
+                if said is not None:
+                    self._channel.send(said)
+        except Closed:
+            pass
+        finally:
+            if self._hold:
+                self._hold.resume(held)
+
+
+class Voice:
+    """What one start says: its ``emit``. Class attributes hold the defaults, since most jobs say nothing.
+
+    Attributes:
+        over: the start has ended; what its leftover threads say is dropped.
+        waiting: ``share`` and ``text`` are newer than what was sent.
+    """
+
+    over = False
+    waiting = False
+    share: float | None = None
+    text = ""
+    _left = BURST
+    _last = 0.0
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def __call__(self, note: Note) -> None:
+        self._reporter.say(self, note)
+
+    def take(self, note: Note, now: float) -> Say | None:
+        """What to send now; None: it waits for the next word or the end."""
+        if note.progress is not None:
+            self.share, self.text, self.waiting = note.progress, _clean(note.text), True
+        self._left = min(BURST, self._left + (now - self._last) / PACE)
+        self._last = now
+        if not (note.lines or note.swallowed) and self._left < 1:
+            return None
+        self._left = max(0.0, self._left - 1)
+        share, self.waiting = (self.share if self.waiting else None), False
+        text, lines = self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:]))
+        return Say(note.token, share, text, lines, note.swallowed)
+
+
+def peak_memory() -> int:
+    """The most resident memory that this process ever had, bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _clean(text: str) -> str:
+    """Text that MessagePack can carry: a lone surrogate is shown escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _leave_stray(kind: str) -> None:
+    """End a process that a job forked and that returned from the job: two runners on one channel would ruin both."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue
+    os._exit(0 if kind == "succeeded" else 1)

@@ -1,0 +1,253 @@
+"""The runner: the process that runs user code and nothing else.
+
+Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and
+:mod:`loops` run the jobs. Must not touch the store, nor decide when a limit is over or who gets a job.
+
+1. make the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
+2. run what the dispatcher sends, until it says Exit or is gone;
+3. leave within a deadline: lifespans, exit hooks, logging, streams.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import logging
+import math
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.app import Headrace
+from headrace.errors import LifespanError
+from headrace.lifespan import of_kind
+from headrace.worker.forking.lifecycle_hooks import Cut, Hook, name_of, run_each
+from headrace.worker.forking.process_ties import FAULTY, let_fork
+from headrace.worker.messages import Channel, Closed, ToRunner, Up
+from headrace.worker.preload import warmup
+from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
+from headrace.worker.runner import fork_warmup
+from headrace.worker.runner.async_kind import Loop
+from headrace.worker.runner.execute import Bench, bench
+from headrace.worker.runner.fork_server import Forker
+from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
+from headrace.worker.runner.process_kind import Process
+from headrace.worker.runner.reporting import Reporter
+from headrace.worker.runner.thread_kind import Threads
+
+log = logging.getLogger("headrace.worker")
+
+# The part of the time for leaving that lifespans may take before exit hooks have their turn.
+LIFESPANS = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOptions:
+    """How one runner works.
+
+    Attributes:
+        slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
+        measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
+        place: ``host:pid`` of the worker, for errors.
+        forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
+            is done again in it; else 0.
+        forker: be one that forks a child for each job; the fork kind only.
+        exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
+        settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
+    """
+
+    slots: int
+    measure_memory: bool
+    place: str
+    forked: int = 0
+    forker: bool = False
+    exit_deadline: float = 5.0
+    settled: Callable[[str], None] | None = None
+
+
+class Work(Protocol):
+    """One kind of runner."""
+
+    reporter: Reporter
+
+    @property
+    def gate(self) -> MainGate | None: ...
+
+    def serve(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
+    """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
+
+    Args:
+        tickets: reading end of the ticket pipe, not blocking; only the process and fork kinds use it.
+
+    Returns:
+        the exit code for the process, which should end now, without the parent's ``atexit``.
+    """
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        faulthandler.enable(file=2)
+    lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
+    try:
+        if options.forker:
+            work = _forked(app, channel, tickets, options)
+        else:
+            work = _born(app, kind, channel, tickets, options, lifespans)
+    except LifespanError as error:
+        log.error("%s: this runner is replaced", error, exc_info=error.__cause__)
+        _write_out()
+        return FAULTY
+    if work is not None:
+        work.serve()
+        _leave(work, app, lifespans, options.exit_deadline)
+    return 0
+
+
+def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
+    """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
+    # Made once, before the forks; the hooks may change what the starts of a child share.
+    work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
+    fork_warmup.prepare(app, work.bench, measure_memory=options.measure_memory)
+    forker = Forker(app, channel, work.gate, profiled=options.forked > 0)
+    if not forker.run():
+        _write_out()
+        return None
+    work.recalls, work.forker = forker.recalls, forker
+    settled = options.settled if forker.first else None
+    work.reporter.profiler = _settle_in(app, channel, forker.forked, settled, Lifespans(()))
+    if app.after_fork_child_hooks:
+        work.bench = _bench(app, options)
+    return work
+
+
+def _born(
+    app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+) -> Work:
+    profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
+    work = _work(kind, _bench(app, options, lifespans.state), channel, tickets, options, lifespans)
+    work.reporter.profiler = profiler
+    if starts_up(app, kind, forker=False):
+        with contextlib.suppress(Closed):
+            channel.send(Up())
+    if (gate := work.gate) is not None:
+        signal.signal(signal.SIGUSR1, gate.on_signal)
+        # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
+        gate.remind()
+    return work
+
+
+def _bench(app: Headrace, options: RunnerOptions, state: Any = None) -> Bench:
+    return bench(app, options.place, random.random, state)
+
+
+def _settle_in(
+    app: Headrace,
+    channel: Channel[ToRunner],
+    forked: int,
+    settled: Callable[[str], None] | None,
+    lifespans: Lifespans,
+) -> StartupProfiler | None:
+    """Make the fork a process of its own, and say so where somebody waits for that."""
+    try:
+        profiler = _settle(app, channel, forked, lifespans)
+    except BaseException:
+        if settled is not None:
+            settled(traceback.format_exc().rstrip())
+        raise
+    if settled is not None:
+        settled("")
+    return profiler
+
+
+def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
+    # A job may fork (multiprocessing does), and so may a hook.
+    let_fork(channel)
+    warmup.reseed()
+    # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
+    gc.enable()
+    profiler = StartupProfiler(forked) if forked else None
+    if profiler is not None:
+        clock_imports(profiler.imported)
+    for hook in app.after_fork_child_hooks:
+        hook()
+    with told_when_slow(lifespans):
+        lifespans.enter()
+    if profiler is not None:
+        profiler.ready()
+    return profiler
+
+
+def _work(
+    kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+) -> Work:
+    slots, measure_memory = options.slots, options.measure_memory
+    if kind == "thread":
+        return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
+    if lifespans.loop is not None:
+        return Loop(bench, channel, lifespans.loop, measure_memory=measure_memory)
+    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
+
+
+def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> None:
+    """Leave the lifespans, run exit hooks, write out what is buffered; when the deadline passes, the process ends."""
+    hooks = [*app.exit_hooks, *app.closers]
+    if not (hooks or lifespans) and isinstance(work, Process):
+        # Nothing of the application's can hang here, so the kernel's own watch is enough.
+        signal.alarm(math.ceil(deadline))
+        _write_out(work.forker and work.forker.handlers)
+        # No way back through the frames, each of which would cost a fork of one job some pages more.
+        os._exit(0)
+    # Logging and streams come last, and have a turn as well.
+    hooks = [work.finish, *hooks, _write_out]
+    # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
+    left = _thread.allocate_lock()
+    left.acquire()
+    # Not threading.Timer, which costs a fork of one job more than all else that it does to leave.
+    _thread.start_new_thread(_watch, (left, deadline))
+    ends_at = time.monotonic() + deadline
+    if lifespans:
+        run_each(lifespans.ends, deadline * LIFESPANS, _failed)
+    run_each(hooks, max(0.1, ends_at - time.monotonic()), _failed)
+    left.release()
+
+
+def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
+    # Where nobody reads stderr any more, the other hooks have their turn all the same.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if isinstance(error, Cut):
+            text = f"headrace: the exit hook {name_of(hook)} took more than {seconds:.2g} s and was cut\n"
+            os.write(2, text.encode("utf-8", "backslashreplace"))
+        else:
+            traceback.print_exception(error)
+
+
+def _write_out(handlers: object = None) -> None:
+    """Write what is buffered; ``handlers``: if there are no others, none of them has kept anything back."""
+    if handlers is None or handlers != warmup.all_handlers():
+        logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+
+
+def _watch(left: _thread.LockType, deadline: float) -> None:
+    if left.acquire(timeout=deadline):
+        return
+    text = f"headrace: exit hooks of this runner took more than {deadline:g} s; it leaves without them\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
+    os._exit(0)

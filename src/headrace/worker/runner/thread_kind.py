@@ -1,0 +1,162 @@
+"""The thread kind: ``slots`` threads run user code, the main thread reads the channel.
+
+Owns the threads, and how a stop reaches one of them: Python can raise an exception in another thread at its next step
+of Python code. A call that waits, or C code that holds the interpreter, is not interrupted; the dispatcher kills then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import threading
+import time
+from queue import SimpleQueue
+
+from headrace.context import CurrentJob, StopReason
+from headrace.job import Claim
+from headrace.worker.forking.process_ties import end_faulty
+from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
+from headrace.worker.runner.execute import Bench, perform
+from headrace.worker.runner.interrupts import SIGNALS, MainGate
+from headrace.worker.runner.reporting import Reporter, Voice
+
+_set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+class ThreadGate:
+    """The gate of one thread (see :class:`headrace.worker.runner.interrupts.Gate`).
+
+    The main thread aims, looks who runs, and shoots; the thread closes, and then waits while somebody aims. Each
+    writes its own flag before it reads the other's, so either the shot is not fired or the thread knows of it and takes
+    it back. No lock: a shot may land between any two steps of the thread, those of taking and giving one included.
+
+    Attributes:
+        job: whose code the thread runs; written by the thread.
+    """
+
+    def __init__(self, pending: dict[int, StopReason]) -> None:
+        """``pending``: stops that no start has heard of yet, by token; shared with the main thread."""
+        self.job: CurrentJob | None = None
+        self._pending = pending
+        self._thread = 0
+        self._aiming = False
+        self._shot = False
+
+    def attach(self) -> None:
+        """Called by the thread itself, before anything else."""
+        self._thread = threading.get_ident()
+
+    def open(self, job: CurrentJob) -> None:
+        self.job = job
+        if self._pending and (reason := self._pending.pop(job.token, "")):
+            job.begin_stop(reason)
+            if reason != "shutdown":
+                self.job = None
+                raise SIGNALS[reason]
+
+    def close(self) -> None:
+        self.job = None
+        while self._aiming:
+            time.sleep(0)
+        if self._shot:
+            # Not delivered yet, or delivered long ago; either way nothing is on its way after this.
+            _set_exception(ctypes.c_ulong(self._thread), None)
+            self._shot = False
+
+    def stop(self, token: int, reason: StopReason) -> None:
+        """Stop the code of this start if this thread runs it; called by the main thread."""
+        self._aiming = True
+        job = self.job
+        if job is not None and job.token == token and not (self._shot and reason != "shutdown"):
+            # What open() has found meanwhile is not raised twice.
+            told = reason == "soft" or self._pending.pop(token, "")
+            if told:
+                job.begin_stop(reason)
+            if told and reason != "shutdown":
+                self._shot = True
+                _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(SIGNALS[reason]))
+        self._aiming = False
+
+
+class Threads:
+    """One process that runs ``slots`` jobs at once, each in its thread."""
+
+    gate: MainGate | None = None
+
+    def __init__(self, bench: Bench, channel: Channel[ToRunner], *, slots: int, measure_memory: bool) -> None:
+        self.reporter = Reporter(channel, None, measure_memory=measure_memory)
+        self._bench = bench
+        self._channel = channel
+        self._inbox: SimpleQueue[Claim | None] = SimpleQueue()
+        # Tokens of what was received and has not ended, and the stops that these have not heard of.
+        self._held: set[int] = set()
+        self._pending: dict[int, StopReason] = {}
+        self._leaving = False
+        self._closed = False
+        self._gates = [ThreadGate(self._pending) for _ in range(slots)]
+
+    def serve(self) -> None:
+        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
+        threads = [
+            threading.Thread(target=self._work, args=(gate,), name=f"slot-{number}", daemon=True)
+            for number, gate in enumerate(self._gates)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._held or not self._leaving:
+                self._file(self._channel.receive(wait=True))
+        except Closed:
+            self._closed = True
+        for _ in threads:
+            self._inbox.put(None)
+        for thread in threads:
+            thread.join()
+
+    def finish(self) -> None:
+        """Nothing outlives the jobs here."""
+
+    def _file(self, messages: list[ToRunner]) -> None:
+        for message in messages:
+            if isinstance(message, Run):
+                for claim in message.claims:
+                    self._held.add(claim.token)
+                    self._inbox.put(claim)
+            elif isinstance(message, Stop):
+                self._stop(message)
+            elif isinstance(message, Exit):
+                self._leaving = True
+
+    def _stop(self, stop: Stop) -> None:
+        # Written down first, so that a start which begins while the gates are looked at finds it itself.
+        if stop.reason != "soft" and stop.token in self._held:
+            self._pending[stop.token] = stop.reason
+        for gate in self._gates:
+            gate.stop(stop.token, stop.reason)
+        if stop.token not in self._held:
+            self._pending.pop(stop.token, None)
+
+    def _work(self, gate: ThreadGate) -> None:
+        gate.attach()
+        try:
+            while (claim := self._inbox.get()) is not None:
+                if not self._closed:
+                    self._run(gate, claim)
+        except BaseException:  # noqa: BLE001 - a fault of ours: a slot that died silently would swallow jobs for ever
+            end_faulty()
+
+    def _run(self, gate: ThreadGate, claim: Claim) -> None:
+        began = time.monotonic_ns()
+        voice = Voice(self.reporter)
+        ended = perform(self._bench, gate, claim, voice)
+        try:
+            self.reporter.done(voice, claim.token, ended, began)
+        except Closed:
+            self._closed = True
+        self._held.discard(claim.token)
+        self._pending.pop(claim.token, None)
+        if self._leaving and not self._held:
+            # The main thread waits for messages, and none will come: end its waiting.
+            with contextlib.suppress(OSError):
+                self._channel.sock.shutdown(socket.SHUT_RD)

@@ -1,0 +1,1 @@
+"""The process that forks, watches and ends all others of a worker."""

@@ -1,0 +1,212 @@
+"""The fork kind's forker: a child for each job, one group, and how each end of a child is told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headrace import Headrace
+from headrace.worker.messages import Closed, Exit, Fell
+from headrace.worker.runner import fork_server
+from tests.deadline import eventually
+from tests.processes import lives
+from tests.worker import jobs, rig
+from tests.worker.rig import Runner, claim, error_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each child comes from the supervisor")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield lambda **options: make("fork", forker=True, **options)
+
+
+@pytest.fixture
+def forker(start: Callable[..., Runner]) -> Runner:
+    return start()
+
+
+def stopped(runner: Runner, token: int) -> None:
+    """Signal again and again, as the dispatcher does: one that comes before a call that waits does not end it."""
+
+    def ended() -> bool:
+        runner.hear(timeout=0.1)
+        if not runner.ended(token):
+            runner.wake()
+        return runner.ended(token)
+
+    eventually(ended, 20)
+
+
+def parting(runner: Runner) -> list[Fell | Exit]:
+    """What it said of its end, once it has left."""
+    assert runner.wait() == 0
+    with contextlib.suppress(Closed):
+        runner.hear(timeout=0)
+    return runner.parting
+
+
+def test_each_job_has_a_process_of_its_own(forker: Runner) -> None:
+    pids: set[int] = set()
+    for token in range(1, 21):
+        forker.one(claim(token, "who"))
+        pids.add(forker.value(token)[0])
+    assert len(pids) == 20
+    assert forker.pid not in pids
+    forker.channel.send(Exit())
+    assert parting(forker) == []
+
+
+def test_nothing_of_a_job_reaches_the_next(forker: Runner) -> None:
+    forker.one(claim(1, "serve_tenant", "acme"))
+    forker.one(claim(2, "serve_tenant", "other"))
+    assert (forker.value(1), forker.value(2)) == ("nobody", "nobody")
+
+
+def test_recalls_that_one_child_heard_count_for_the_next(forker: Runner) -> None:
+    for token in range(1, 8):
+        forker.run(claim(100 + token, "touch", "/nowhere/at/all"))
+        # Whoever is quicker: a job that began is let end.
+        if not forker.recall(1):
+            forker.done(100 + token)
+        assert forker.one(claim(token, "add", token)).kind == "succeeded"
+        assert forker.value(token) == token + 1
+
+
+def test_more_recalls_than_a_ticket_can_count(forker: Runner) -> None:
+    for token in range(1, 301):
+        forker.run(claim(1000 + token, "noop"))
+        if not forker.recall(1):
+            forker.done(1000 + token)
+    assert forker.one(claim(1, "add", 1)).kind == "succeeded"
+
+
+@pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])
+def test_a_stop_reaches_the_child(forker: Runner, reason: str, kind: str) -> None:
+    for token in (1, 2):
+        forker.run(claim(token, "spin_on"))
+        forker.started(token)
+        forker.stop(token, reason)
+        stopped(forker, token)
+        assert forker.done(token).kind == kind
+    assert forker.one(claim(3, "add", 1)).kind == "succeeded"
+
+
+def test_a_stop_that_comes_before_its_job_is_not_lost(forker: Runner) -> None:
+    for token in range(1, 31):
+        forker.run(claim(token, "spin", 60.0))
+        # It may come while there is no child, before its handler is there, or while the job runs.
+        forker.stop(token, "cancel")
+        stopped(forker, token)
+        assert forker.done(token).kind == "cancelled", token
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "fell"),
+    [("segfault", (), (signal.SIGSEGV, 0)), ("exits", (0,), (0, 0)), ("exits", (3,), (0, 3)), ("dies", (), (9, 0))],
+)
+def test_a_child_that_falls_is_told_with_its_own_memory(
+    forker: Runner, task: str, args: tuple[int, ...], fell: tuple[int, int]
+) -> None:
+    forker.noisy = True
+    # The child has all of this process in its memory.
+    most = psutil.Process().memory_info().rss + (200 << 20)
+    forker.one(claim(1, "large", 400))
+    forker.run(claim(2, task, *args))
+    (told,) = parting(forker)
+    assert isinstance(told, Fell)
+    assert (told.signal, told.code) == fell
+    assert 0 < told.memory < most, "the job before it is not counted"
+    assert not forker.ended(2)
+
+
+def test_what_a_job_leaves_running_makes_the_forker_leave(forker: Runner) -> None:
+    forker.one(claim(1, "leaves", False))
+    pid = forker.value(1)
+    assert parting(forker) == [Exit()]
+    # The supervisor buries the group, whose number nobody else can have while one of it lives.
+    assert os.getpgid(pid) == forker.pid
+    os.killpg(forker.pid, signal.SIGKILL)
+    eventually(lambda: not lives(pid), 20)
+
+
+def test_what_a_job_left_and_has_ended_is_no_matter(forker: Runner) -> None:
+    forker.one(claim(1, "leaves", True))
+    assert forker.one(claim(2, "add", 1)).kind == "succeeded"
+    assert forker.parting == []
+
+
+def test_a_forker_leaves_when_its_dispatcher_is_gone(forker: Runner) -> None:
+    forker.one(claim(1, "noop"))
+    forker.channel.close()
+    assert forker.wait() == 0
+
+
+def test_a_group_ends_with_the_supervisor(tmp_path: Path) -> None:
+    """A process between the test and the forker is its supervisor, and is killed."""
+    read, write = os.pipe()
+    supervisor = os.fork()
+    if not supervisor:
+        try:
+            one = Runner("fork", forker=True)
+            one.run(claim(1, "who_stays"))
+            one.until(lambda: any(say.lines for say in one.said), "its pid")
+            os.write(write, f"{one.pid} {one.said[-1].lines[0]}".encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    pids = [int(word) for word in os.read(read, 100).split()]
+    os.kill(supervisor, signal.SIGKILL)
+    os.waitpid(supervisor, 0)
+    eventually(lambda: not any(lives(pid) for pid in pids), 20, what="forker and child are gone")
+
+
+def test_hooks_surround_each_child(start: Callable[..., Runner]) -> None:
+    app = Headrace()
+    say = jobs.to_stdout.function
+    app.tasks = jobs.app.tasks
+    app.before_fork(lambda: say("before"))
+    app.after_fork_child(lambda: say("child"))
+    app.after_fork_parent(lambda: say("parent"))
+    one = start(app=app)
+    one.one(claim(1, "noop"))
+    assert one.leave() == 0
+    assert sorted(one.stdout().split()) == sorted(["before", "child", "parent"] * 2)
+
+
+def test_a_hook_that_fails_is_no_fault_of_a_job(start: Callable[..., Runner]) -> None:
+    app = Headrace()
+    app.tasks = jobs.app.tasks
+    app.after_fork_child(lambda: 1 / 0)
+    one = start(app=app)
+    one.noisy = True
+    one.run(claim(1, "noop"))
+    assert parting(one) == [Fell(0, 70, one.parting[0].memory)]  # type: ignore[union-attr]
+    assert rig.take_back(one.ticket_read, 9) == 1, "it was not begun"
+
+
+def test_an_application_with_exit_hooks_has_none() -> None:
+    app = Headrace()
+    assert fork_server.lasts(app)
+    app.on_exit(time.monotonic)
+    assert not fork_server.lasts(app)
+
+
+def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:
+    one = start(forked=time.monotonic_ns())
+    for token in range(1, 70):
+        one.one(claim(token, "noop"))
+    assert [found.token for found in one.found] == [1, 2, 3, 4, 65]
+
+
+def test_a_failure_is_told_as_everywhere(forker: Runner) -> None:
+    assert error_of(forker.one(claim(1, "fail", "value"))).type == "ValueError"

@@ -1,0 +1,187 @@
+"""How an image starts another: in which state the new one finds itself, and that no signal to it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.worker.forking.signals import HEARD
+from headrace.worker.reload import pid_holder
+from headrace.worker.reload.handover import Succession
+from headrace.worker.reload.image_protocol import Image, Launch, Words
+from headrace.worker.reload.pid_holder import Anchor, Founder, LogForm
+
+# Starts an image as a supervisor does, which hears signals by a handler of its own.
+STARTS = """
+import os, signal, sys
+from headrace.worker.reload.image_protocol import Launch
+from headrace.worker.forking.signals import HEARD
+
+for number in HEARD:
+    signal.signal(number, lambda *_: None)
+{before}
+image = Launch([sys.executable, "-c", {code!r}], dict(os.environ), os.getcwd(), False, False).start(first=True)
+_, status = os.waitpid(image.pid, 0)
+print(os.waitstatus_to_exitcode(status), sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+"""
+
+
+def started(code: str, before: str = "") -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", STARTS.format(code=code, before=before)],
+        capture_output=True, check=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert not run.stderr
+    return run.stdout
+
+
+def test_a_new_image_hears_signals_though_the_one_that_starts_it_has_blocked_them() -> None:
+    blocked = "import signal; print(*signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    out = started(blocked, "signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)")
+    theirs, ours = out.splitlines()
+    assert not theirs
+    assert ours == f"0 {sorted(HEARD)}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_between_fork_and_exec_ends_it(number: int) -> None:
+    at_once = f"os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), {int(number)}))"
+    assert started("print('runs')", at_once) == f"-{int(number)} []\n"
+
+
+NO_FORK = """
+import errno, os, signal
+from headrace.worker.reload.image_protocol import Launch
+
+def no():
+    raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+os.fork = no
+before = len(os.listdir("/dev/fd"))
+try:
+    Launch(["/bin/true"], {}, "/", False, False).start(first=True)
+except OSError as error:
+    print(error.strerror, signal.pthread_sigmask(signal.SIG_BLOCK, []), len(os.listdir("/dev/fd")) - before)
+"""
+
+
+def test_a_fork_that_fails_leaves_everything_as_it_was() -> None:
+    run = subprocess.run([sys.executable, "-c", NO_FORK], capture_output=True, check=True, text=True, timeout=60)
+    assert run.stdout == "no more processes set() 0\n"
+
+
+class Born(Image):
+    """An image in which nothing runs, its end of the link, and the signals that it got."""
+
+    def __init__(self, pid: int) -> None:
+        mine, theirs = socket.socketpair()
+        super().__init__(pid, Words(mine))
+        object.__setattr__(self, "theirs", Words(theirs))
+        object.__setattr__(self, "got", [])
+
+    theirs: Words
+    got: list[int]
+
+    def signal(self, number: int) -> None:
+        self.got.append(number)
+
+
+class NoLaunch(Launch):
+    def start(self, *, first: bool) -> Image:
+        raise BlockingIOError("no more processes")
+
+
+LAUNCH = Launch(["/bin/true"], {}, "/", terminal=False, immune=False)
+
+
+@pytest.fixture
+def born() -> Iterator[list[Born]]:
+    made = [Born(1001), Born(1002)]
+    yield made
+    for image in made:
+        image.link.close()
+        image.theirs.close()
+
+
+def succession(launch: Launch = LAUNCH) -> Succession:
+    return Succession(launch, 60, lambda image, on: None)
+
+
+def test_a_wish_for_new_code_that_finds_no_process_replaces_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    state = succession(NoLaunch(["x"], {}, "/", terminal=False, immune=False))
+    state.asked()
+    assert state.warming is None
+    assert "could not be started, so nothing is replaced: no more processes" in caplog.text
+
+
+def test_a_stop_that_meets_a_claim_forgets_nobody(born: list[Born]) -> None:
+    state = succession()
+    old, new = born
+    state.current, state.warming = old, new
+    state.stop(again=False)
+    new.theirs.say("claims")
+    state._on_words(new)
+    assert [image.pid for image in state.images] == [new.pid, old.pid]
+    assert [old.got, new.got] == [[signal.SIGTERM]] * 2, "once each"
+
+
+def test_an_image_that_does_not_listen_keeps_nobody_waiting(born: list[Born]) -> None:
+    """It may be importing for minutes. What it missed of the sizes it is told when it claims."""
+    state = succession()
+    _, new = born
+    state.warming = new
+    for size in range(1, 10_001):
+        state.resized("process", size % 7)
+        state.grow(1)
+    missed, _ = new.theirs.hear()
+    assert 0 < len(missed) < 10_000
+    while new.theirs.hear()[0]:
+        pass
+    new.theirs.say("claims")
+    state._on_words(new)
+    assert new.theirs.hear()[0] == [["size", "process", 10_000 % 7]]
+
+
+def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Executed(Exception):
+        pass
+
+    kept: dict[str, Any] = {}
+
+    def execve(path: str, arguments: list[str], environ: dict[str, str]) -> None:
+        kept.update(json.loads(environ[pid_holder.STATE]))
+        raise Executed
+
+    monkeypatch.setattr(os, "execve", execve)
+    image, _ = born
+    founder = Founder(LAUNCH, 60, LogForm("text", 20, []))
+    founder.succession.current, founder.succession.reason = image, "no model"
+    image.theirs.sock.sendall(b'["modules", "a.p')
+    assert image.link.hear() == ([], True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    try:
+        with pytest.raises(Executed):
+            founder.carry_on(0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    heard: list[str] = []
+    next_one, _ = pid_holder.carried_on(
+        kept | {"current": [image.pid, image.link.sock.detach(), kept["current"][2]]}, {}
+    )
+    assert isinstance(next_one, Anchor)
+    next_one.succession.heard = heard.extend
+    image.theirs.sock.sendall(b'y"]\n')
+    current = next_one.succession.current
+    assert current is not None
+    next_one.succession._on_words(current)
+    assert (heard, next_one.succession.reason) == (["a.py"], "no model")
+    for sock in (current.link.sock, next_one._wake, next_one._alarm):
+        sock.close()

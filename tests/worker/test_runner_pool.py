@@ -1,0 +1,141 @@
+"""What becomes of runners and of what they run: by the actions that are decided and the ends that are returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.job import Claim
+from headrace.options import Kind
+from headrace.retry import Retry
+from headrace.settings import Settings
+from headrace.task import Plan
+from headrace.worker.dispatcher.dispatcher_events import (
+    Action,
+    Actions,
+    Ask,
+    Notify,
+    RunnerDied,
+    RunnerUp,
+    TakeBack,
+    TakenBack,
+)
+from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.timers import Timers
+from headrace.worker.messages import Exit, Signal, Stop
+from headrace.worker.worker_options import WorkerOptions
+
+PLAN = Plan(Retry(max=0), 5, 100, 0, 0)
+
+
+class Rig:
+    """A crew with one runner, number 7, and no clock."""
+
+    def __init__(self, kind: Kind, **options: int) -> None:
+        self.actions = Actions()
+        self.timers = Timers()
+        self.crew = Crew(Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5)  # type: ignore[arg-type]
+        self.crew.resize(kind, 1)
+        self.crew.up(RunnerUp(7, kind, 70), 0)
+        self.seat = self.crew.handout.seats[7]
+        self.actions.take()
+
+    def give(self, *tokens: int, now: float = 0) -> list[Start]:
+        starts = [Start(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.seat) for token in tokens]
+        for start in starts:
+            self.crew.handout.assign(self.seat, start, now)
+        self.crew.give(starts, now)
+        return starts
+
+    def done(self) -> Sequence[Action]:
+        return self.actions.take()
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
+def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
+    """A runner that was slow to begin the code forgets a limit: the job then ran until its hard limit killed it."""
+    rig = Rig(kind)
+    (start,) = rig.give(1)
+    rig.done()
+    for now in (5.0, 5.1, 5.3):
+        rig.crew.enforce(now - 0.01)
+        assert not rig.done()
+        rig.crew.enforce(now)
+        assert Notify(7, Stop(1, "soft")) in rig.done()
+    start.doom = "cancel"
+    rig.crew.enforce(9)
+    assert not [one for one in rig.done() if isinstance(one, Notify)], "it was told to stop for another reason"
+
+
+def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
+    """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
+    rig = Rig("async")
+    rig.seat.single = True
+    rig.crew.freed.clear()
+    rig.crew.died(RunnerDied(7, 9), 2)
+    assert rig.crew.freed == {"async"}
+
+
+def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> None:
+    rig = Rig("process")
+    first, *others = rig.give(1, 2, 3)
+    returned = rig.crew.died(RunnerDied(7, signal=9, unstarted=2), 5)
+    assert [(end.claim, end.kind) for end in returned.ends] == [(first.claim, "crashed")]
+    assert returned.back == others
+    assert not rig.crew.present
+
+
+def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_come_back() -> None:
+    rig = Rig("process")
+    rig.give(1, 2, 3)
+    rig.done()
+    rig.crew.cancel("id2", 0)
+    assert rig.done() == [TakeBack(7, 3)]
+    returned = rig.crew.taken_back(TakenBack(7, 2), 0)
+    assert [(end.claim.id, end.kind) for end in returned.ends] == [("id2", "cancelled")]
+    assert [start.claim.id for start in returned.back] == ["id3"]
+    assert not rig.done()
+
+
+def test_a_cancelled_job_that_began_meanwhile_is_stopped() -> None:
+    rig = Rig("process")
+    rig.give(1, 2)
+    rig.done()
+    rig.crew.cancel("id2", 0)
+    assert rig.done() == [TakeBack(7, 2)]
+    assert rig.crew.taken_back(TakenBack(7, 0), 0) == ([], [])
+    assert rig.done() == [Notify(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
+    rig.crew.taken_back(TakenBack(7, 0), 0)
+    assert not rig.done(), "it is told once"
+
+
+def test_what_waits_behind_a_slow_job_is_taken_back_and_asked_for_again_after_a_while() -> None:
+    rig = Rig("process")
+    rig.give(1, 2, 3)
+    rig.done()
+    rig.crew.recall_stalled(0.001)
+    assert not rig.done()
+    now = rig.timers.at("stall")
+    assert 0.01 < now < 0.02
+    rig.crew.recall_stalled(now)
+    assert rig.done() == [TakeBack(7, 2)]
+    assert rig.crew.taken_back(TakenBack(7, 0), now) == ([], [])
+    rig.crew.recall_stalled(now)
+    assert not rig.done()
+    assert rig.timers.next(now) == rig.timers.at("stall") > now
+
+
+def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
+    """Two jobs of a key must not run beside each other."""
+    rig = Rig("process", recycle_jobs=1)
+    rig.give(1, 2)
+    rig.done()
+    rig.seat.done = 1
+    rig.crew._recycle(rig.seat, 0)
+    assert rig.done() == [Notify(7, Exit()), TakeBack(7, 2)]
+    rig.crew.taken_back(TakenBack(7, 1), 0)
+    assert not rig.done(), "one runs"
+    rig.crew.died(RunnerDied(7, unstarted=0), 5)
+    assert [type(one.message).__name__ for one in rig.done() if isinstance(one, Ask)] == ["Spawn"]

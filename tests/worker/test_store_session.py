@@ -1,0 +1,90 @@
+"""The dispatcher's way to the store, with a real server behind it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from headrace.keys import Keys
+from headrace.protocol import consume
+from headrace.script import Call
+from headrace.url import parse
+from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
+from headrace.worker.dispatcher.links.store_session import Exchange, Selectors
+
+
+class Loop:
+    """A dispatcher's loop with nothing but an exchange in it."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.keys = Keys(namespace)
+        self.watched = Selectors()
+        self.answered: list[str] = []
+        self.inbox: list[Event] = []
+        # What goes out first on each connection.
+        self.first: list[Step] = []
+        self.exchange = Exchange(parse(url), 5.0, self.watched, self.inbox)
+
+    def step(self, name: str) -> Step:
+        call: Call[Any] = consume.holds(self.keys, name, 0, 1)
+        return call, lambda reply: self.answered.append(name)
+
+    def turn(self) -> None:
+        self.exchange.keep(time.monotonic())
+        for handler in self.watched.select(0.01, 0.0):
+            handler()
+        for event in self.inbox:
+            if isinstance(event, Replied):
+                event.read(event.reply)
+            elif isinstance(event, Connected) and self.first:
+                self.exchange.send_first(self.first)
+        self.inbox.clear()
+        self.exchange.go_on()
+
+    def connecting(self) -> Any:
+        """Have a connection made, and return what the loop has not seen of it yet."""
+        connector: Any = self.exchange._connector
+        while connector._result is None:
+            self.exchange.keep(time.monotonic())
+        return connector._result
+
+    def close(self) -> None:
+        ends: list[Any] = [self.exchange._links, self.exchange._connector._ear, self.exchange._connector._bell]
+        for end in (*ends, self.watched.all, self.watched.urgent):
+            if end is not None:
+                end.close()
+
+
+def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(
+    url: str, namespace: str, eventually: Any
+) -> None:
+    loop = Loop(url, namespace)
+    exchange = loop.exchange
+    exchange.channel = loop.keys.mail("w1")
+    loop.first = [loop.step("first")]
+    eventually(lambda: loop.turn() or exchange.idle)
+    loop.answered.clear()
+    # The server goes with a request under way, and the next connection is gone before it is used.
+    links: Any = exchange._links
+    links.main._sock.shutdown(socket.SHUT_RDWR)
+    exchange.send([loop.step("under way")])
+    eventually(lambda: loop.turn() or exchange._links is None)
+    loop.connecting().mail._sock.shutdown(socket.SHUT_RDWR)
+    eventually(lambda: loop.turn() or "under way" in loop.answered)
+    loop.close()
+
+
+def test_a_private_server_that_refuses_the_password_is_not_told_as_a_wrong_password(
+    new_server: Any, namespace: str, caplog: Any, eventually: Any
+) -> None:
+    """It is another one, in a directory that was made anew: a look there says where it is and how to get in."""
+    server = new_server(password="theirs")
+    loop = Loop(server.url.replace("theirs", "ours"), namespace)
+    loop.exchange.revive = lambda: server.url
+    with caplog.at_level("INFO", "headrace.worker"):
+        eventually(lambda: loop.turn() or loop.exchange.idle)
+    assert loop.exchange.target.shown == parse(server.url).shown
+    assert "the store does not answer" in caplog.text
+    assert "refused the credentials" not in caplog.text
+    loop.close()
