@@ -17,15 +17,16 @@ from bench.figure import Bar, Figure
 from bench.processes import wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
-from headrace.client import Client
-from headrace.job import Form
-from headrace.keys import Keys, flow_id
+from headrace.model.ids import flow_id
+from headrace.model.job import Form
+from headrace.model.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
 from headrace.protocol import graph
-from headrace.script import Call, load
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, load
 from headrace.settings import Settings
-from headrace.store import Store
-from headrace.waiting import wait_end
-from headrace.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
+from headrace.store.client import Client
+from headrace.store.store import Store
+from headrace.store.waiting import wait_end
 
 _SIZES = (1_000, 10_000, 1_000_000)
 _KEYS = Keys()

@@ -66,8 +66,8 @@ def _call(target: Server, rounds: int) -> float:
 
 
 def _reads(step: int) -> list[int]:
-    from headrace.stats.plan import cover
-    from headrace.stats.times import layout_of
+    from headrace.stats.read_plan import cover
+    from headrace.stats.resolutions import layout_of
 
     layout = layout_of("hour=9y day=9y month=9y quarter=9y")
     first = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())

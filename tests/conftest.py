@@ -17,7 +17,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from headrace.script import load
+from headrace.protocol.script import load
 from tests import deadline, servers
 from tests.servers import Server, connect
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import headrace.cli.program
-import headrace.store
+import headrace.store.store
 from tests.deadline import eventually
 
 TASKS = """

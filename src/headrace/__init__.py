@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from headrace.app import Headrace as Headrace
     from headrace.context import CurrentJob as CurrentJob
     from headrace.context import current_job as current_job
-    from headrace.definition import Workflow as Workflow
     from headrace.errors import HeadraceError as HeadraceError
-    from headrace.flow import Flow as Flow
-    from headrace.flow_record import WorkflowRecord as WorkflowRecord
-    from headrace.handle import Job as Job
-    from headrace.job import State as State
-    from headrace.node import Node as Node
+    from headrace.model.job import State as State
+    from headrace.model.job_record import AttemptRecord as AttemptRecord
+    from headrace.model.job_record import Record as Record
+    from headrace.model.retry import Retry as Retry
+    from headrace.model.workflow import WorkflowState as WorkflowState
+    from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
     from headrace.pool.pool import Pool as Pool
-    from headrace.record import AttemptRecord as AttemptRecord
-    from headrace.record import Record as Record
     from headrace.registry import Tasks as Tasks
-    from headrace.retry import Retry as Retry
-    from headrace.run import WorkflowRun as WorkflowRun
     from headrace.settings import Settings as Settings
-    from headrace.submission import Submission as Submission
-    from headrace.task import Task as Task
-    from headrace.unsent_job import UnsentJob as UnsentJob
-    from headrace.workflow import WorkflowState as WorkflowState
+    from headrace.tasks.job_handle import Job as Job
+    from headrace.tasks.submission import Submission as Submission
+    from headrace.tasks.task import Task as Task
+    from headrace.tasks.unsent_job import UnsentJob as UnsentJob
+    from headrace.workflows.builder import Flow as Flow
+    from headrace.workflows.definition import Workflow as Workflow
+    from headrace.workflows.node import Node as Node
+    from headrace.workflows.run import WorkflowRun as WorkflowRun
 
 __version__ = "0.1.0"
 
@@ -35,24 +35,24 @@ _HOMES = {
     "Headrace": "app",
     "CurrentJob": "context",
     "current_job": "context",
-    "Workflow": "definition",
+    "Workflow": "workflows.definition",
     "HeadraceError": "errors",
-    "Flow": "flow",
-    "Job": "handle",
+    "Flow": "workflows.builder",
+    "Job": "tasks.job_handle",
     "Pool": "pool.pool",
-    "AttemptRecord": "record",
-    "Record": "record",
-    "State": "job",
-    "Node": "node",
-    "Retry": "retry",
-    "WorkflowRun": "run",
+    "AttemptRecord": "model.job_record",
+    "Record": "model.job_record",
+    "State": "model.job",
+    "Node": "workflows.node",
+    "Retry": "model.retry",
+    "WorkflowRun": "workflows.run",
     "Settings": "settings",
-    "Submission": "submission",
-    "Task": "task",
-    "UnsentJob": "unsent_job",
+    "Submission": "tasks.submission",
+    "Task": "tasks.task",
+    "UnsentJob": "tasks.unsent_job",
     "Tasks": "registry",
-    "WorkflowRecord": "flow_record",
-    "WorkflowState": "workflow",
+    "WorkflowRecord": "model.workflow_record",
+    "WorkflowState": "model.workflow",
 }
 
 

@@ -16,20 +16,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 
 import msgspec
 
-from headrace import bulk, elsewhere, naming, setting_layers
-from headrace.annotations import returned
-from headrace.app_context import AppContext
-from headrace.bulk import Receipt
-from headrace.client import Client
+from headrace.admin.jobs import Jobs
+from headrace.admin.queues import Queues
+from headrace.admin.workers import Workers
 from headrace.context import CurrentJob
-from headrace.jobs import Jobs
-from headrace.lifespan import F, kinds_of
-from headrace.middleware import Manager
-from headrace.middleware import check as check_middleware
-from headrace.options import CallOptions, Kind, TaskOptions, of_call, of_task
-from headrace.protocol import admin
-from headrace.protocol.admin import Overview
-from headrace.queues import Queues
+from headrace.model import elsewhere, setting_layers
+from headrace.model.annotations import returned
+from headrace.model.options import CallOptions, Kind, TaskOptions, of_call, of_task
+from headrace.model.signature import Unchecked
+from headrace.protocol import operations
 from headrace.registry import (
     Decorator,
     Tasks,
@@ -41,23 +36,28 @@ from headrace.registry import (
     include,
 )
 from headrace.settings import Duration, Settings
-from headrace.signature import Unchecked
-from headrace.submission import Submission
-from headrace.task import BoundTask, Task
-from headrace.unsent_job import UnsentJob
-from headrace.workers import Workers
+from headrace.store.client import Client
+from headrace.tasks import bulk, naming
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.bulk import Receipt
+from headrace.tasks.lifespan import F, kinds_of
+from headrace.tasks.middleware import Manager
+from headrace.tasks.middleware import check as check_middleware
+from headrace.tasks.submission import Submission
+from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
     from typing import Concatenate
 
     from headrace.cache import Cache, Cached
     from headrace.completion import Completions, H, ReturnWhen, Waited
-    from headrace.definition import Workflow, WorkflowOptions
-    from headrace.flow import Flow
-    from headrace.handle import Job
     from headrace.stats import Stats
-    from headrace.store import AsyncStore, Store
-    from headrace.workflows import Workflows
+    from headrace.store.store import AsyncStore, Store
+    from headrace.tasks.job_handle import Job
+    from headrace.workflows.builder import Flow
+    from headrace.workflows.collection import Workflows
+    from headrace.workflows.definition import Workflow, WorkflowOptions
 
 log = logging.getLogger("headrace")
 
@@ -188,7 +188,7 @@ class Headrace:
     def workflows(self) -> Workflows:
         """All workflows that are stored, of whatever definition. Cost: none."""
         # Loaded at first use: a program without workflows must not pay for them.
-        from headrace.workflows import Workflows
+        from headrace.workflows.collection import Workflows
 
         return Workflows(self.client, tasks=self.tasks)
 
@@ -204,7 +204,7 @@ class Headrace:
         The task's name is ``module.function``, the same in the script that defines it and in a worker that imports it.
 
         Args:
-            options: see :class:`headrace.options.TaskOptions`.
+            options: see :class:`headrace.model.options.TaskOptions`.
 
         Raises:
             OptionsError: an option is unknown, out of range, or contradicts another.
@@ -261,7 +261,7 @@ class Headrace:
         that is called; its name is formed as a task's.
 
         Args:
-            options: see :class:`headrace.definition.WorkflowOptions`.
+            options: see :class:`headrace.workflows.definition.WorkflowOptions`.
 
         Raises:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
@@ -438,13 +438,13 @@ class Headrace:
 
         return Completions(self.client, jobs, timeout, allow_wait)
 
-    def overview(self) -> Overview:
+    def overview(self) -> operations.Overview:
         """How much is where: states, queues, workers. Cost: one round trip, whatever the number of jobs."""
-        return self.client.run(admin.overview(self.client.keys))
+        return self.client.run(operations.overview(self.client.keys))
 
-    async def aoverview(self) -> Overview:
+    async def aoverview(self) -> operations.Overview:
         """See :meth:`overview`."""
-        return await self.client.arun(admin.overview(self.client.keys))
+        return await self.client.arun(operations.overview(self.client.keys))
 
     def middleware(self, function: M) -> M:
         """Put a context manager around every run of a job.

@@ -10,16 +10,16 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from headrace.client import Client
 from headrace.context import check_wait
-from headrace.end_listener import Look, end_of
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
-from headrace.handle import Job
 from headrace.protocol import graph, produce
-from headrace.run import WorkflowRun
-from headrace.script import Call
+from headrace.protocol.script import Call
 from headrace.settings import Duration, seconds
-from headrace.waiting import AsyncInbox, Inbox, aask_all, ask_all
+from headrace.store.client import Client
+from headrace.store.end_listener import Look, end_of
+from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all
+from headrace.tasks.job_handle import Job
+from headrace.workflows.run import WorkflowRun
 
 H = TypeVar("H", bound=Job[Any] | WorkflowRun)
 

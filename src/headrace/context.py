@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
-from headrace import codec
 from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze, WaitRefused
-from headrace.headers import NO_HEADERS, unpacked
-from headrace.job import Claim, Input
-from headrace.keys import flow_of, is_node
+from headrace.model import codec
+from headrace.model.headers import NO_HEADERS, unpacked
+from headrace.model.ids import flow_of, is_node
+from headrace.model.job import Claim, Input
+from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
 from headrace.stopping import Stopping
-from headrace.workflow import Payload
 
 if TYPE_CHECKING:
-    from headrace.flow import Flow
+    from headrace.workflows.builder import Flow
 
 LINE_CAP = 4_000
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})

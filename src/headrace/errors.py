@@ -164,7 +164,7 @@ class JobUnsuccessful(HeadraceError):
 
     Attributes:
         id: the job's id.
-        error: the stored structured error (:class:`headrace.job.JobError`), or None.
+        error: the stored structured error (:class:`headrace.model.job.JobError`), or None.
     """
 
     def __init__(self, text: str, id: str, error: object = None) -> None:

@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
-from headrace import naming
-from headrace.app_context import AppContext
 from headrace.errors import DuplicateTask, OptionsError
-from headrace.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
-from headrace.options import KINDS, Kind, TaskOptions, flag, of_task
-from headrace.task import Task
+from headrace.model.options import KINDS, Kind, TaskOptions, flag, of_task
+from headrace.tasks import naming
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
+from headrace.tasks.task import Task
 
 if TYPE_CHECKING:
     from typing import Concatenate
 
-    from headrace.definition import Workflow, WorkflowOptions
-    from headrace.flow import Flow
+    from headrace.workflows.builder import Flow
+    from headrace.workflows.definition import Workflow, WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,7 +162,7 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
 def define_workflow(context: AppContext, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
     """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
     # Loaded at first use: a program without workflows must not pay for them.
-    from headrace.definition import Workflow, check_function
+    from headrace.workflows.definition import Workflow, check_function
 
     check_function(function)
     given = dict(options)

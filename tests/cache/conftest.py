@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cache import Cache, drive, link
+from headrace.cache import Cache, step_driver, tracking_link
 
 PROTOCOLS = {"resp3": (3,), "resp2": (2,)}
 
@@ -16,8 +16,8 @@ PROTOCOLS = {"resp3": (3,), "resp2": (2,)}
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first reader waits for the link, and the link for its self-test, however busy the machine is."""
-    monkeypatch.setattr(drive, "FIRST", 20.0)
-    monkeypatch.setattr(link, "PROBE_TIMEOUT", 20.0)
+    monkeypatch.setattr(step_driver, "FIRST", 20.0)
+    monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 20.0)
 
 
 @pytest.fixture(params=PROTOCOLS)

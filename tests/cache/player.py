@@ -17,7 +17,7 @@ import threading
 from typing import Any
 
 from headrace import Headrace
-from headrace.cache import Cache, drive, link
+from headrace.cache import Cache, step_driver, tracking_link
 
 NAMES = 24
 
@@ -81,7 +81,7 @@ class Player:
 
 def main() -> None:
     url, protocol, seed, place, places, threads, rounds = sys.argv[1], *map(int, sys.argv[2:])
-    drive.FIRST = link.PROBE_TIMEOUT = 20.0
+    step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
     player = Player(url, protocol, seed, place, places)
     crowd = [threading.Thread(target=player.play, args=(n, threads, rounds)) for n in range(threads)]
     # Its link is there before the first round.

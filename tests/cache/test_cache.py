@@ -18,7 +18,7 @@ import redis
 from headrace import Headrace
 from headrace.cache import Cache
 from headrace.errors import ArgumentError, FrozenValue, OptionsError, PayloadTooLarge
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 
 KEYS = Keys()
 

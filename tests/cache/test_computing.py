@@ -19,8 +19,8 @@ import redis
 
 from headrace import Headrace
 from headrace.cache import Cache
-from headrace.keys import Keys
 from headrace.protocol import cache as protocol
+from headrace.protocol.keys import Keys
 from tests.deadline import eventually
 
 KEYS = Keys()
@@ -244,9 +244,10 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(cache: Cache) -> N
 PROGRAM = """
 import json, sys, threading
 from headrace import Headrace
-from headrace.cache import drive, link
+from headrace.cache import step_driver
+from headrace.cache import tracking_link
 
-drive.FIRST = link.PROBE_TIMEOUT = 20.0
+step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
 url, wait, threads = sys.argv[1], float(sys.argv[2]) or None, int(sys.argv[3])
 app, lock, made, found = Headrace(url, timeout=20.0), threading.Lock(), [], []
 

@@ -13,12 +13,14 @@ import redis
 CHILD = """
 import os, sys, threading, time
 from headrace import Headrace
-from headrace.cache import Cache, drive, link
+from headrace.cache import Cache
+from headrace.cache import step_driver
+from headrace.cache import tracking_link
 from headrace.cache.listener import CHILDHOOD
 
 url, protocol = sys.argv[1], int(sys.argv[2])
 app, writer = Headrace(url), Headrace(url)
-drive.FIRST = link.PROBE_TIMEOUT = 20.0
+step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
 cache = app.__dict__["cache"] = Cache(app.client, protocols=(protocol,))
 
 def threads():

@@ -11,7 +11,7 @@ import pytest
 from headrace import Headrace
 from headrace.cache import Cache
 from headrace.errors import StoreFull
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 from tests.deadline import eventually
 from tests.servers import Server
 

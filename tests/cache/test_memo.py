@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.cache.memo import NAMES, is_plain
+from headrace.cache.decorator import NAMES, is_plain
 from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMismatch, ResultUndecodable
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import redis
 
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 from tests.cache.player import NAMES
 from tests.servers import Server, connect
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headrace.cache.shelf import OVERHEAD, Bounds, Shelf
+from headrace.cache.local_store import OVERHEAD, Bounds, Shelf
 
 LATE = 1e9
 

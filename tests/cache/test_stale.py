@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from headrace import Headrace
-from headrace.cache import Cache, link, listener
-from headrace.cache.link import Flight
+from headrace.cache import Cache, listener, tracking_link
+from headrace.cache.tracking_link import Flight
 from headrace.errors import StoreUnavailable
 from tests import servers
 from tests.proxy import Proxy
@@ -288,8 +288,8 @@ def test_a_deaf_link_never_serves(
     new_app: Callable[..., Headrace], url: str, other: Cache, protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
-    monkeypatch.setattr(link, "PROBE_TIMEOUT", 0.05)
-    monkeypatch.setattr(link.Link, "_track", lambda _: None)
+    monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(tracking_link.Link, "_track", lambda _: None)
     cache = new_app(url, protocol).cache
     for n in range(20):
         other.set("a", n)

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from headrace import errors, workflow
+from headrace import errors
 from headrace.embedded import guard
 from headrace.migrations import migrator
+from headrace.model import workflow
 from headrace.picture import layout, mermaid, view
 from headrace.pool import restarts
 from headrace.settings import Settings, environment_name
@@ -169,7 +170,7 @@ def test_every_kind_of_outcome_is_explained() -> None:
     settle = (SOURCE / "scripts" / "settle.lua").read_text().partition("local outs = {")[2].partition("\n}")[0]
     kinds = set(re.findall(r"^  (\w+) = \w", settle, re.MULTILINE))
     assert {"succeeded", "grown", "parked"} < kinds
-    said = re.search(r"kind: (.*?)\n        \w+: ", (SOURCE / "job.py").read_text(), re.DOTALL)
+    said = re.search(r"kind: (.*?)\n        \w+: ", (SOURCE / "model" / "job.py").read_text(), re.DOTALL)
     assert said is not None
     assert set(re.findall(r"\w+", re.sub(r"\([^)]*\)", "", said[1]))) - {"or"} == kinds
     table = (ROOT / "docs" / "design" / "states.md").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace import errors, testing
-from headrace.options import CallOptions, TaskOptions
-from headrace.retry import Retry
+from headrace.model.options import CallOptions, TaskOptions
+from headrace.model.retry import Retry
 from headrace.settings import Settings, environment_name
 from tests.docs.page import Reader, blocks
 

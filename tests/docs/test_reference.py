@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import reference
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
 from headrace.settings import Settings, environment_name
 
 PAGES = {"cli": reference.cli, "settings": reference.settings}

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from headrace.job import Form
-from headrace.keys import Keys, flow_id
+from headrace.model.ids import flow_id
+from headrace.model.job import Form
+from headrace.model.workflow import Graph, NewNode
 from headrace.protocol import graph
-from headrace.script import Call
-from headrace.workflow import Graph, NewNode
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 
 MADE = 1_735_689_600_000_000
 """Microseconds: when the first of them was made."""

@@ -19,7 +19,8 @@ from typing import Any
 
 import psutil
 
-from headrace import Headrace, keys
+from headrace import Headrace
+from headrace.protocol import keys
 from tests.deadline import eventually
 from tests.golden.dump import dump
 from tests.servers import Server

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace
-from headrace.demo import tasks
-from headrace.demo.tasks import Package
+from headrace.demo import demo_tasks
+from headrace.demo.demo_tasks import Package
 from headrace.testing import Kit
 
 
 @pytest.fixture
 def headrace_target() -> Headrace:
-    return tasks.app
+    return demo_tasks.app
 
 
 def test_the_survey_gets_over_both_of_its_faults(headrace_app: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.os, "kill", lambda *_: headrace_app.crash())
-    run = tasks.survey.create(9)
+    monkeypatch.setattr(demo_tasks.os, "kill", lambda *_: headrace_app.crash())
+    run = demo_tasks.survey.create(9)
     run.start()
     drained = headrace_app.drain(run)
     assert drained.ends["crashed"] == drained.ends["retry"] == 1

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import OptionsError, PoolBusy, PoolClosed
-from headrace.pool.ranks import Ranks
-from headrace.pool.ring import Ring, slot
-from headrace.pool.strategy import (
+from headrace.dispatch.hash_ring import Ring, slot
+from headrace.dispatch.load_index import Ranks
+from headrace.dispatch.strategy import (
     STRATEGIES,
     Snapshot,
     available,
@@ -24,7 +23,8 @@ from headrace.pool.strategy import (
     random,
     round_robin,
 )
-from headrace.pool.strategy import hash as by_key
+from headrace.dispatch.strategy import hash as by_key
+from headrace.errors import OptionsError, PoolBusy, PoolClosed
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def test_a_key_stays_with_its_member_and_few_move() -> None:
 
 
 def test_a_key_lies_at_the_same_place_in_every_process() -> None:
-    code = "from headrace.pool.ring import slot; print(slot('customer-7'), slot(b'x'), slot(-5))"
+    code = "from headrace.dispatch.hash_ring import slot; print(slot('customer-7'), slot(b'x'), slot(-5))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == [str(slot("customer-7")), str(slot(b"x")), str(slot(-5))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.workflow import Graft, Graph, NewNode
+from headrace.model.workflow import Graft, Graph, NewNode
 
 FAILED = ("failed", "cancelled", "quarantined")
 ENDED = ("succeeded", "skipped", *FAILED)

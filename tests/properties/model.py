@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.keys import FINAL
+from headrace.model.ids import FINAL
 from tests.scripts.stage import LEVEL, SECOND
 
 LEASE = 15 * SECOND

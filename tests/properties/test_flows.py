@@ -20,13 +20,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace import script as loader
-from headrace.job import Outcome
-from headrace.keys import flow_of, number_of
+from headrace.model.ids import flow_of, number_of
+from headrace.model.job import Outcome
+from headrace.model.workflow import Graph
 from headrace.protocol import consume, produce
 from headrace.protocol import graph as protocol
+from headrace.protocol import script as loader
 from headrace.testing import assert_invariants
-from headrace.workflow import Graph
 from tests.properties.flow_model import FINAL, Model, Node
 from tests.properties.test_model import LONG, PROFILE
 from tests.scripts.graphs import Flow, graph

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.job import Outcome
-from headrace.keys import FINAL
-from headrace.protocol import admin, consume, produce
+from headrace.model.ids import FINAL
+from headrace.model.job import Outcome
+from headrace.protocol import consume, operations, produce
 from headrace.testing import assert_invariants, read
 from tests.properties.model import LEASE, WEEK, Job, Model
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -296,13 +296,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(queue=queues, duration=st.sampled_from([0, 0, 1, SECOND]))
     def pause(self, queue: str, duration: int) -> None:
-        changed = self.stage.run(admin.pause(self.keys, queue, duration, self.now))
+        changed = self.stage.run(operations.pause(self.keys, queue, duration, self.now))
         assert changed == (queue not in self.model.paused)
         self.model.pause(queue, self.now + duration if duration else 0)
 
     @rule(queue=queues)
     def resume(self, queue: str) -> None:
-        assert self.stage.run(admin.resume(self.keys, queue)) == (queue in self.model.paused)
+        assert self.stage.run(operations.resume(self.keys, queue)) == (queue in self.model.paused)
         self.model.resume(queue)
 
     @rule(limit=limits)
@@ -312,16 +312,16 @@ class Machine(RuleBasedStateMachine):
         for queue in due:
             self.model.resume(queue)
         left = min(self.model.resumes.values(), default=0)
-        assert self.stage.run(admin.resume_due(self.keys, limit, self.now)) == (len(due), self.now, left)
+        assert self.stage.run(operations.resume_due(self.keys, limit, self.now)) == (len(due), self.now, left)
 
     @rule(queue=queues, limit=limits)
     def purge(self, queue: str, limit: int) -> None:
-        answer = self.stage.run(admin.purge(self.keys, queue, limit, self.now))
+        answer = self.stage.run(operations.purge(self.keys, queue, limit, self.now))
         assert answer == self.model.purge(queue, limit, self.now)
 
     @rule()
     def overview(self) -> None:
-        seen = self.stage.run(admin.overview(self.keys, self.now))
+        seen = self.stage.run(operations.overview(self.keys, self.now))
         for state, count in seen.states.items():
             assert count == len(self.model.where(state)), state
         assert {queue.name for queue in seen.queues if queue.paused} == self.model.paused
@@ -386,7 +386,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.stage.now += 100 * KEEP
         for queue in QUEUES:
-            self.stage.run(admin.resume(self.keys, queue))
+            self.stage.run(operations.resume(self.keys, queue))
             self.model.paused.discard(queue)
         for owner in OWNERS:
             while self.stage.run(consume.reclaim(self.keys, owner, True, 500, 0, self.now))[0] == "some":
@@ -395,7 +395,7 @@ class Machine(RuleBasedStateMachine):
             self.stage.run(consume.unpark(self.keys, task, 500, QUEUES, self.now))
         self.stage.run(consume.promote(self.keys, 1000, self.now))
         # Until nothing is left in any, since an ordered job of one queue may wait for one of the other.
-        while sum(self.stage.run(admin.purge(self.keys, queue, 1000, self.now))[0] for queue in QUEUES):
+        while sum(self.stage.run(operations.purge(self.keys, queue, 1000, self.now))[0] for queue in QUEUES):
             pass
         self.stage.now += 100 * KEEP + 8 * 86400 * SECOND
         self.stage.run(consume.sweep(self.keys, 1000, 0, 0, self.now))

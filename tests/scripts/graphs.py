@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.flow_record import WorkflowRecord
-from headrace.job import Claim, Form
-from headrace.keys import flow_id, node_id, number_of
+from headrace.model.ids import flow_id, node_id, number_of
+from headrace.model.job import Claim, Form
+from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts
+from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph as protocol
-from headrace.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts
 from tests.scripts.stage import ARGS, KEEP, Stage
 
 ENDS = {"corrupt": "quarantined"}

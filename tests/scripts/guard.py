@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from headrace.script import Call, Key, Script
+from headrace.protocol.script import Call, Key, Script
 
 USER = "only-what-is-declared"
 _COMMAND = re.compile(r"redis\.p?call\('([A-Z]+)'")

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 import redis
 
-from headrace.job import Claim, Form, NewJob, Outcome, StartNote
-from headrace.keys import Keys, make_id, ordered_id
+from headrace.model.ids import make_id, ordered_id
+from headrace.model.job import Claim, Form, NewJob, Outcome, StartNote
 from headrace.protocol import consume, produce
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.testing import read
 from tests.scripts.guard import Guard
 

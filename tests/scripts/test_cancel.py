@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.protocol.produce import cancel
 from tests.scripts.stage import KEEP, SECOND, Stage
 

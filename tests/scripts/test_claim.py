@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Form, Outcome
-from headrace.protocol.admin import pause
+from headrace.model.job import Form, Outcome
 from headrace.protocol.consume import Cursor, Looked, claim, summary
+from headrace.protocol.operations import pause
 from headrace.protocol.produce import broadcast
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.admin import command
+from headrace.protocol.operations import command
 from tests.scripts.stage import SECOND, Stage
 
 

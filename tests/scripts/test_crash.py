@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.job import Claim, Outcome
+from headrace.model.job import Claim, Outcome
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 EVIDENCE = b'{"type":"Crashed","signal":11}'

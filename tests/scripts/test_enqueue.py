@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.job import NewJob
+from headrace.model.job import NewJob
 from headrace.protocol import consume, produce
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.keys import is_ordered, shard_of
+from headrace.model.ids import is_ordered, shard_of
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.protocol import admin, consume, produce
+from headrace.protocol import consume, operations, produce
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 MINUTE = 60 * SECOND
@@ -53,7 +53,7 @@ def test_every_way_out_tells_the_waiter(stage: Stage) -> None:
     pubsub.subscribe(stage.keys.done(purged), stage.keys.done(expired))
     stage.now += 2 * SECOND
     stage.run(produce.cancel(stage.keys, cancelled, 0, stage.now))
-    stage.run(admin.purge(stage.keys, "q", now=stage.now))
+    stage.run(operations.purge(stage.keys, "q", now=stage.now))
     (claim,) = stage.take(queues=["e"])
     stage.end(claim, "cancelled")
     found: list[tuple[str, bytes]] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.keys import node_id
+from headrace.model.ids import node_id
 from headrace.testing import assert_invariants, violations
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, START, Stage

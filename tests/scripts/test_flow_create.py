@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.keys import code_of, node_id
+from headrace.model.ids import code_of, node_id
+from headrace.model.workflow import Graph
 from headrace.protocol import graph as protocol
 from headrace.protocol.graph import CHUNK
-from headrace.workflow import Graph
 from tests.scripts.graphs import Flow, fan, graph
 from tests.scripts.stage import SECOND, Stage
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Outcome
+from headrace.model.job import Outcome
 from headrace.protocol import consume, produce
 from headrace.protocol import graph as protocol
 from tests.scripts.graphs import Flow, fan

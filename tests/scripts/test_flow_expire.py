@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.workflow import FOR_EVER
+from headrace.model.workflow import FOR_EVER
 from tests.scripts.graphs import Flow, lapse
 from tests.scripts.stage import SECOND, Stage
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.workflow import Graph
 from headrace.protocol.graph import FlowPage, flow_page
-from headrace.workflow import Graph
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.workflow import Graph, NewNode
 from headrace.protocol import graph as protocol
-from headrace.workflow import Graph, NewNode
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import SECOND, Stage
 

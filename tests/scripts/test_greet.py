@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.keys import SCHEMA
-from headrace.protocol.admin import Greeting, greet
+from headrace.protocol.keys import SCHEMA
+from headrace.protocol.operations import Greeting, greet
 from tests.scripts.stage import Stage
 
 

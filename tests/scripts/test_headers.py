@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace import script as loader
-from headrace.keys import Keys
-from headrace.script import Call, Script, load, parse_header
+from headrace.protocol import script as loader
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, Script, load, parse_header
 from headrace.testing import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage

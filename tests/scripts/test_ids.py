@@ -6,7 +6,7 @@ import random
 
 import redis
 
-from headrace import keys
+from headrace.protocol import keys
 from tests.scripts.test_headers import SOURCES
 
 LOOK = """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 from headrace.testing import assert_invariants, explain, violations
 from tests.scripts.stage import KEEP, START, Stage
 

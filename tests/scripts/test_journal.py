@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
+from headrace.model.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
+from headrace.model.job_record import AttemptRecord
 from headrace.protocol import consume, produce
-from headrace.record import AttemptRecord
 from headrace.worker.dispatcher.journal import starts
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 

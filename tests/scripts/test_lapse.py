@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from headrace.model.workflow import Graph
 from headrace.protocol import graph as protocol
-from headrace.workflow import Graph
 from tests.scripts.graphs import Flow, fan, lapse
 from tests.scripts.stage import SECOND, Stage
 

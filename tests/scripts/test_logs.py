@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol import admin
+from headrace.protocol import operations
 from headrace.protocol.consume import Note, note
 from tests.scripts.stage import Stage
 
@@ -14,9 +14,9 @@ def test_the_last_lines_are_told_in_order(stage: Stage) -> None:
             [Note(claim.id, claim.token, lines=("a", "b", "ü", "\udcff".encode("utf-8", "replace").decode()))],
         )
     )
-    assert stage.run(admin.logs(stage.keys, claim.id)) == ["a", "b", "ü", "?"]
-    assert stage.run(admin.logs(stage.keys, claim.id, 2)) == ["ü", "?"]
+    assert stage.run(operations.logs(stage.keys, claim.id)) == ["a", "b", "ü", "?"]
+    assert stage.run(operations.logs(stage.keys, claim.id, 2)) == ["ü", "?"]
 
 
 def test_a_job_that_logged_nothing(stage: Stage) -> None:
-    assert stage.run(admin.logs(stage.keys, "0" * 22)) == []
+    assert stage.run(operations.logs(stage.keys, "0" * 22)) == []

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from headrace.job import Outcome
+from headrace.model.job import Outcome
 from headrace.protocol import consume, produce
 from tests.scripts.graphs import Flow, fan, grafted
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import admin
+from headrace.protocol import operations
 from headrace.protocol.consume import Note, note
 from tests.scripts.stage import Stage
 
@@ -12,7 +12,7 @@ def say(stage: Stage, *notes: Note, owner: str = "w1", most: int = 1000, request
 
 
 def lines(stage: Stage, id: str) -> list[str]:
-    return stage.run(admin.logs(stage.keys, id))
+    return stage.run(operations.logs(stage.keys, id))
 
 
 def test_progress_and_lines_are_stored(stage: Stage) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.admin import pause
+from headrace.protocol.operations import pause
 from headrace.worker.dispatcher.links.store_session import HURRY
 from tests.scripts.stage import SECOND, START, Stage
 

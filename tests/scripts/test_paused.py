@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.admin import pause, paused, resume
+from headrace.protocol.operations import pause, paused, resume
 from tests.scripts.stage import Stage
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.admin import purge
+from headrace.protocol.operations import purge
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 

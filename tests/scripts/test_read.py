@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import JobError, State, error_json
+from headrace.model.job import JobError, State, error_json
 from headrace.protocol import consume, produce
 from headrace.protocol.produce import read
 from tests.scripts.stage import ARGS, KEEP, SECOND, START, Stage

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.job import Outcome
+from headrace.model.job import Outcome
 from headrace.protocol.consume import reclaim
 from headrace.protocol.produce import cancel
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from headrace.job import Outcome
-from headrace.protocol.admin import pause
+from headrace.model.job import Outcome
 from headrace.protocol.consume import renew
+from headrace.protocol.operations import pause
 from headrace.protocol.produce import cancel
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.job import Claim
-from headrace.keys import MOST_NODES
+from headrace.model.ids import MOST_NODES
+from headrace.model.job import Claim
 from headrace.protocol import consume
 from headrace.protocol.graph import reserve
 from tests.scripts.graphs import Flow

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import cache
-from headrace.protocol.admin import PAUSED, pause, resume_due
+from headrace.protocol.operations import PAUSED, pause, resume_due
 from tests.scripts.stage import SECOND, START, Stage
 
 

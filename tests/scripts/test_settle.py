@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Outcome
+from headrace.model.job import Outcome
 from headrace.protocol.produce import cancel
 from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
 

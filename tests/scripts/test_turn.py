@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import admin, consume, produce
+from headrace.protocol import consume, operations, produce
 from headrace.testing import assert_invariants
 from tests.scripts.stage import KEEP, SECOND, Stage
 
@@ -14,7 +14,7 @@ def put(stage: Stage, count: int = 1, key: str = "k", **facts: object) -> list[s
 
 
 def blocked(stage: Stage) -> int:
-    return stage.run(admin.overview(stage.keys, stage.now)).states["blocked"]
+    return stage.run(operations.overview(stage.keys, stage.now)).states["blocked"]
 
 
 def turn(stage: Stage, key: str = "k") -> str | None:
@@ -148,8 +148,8 @@ def test_a_purge_takes_those_whose_turn_comes_by_it(stage: Stage) -> None:
     put(stage, 5)
     elsewhere = put(stage, key="k", queue="other")
     stage.put(2)
-    assert stage.run(admin.purge(stage.keys, "default", 4, stage.now)) == (4, 1)
-    assert stage.run(admin.purge(stage.keys, "default", 1000, stage.now)) == (3, 0)
+    assert stage.run(operations.purge(stage.keys, "default", 4, stage.now)) == (4, 1)
+    assert stage.run(operations.purge(stage.keys, "default", 1000, stage.now)) == (3, 0)
     assert stage.ready("other") == elsewhere
 
 

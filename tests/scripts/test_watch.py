@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from headrace.protocol.produce import Watched, watch
 from tests.scripts.stage import SECOND, START, Stage
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.admin import pause
 from headrace.protocol.consume import renew
+from headrace.protocol.operations import pause
 from headrace.protocol.why import MOST_WORKERS, Candidate, Why, why
 from tests.scripts.stage import SECOND, START, Stage
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.app import Headrace
-from headrace.client import Client
 from headrace.settings import Settings
 from headrace.stats import Stats
+from headrace.store.client import Client
 
 
 class Clock:

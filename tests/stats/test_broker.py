@@ -15,7 +15,7 @@ import pytest
 
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
-from headrace.stats.taker import Taker
+from headrace.stats.broker_consumer import Taker
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import redis
 
-from headrace.client import Client
 from headrace.errors import CounterFull, OptionsError, StoreUnavailable
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.stats import Buffer, Stats
 from headrace.stats import buffer as module
-from headrace.stats.expand import Row
-from headrace.stats.times import layout_of
+from headrace.stats.resolutions import layout_of
+from headrace.stats.rows import Row
+from headrace.store.client import Client
 from tests.deadline import eventually
 from tests.proxy import Proxy
 from tests.servers import Server

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import OptionsError
 from headrace.stats import Stats
 from headrace.stats.engine_labels import WORKER_KEEP, of_worker, unit_of, workers_layout
-from headrace.stats.times import layout_of
+from headrace.stats.resolutions import layout_of
 
 Make = Callable[..., Stats]
 

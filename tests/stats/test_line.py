@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from headrace.keys import Keys
 from headrace.protocol import stats as protocol
+from headrace.protocol.keys import Keys
 from headrace.stats import Stats
 from headrace.stats.consumer import Consumer
 from tests.servers import Server

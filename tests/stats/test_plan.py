@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.stats.plan import MARGIN, MOST, Plan, cover, row
-from headrace.stats.times import Layout, Level, layout_of
+from headrace.stats.read_plan import MARGIN, MOST, Plan, cover, row
+from headrace.stats.resolutions import Layout, Level, layout_of
 
 YEARS = layout_of("minute=90y hour=90y day=90y month=90y quarter=90y year=90y")
 T0 = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())

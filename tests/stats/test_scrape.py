@@ -11,7 +11,7 @@ import pytest
 from headrace import Headrace
 from headrace.stats import Stats
 from headrace.stats.engine_labels import ALL
-from headrace.stats.scrape import MOST, Engine, Scrape
+from headrace.stats.prometheus import MOST, Engine, Scrape
 
 pytest.importorskip("prometheus_client")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionsError
 from headrace.settings import Settings
-from headrace.stats.times import RESOLUTIONS, instant, layout_of
+from headrace.stats.resolutions import RESOLUTIONS, instant, layout_of
 
 MOMENT = int(datetime(2011, 3, 15, 10, 30, 17, tzinfo=UTC).timestamp())
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from headrace import Headrace
-from headrace.job import Claim, Form, Outcome
-from headrace.keys import flow_id, number_of
+from headrace.model.ids import flow_id, number_of
+from headrace.model.job import Claim, Form, Outcome
+from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.protocol import consume, graph
-from headrace.run import WorkflowRun
-from headrace.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
+from headrace.workflows.run import WorkflowRun
 
 OWNER = "host:1:flows"
 NOTHING = b"\x92\x90\x80"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.job import Outcome
-from headrace.keys import Keys
+from headrace.model.job import Outcome
 from headrace.protocol import consume
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from tests.scripts.stage import KEEP, Stage
 
 Again = Callable[[Any, Any], bool]

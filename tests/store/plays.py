@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.job import Form, Outcome
-from headrace.keys import Keys
-from headrace.protocol import admin, cache, consume, produce, stats
+from headrace.model.job import Form, Outcome
+from headrace.protocol import cache, consume, operations, produce, stats
 from headrace.protocol.consume import Note
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.protocol.why import why
-from headrace.script import Call
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
 from tests.store.plays_flows import FLOWS
@@ -49,7 +49,7 @@ JOBS: dict[str, Play] = {
         lambda s: s.register(),
         lambda k, o, t: produce.broadcast(k, Form("add"), b"\x90", [(o, "0" * 22), ("gone", "1" * 22)], t),
     ),
-    "command": Play(lambda s: s.register(), lambda k, o, t: admin.command(k, o, "scale:process:2", t)),
+    "command": Play(lambda s: s.register(), lambda k, o, t: operations.command(k, o, "scale:process:2", t)),
     "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
     "rerun": Play(Stage.finished, lambda k, id, t: produce.rerun(k, id, "r", t)),
     "why": Play(lambda s: (s.register(), s.put()[0])[1], why),
@@ -77,21 +77,23 @@ JOBS: dict[str, Play] = {
         lambda s: [s.finished() for _ in range(3)], lambda k, _, t: consume.sweep(k, 10, 10**9, 10**9, t + KEEP), fewer
     ),
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"], t), says(0)),
-    "overview": Play(lambda s: s.put(3), lambda k, _, t: admin.overview(k, t)),
-    "page": Play(lambda s: s.put(3), lambda k, _, __: admin.page(k, "ready:default", 2)),
-    "walk": Play(lambda s: s.put(3), lambda k, _, __: admin.walk(k, "ready", ["default"], 2)),
-    "pause": Play(nothing, lambda k, _, __: admin.pause(k, "q"), says(False)),
-    "pause, with an end": Play(nothing, lambda k, _, t: admin.pause(k, "q", SECOND, t), says(False)),
+    "overview": Play(lambda s: s.put(3), lambda k, _, t: operations.overview(k, t)),
+    "page": Play(lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2)),
+    "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
+    "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),
+    "pause, with an end": Play(nothing, lambda k, _, t: operations.pause(k, "q", SECOND, t), says(False)),
     "resume_due": Play(
-        lambda s: [s.run(admin.pause(s.keys, q, 1, s.now)) for q in "ab"],
-        lambda k, _, t: admin.resume_due(k, 10, t + 1),
+        lambda s: [s.run(operations.pause(s.keys, q, 1, s.now)) for q in "ab"],
+        lambda k, _, t: operations.resume_due(k, 10, t + 1),
         fewer,
     ),
-    "resume": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.resume(k, "q"), says(False)),
-    "paused": Play(lambda s: s.run(admin.pause(s.keys, "q")), lambda k, _, __: admin.paused(k)),
-    "purge": Play(lambda s: s.put(5), lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
-    "logs": Play(lambda s: s.put()[0], lambda k, id, _: admin.logs(k, id)),
-    "greet": Play(nothing, lambda k, _, __: admin.greet(k, 1)),
+    "resume": Play(
+        lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.resume(k, "q"), says(False)
+    ),
+    "paused": Play(lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.paused(k)),
+    "purge": Play(lambda s: s.put(5), lambda k, _, t: operations.purge(k, "default", 1000, t), fewer),
+    "logs": Play(lambda s: s.put()[0], lambda k, id, _: operations.logs(k, id)),
+    "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
 }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.job import Claim, Outcome
-from headrace.keys import Keys
-from headrace.protocol import admin, graph, produce
+from headrace.model.job import Claim, Outcome
+from headrace.model.workflow import Graft
+from headrace.protocol import graph, operations, produce
 from headrace.protocol.graph import CHUNK
-from headrace.script import Call
-from headrace.workflow import Graft
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from tests.scripts.graphs import Flow, fan, grafted
 from tests.scripts.stage import KEEP, SECOND, Stage
 from tests.store.play import Play, claim, claims_alike, fewer, reclaim, says, settle, settled_before
@@ -147,6 +147,6 @@ FLOWS: dict[str, Play] = {
     "claim, nodes": Play(lambda s: (nodes(s), s.register())[1], claim, claims_alike),
     "claim, nodes of one that was stopped": Play(lambda s: (stopped(s), "w1")[1], claim, claims_alike),
     "cancel, a node": Play(lambda s: nodes(s)["x"], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
-    "purge, nodes": Play(nodes, lambda k, _, t: admin.purge(k, "default", 1000, t), fewer),
+    "purge, nodes": Play(nodes, lambda k, _, t: operations.purge(k, "default", 1000, t), fewer),
     "reclaim, nodes": Play(lambda s: nodes(s).claims(), reclaim, lambda *_: True),
 }

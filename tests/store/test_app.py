@@ -27,10 +27,10 @@ from headrace.errors import (
     ResultUndecodable,
     WaitRefused,
 )
-from headrace.job import Claim, JobError, Outcome, error_json
+from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
 from headrace.protocol.consume import Note
-from headrace.run import WorkflowRun
+from headrace.workflows.run import WorkflowRun
 
 OWNER = "host-1-abc"
 

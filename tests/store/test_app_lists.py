@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, Job, Task
+from headrace.admin.jobs import LOOK, Jobs
+from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
-from headrace.job import Outcome
-from headrace.jobs import LOOK, Jobs
-from headrace.protocol import admin, consume
-from headrace.queues import Queue
-from headrace.task import BoundTask
+from headrace.model.job import Outcome
+from headrace.protocol import consume, operations
+from headrace.tasks.task import BoundTask
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_page_of_many_queues_and_workers_takes_few_round_trips(app: Headrace, 
     for n in range(queues):
         run(app, f"w{n}", f"q{n}", ["running"])
     keys = app.client.keys
-    app.client.run(admin.pause(keys, "empty"))
+    app.client.run(operations.pause(keys, "empty"))
     app.jobs.page("ready")  # from here on the server knows the scripts
     for state in ("ready", "running"):
         trips = app.client.store.round_trips

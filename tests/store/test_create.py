@@ -9,8 +9,8 @@ import pytest
 
 from headrace import Flow, Headrace
 from headrace.errors import ArgumentError
-from headrace.job import State
-from headrace.run import WorkflowRun
+from headrace.model.job import State
+from headrace.workflows.run import WorkflowRun
 from tests.store.flows import Dispatcher
 
 

@@ -16,16 +16,16 @@ import redis
 
 import headrace
 from headrace import Flow, Headrace, Submission
-from headrace.definition import Workflow
+from headrace.admin.jobs import Jobs
+from headrace.admin.queues import Queue
 from headrace.errors import OptionsError, StoreUnavailable
-from headrace.handle import Job
-from headrace.job import State
-from headrace.jobs import Jobs
-from headrace.queues import Queue
-from headrace.run import WorkflowRun
-from headrace.script import load
-from headrace.task import BoundTask, Task
-from headrace.unsent_job import UnsentJob
+from headrace.model.job import State
+from headrace.protocol.script import load
+from headrace.tasks.job_handle import Job
+from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.unsent_job import UnsentJob
+from headrace.workflows.definition import Workflow
+from headrace.workflows.run import WorkflowRun
 from tests.store.test_app import Worker
 from tests.store.twin import bulk, says, stub
 
@@ -65,10 +65,10 @@ OTHERS: dict[type, set[str]] = {
 # The only places that make the calls which store work. All but the last two enter the middleware, or are entered by it;
 # these: the runner enters it before the dispatcher stores what a node adds, and the protocol itself.
 CALLERS = {
-    "enqueue": {"client.py"},
-    "broadcast": {"task.py"},
-    "create": {"definition.py"},
-    "start": {"lifecycle.py"},
+    "enqueue": {"store/client.py"},
+    "broadcast": {"tasks/task.py"},
+    "create": {"workflows/definition.py"},
+    "start": {"workflows/verbs.py"},
     "graft": {"worker/dispatcher/duties/workflow_growth.py"},
 }
 
@@ -159,7 +159,9 @@ def test_each_public_verb_says_whether_it_stores_work(kind: type) -> None:
     storing = {name for owner, name in STORING if owner is kind}
     assert storing <= verbs
     new = verbs - storing - OTHERS.get(kind, set())
-    assert not new, "does it store work? Then it passes headrace.submission, and is in STORING; else it is in OTHERS"
+    assert not new, (
+        "does it store work? Then it passes headrace.tasks.submission, and is in STORING; else it is in OTHERS"
+    )
 
 
 def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:

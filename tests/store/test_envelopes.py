@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from headrace import Headrace, State
-from headrace.bulk import Receipt
 from headrace.errors import EnvelopeError, StoreUnavailable
-from headrace.job import Claim
-from headrace.unsent_job import UnsentJob
+from headrace.model.job import Claim
+from headrace.tasks.bulk import Receipt
+from headrace.tasks.unsent_job import UnsentJob
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.test_app import Worker

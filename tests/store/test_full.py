@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace.script import Call
+from headrace.protocol.script import Call
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import Stage
 from tests.servers import Server

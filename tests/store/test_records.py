@@ -13,7 +13,6 @@ import pytest
 import redis
 
 from headrace import Flow, Headrace, Job, State
-from headrace.codec import ParentOutput
 from headrace.errors import (
     ArgumentError,
     CorruptArguments,
@@ -23,7 +22,8 @@ from headrace.errors import (
     ResultTimeout,
     ResultUndecodable,
 )
-from headrace.keys import keys_of
+from headrace.model.codec import ParentOutput
+from headrace.protocol.keys import keys_of
 from headrace.testing.kit import Kit
 
 

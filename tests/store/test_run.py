@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Headrace, end_listener
+from headrace import Headrace
 from headrace.errors import (
     JobNotFound,
     NodeNotFound,
@@ -19,9 +19,10 @@ from headrace.errors import (
     WorkflowNotFound,
     WorkflowStateError,
 )
-from headrace.keys import node_id
+from headrace.model.ids import node_id
+from headrace.model.workflow import Graph
 from headrace.protocol import graph
-from headrace.workflow import Graph
+from headrace.store import end_listener
 from tests.store.flows import Dispatcher, chain, create, node, wide
 
 

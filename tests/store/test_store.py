@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from headrace import end_listener, errors, keys
-from headrace.job import Form, NewJob, State
-from headrace.keys import make_id
-from headrace.protocol import admin, consume, produce
-from headrace.script import Call, load
+from headrace import errors
+from headrace.model.ids import make_id
+from headrace.model.job import Form, NewJob, State
+from headrace.protocol import consume, keys, operations, produce
+from headrace.protocol.script import Call, load
 from headrace.settings import Settings
-from headrace.store import AsyncStore, Slots, Store
+from headrace.store import end_listener
+from headrace.store.store import AsyncStore, Slots, Store
 from tests.deadline import eventually
 from tests.scripts.stage import KEEP, Stage
 from tests.servers import Server
@@ -52,8 +53,8 @@ def enqueue(stage: Stage, count: int = 1) -> Call[produce.Accepted]:
     return produce.enqueue(stage.keys, [stage.job() for _ in range(count)], "s", stage.next(), now=stage.now)
 
 
-def size(stage: Stage, queue: str = "default") -> Call[admin.Page]:
-    return admin.page(stage.keys, f"ready:{queue}")
+def size(stage: Stage, queue: str = "default") -> Call[operations.Page]:
+    return operations.page(stage.keys, f"ready:{queue}")
 
 
 # Calls and their round trips.
@@ -80,27 +81,27 @@ def test_many_calls_are_one_round_trip_in_order(make: Make, url: str, stage: Sta
 
 
 def test_a_schema_is_left_in_an_empty_store(make: Make, url: str, client: redis.Redis) -> None:
-    make(url).run(admin.overview(keys.Keys()))
+    make(url).run(operations.overview(keys.Keys()))
     assert client.get(keys.Keys()("schema")) == str(keys.SCHEMA).encode()
 
 
 def test_a_newer_schema_is_refused(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.SCHEMA + 1)
     with pytest.raises(errors.SchemaMismatch, match="upgrade"):
-        make(url).run(admin.overview(keys.Keys()))
+        make(url).run(operations.overview(keys.Keys()))
 
 
 def test_an_older_schema_is_refused_until_it_is_migrated(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.OLDEST - 1)
     with pytest.raises(errors.SchemaMismatch, match="run headrace migrate"):
-        make(url).run(admin.overview(keys.Keys()))
+        make(url).run(operations.overview(keys.Keys()))
 
 
 def test_a_store_between_two_schemas_is_refused(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.SCHEMA)
     client.hset(keys.Keys()("migration"), "version", "2")
     with pytest.raises(errors.SchemaMismatch, match="goes on where it was"):
-        make(url).run(admin.overview(keys.Keys()))
+        make(url).run(operations.overview(keys.Keys()))
     client.delete(keys.Keys()("migration"))
 
 
@@ -118,14 +119,14 @@ def test_a_flushed_script_is_loaded_again(make: Make, url: str, stage: Stage) ->
 def test_a_script_that_is_missing_in_the_middle_is_applied_once(make: Make, url: str, stage: Stage) -> None:
     twin = make(url)
     for missing in ("enqueue", "page", "pause"):
-        twin.run(admin.overview(stage.keys))
+        twin.run(operations.overview(stage.keys))
         stage.client.script_flush()
         for name in {"enqueue", "page", "pause"} - {missing}:
             stage.client.script_load(load(name).text)
-        calls = [enqueue(stage), admin.pause(stage.keys, missing), size(stage), enqueue(stage)]
+        calls = [enqueue(stage), operations.pause(stage.keys, missing), size(stage), enqueue(stage)]
         one, paused, page, other = twin.run_all(calls)
         assert (one.word, paused, other.word) == ("ok", True, "ok")
-        assert isinstance(page, admin.Page)
+        assert isinstance(page, operations.Page)
     assert len(stage.ready()) == 6
 
 
@@ -153,10 +154,10 @@ def test_an_error_in_the_middle_leaves_the_connection_in_step(make: Make, url: s
     twin.run_all([enqueue(stage), size(stage)])
     for _ in range(3):
         with pytest.raises(errors.ServerError, match=r"pause.*WRONGTYPE"):
-            twin.run_all([size(stage), admin.pause(stage.keys, "q"), size(stage), enqueue(stage)])
-        assert isinstance(twin.run(size(stage)), admin.Page)
+            twin.run_all([size(stage), operations.pause(stage.keys, "q"), size(stage), enqueue(stage)])
+        assert isinstance(twin.run(size(stage)), operations.Page)
     with pytest.raises(errors.ServerError, match="WRONGTYPE"):
-        twin.run(admin.pause(stage.keys, "q"))
+        twin.run(operations.pause(stage.keys, "q"))
     assert twin.run(size(stage)).count == 4
 
 
@@ -165,10 +166,10 @@ def test_a_user_without_the_right_is_told(make: Make, url: str, client: redis.Re
     try:
         twin = make(url.replace("unix://", "unix://mere:pw@"))
         with pytest.raises(errors.ServerError, match="permit"):
-            twin.run(admin.pause(keys.Keys(), "q"))
+            twin.run(operations.pause(keys.Keys(), "q"))
         with pytest.raises(errors.ServerError, match="permit"):
             client.execute_command("ACL", "SETUSER", "mere", "-evalsha")
-            twin.run(admin.pause(keys.Keys(), "q"))
+            twin.run(operations.pause(keys.Keys(), "q"))
     finally:
         client.execute_command("ACL", "DELUSER", "mere")
 
@@ -210,11 +211,11 @@ def test_a_restarted_server_is_found_again(make: Make, server_name: str, new_ser
 def test_a_server_that_stays_away_ends_in_an_error_in_time(make: Make, new_server: Callable[..., Server]) -> None:
     server = new_server()
     twin = make(server.url, timeout=2.0)
-    twin.run(admin.overview(keys.Keys()))
+    twin.run(operations.overview(keys.Keys()))
     server.kill()
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable, match=r"within 2 s.*repeated"):
-        twin.run(admin.overview(keys.Keys()))
+        twin.run(operations.overview(keys.Keys()))
     assert 1.9 < time.monotonic() - begun < 20
 
 
@@ -250,7 +251,7 @@ def test_the_old_master_is_left_for_the_new_one(make: Make) -> None:
 
     with stub(says("7.0.0", then=demoted)) as url:
         twin = make(url)
-        assert twin.run(admin.pause(keys.Keys(), "q"))
+        assert twin.run(operations.pause(keys.Keys(), "q"))
         assert len(seen) == 4
 
 
@@ -275,11 +276,11 @@ def test_a_server_that_is_not_ready_is_asked_again(make: Make, refusal: str) -> 
         return b"-%s\r\n" % refusal.encode() if times[0] >= 0 else GREETING
 
     with stub(says("7.0.0", then=later)) as url:
-        assert make(url).run(admin.pause(keys.Keys(), "q"))
+        assert make(url).run(operations.pause(keys.Keys(), "q"))
         times[0] = 10**6
         begun = time.monotonic()
         with pytest.raises(errors.StoreUnavailable):
-            make(url, timeout=0.05).run(admin.pause(keys.Keys(), "q"))
+            make(url, timeout=0.05).run(operations.pause(keys.Keys(), "q"))
         assert time.monotonic() - begun < 20
 
 
@@ -303,7 +304,7 @@ def test_a_refusal_that_lasts_is_said_at_once(make: Make, refusal: str, error: t
         return GREETING if len(seen) == 1 else b"-%s\r\n" % refusal.encode()
 
     with stub(says("7.0.0", then=refuse)) as url, pytest.raises(error) as caught:
-        make(url).run(admin.pause(keys.Keys(), "q"))
+        make(url).run(operations.pause(keys.Keys(), "q"))
     assert type(caught.value) is error
     assert len(seen) == 2
 
@@ -314,13 +315,13 @@ def test_a_refusal_that_lasts_is_said_at_once(make: Make, refusal: str, error: t
 @pytest.mark.parametrize(("version", "valkey"), [("6.0.16", ""), ("5.0.3", ""), ("7.2.4", "7.0.9"), ("6.1.240", "")])
 def test_an_old_server_is_refused(make: Make, version: str, valkey: str) -> None:
     with stub(says(version, valkey=valkey)) as url, pytest.raises(errors.ServerTooOld, match=valkey or version):
-        make(url).run(admin.pause(keys.Keys(), "q"))
+        make(url).run(operations.pause(keys.Keys(), "q"))
 
 
 @pytest.mark.parametrize(("version", "valkey"), [("6.2.0", ""), ("8.0.1", ""), ("7.2.4", "7.2.0"), ("10.0.0", "")])
 def test_a_new_enough_server_is_taken(make: Make, version: str, valkey: str) -> None:
     with stub(says(version, valkey=valkey)) as url:
-        assert make(url).run(admin.pause(keys.Keys(), "q"))
+        assert make(url).run(operations.pause(keys.Keys(), "q"))
 
 
 def test_an_evicting_server_is_refused_unless_accepted(
@@ -328,16 +329,16 @@ def test_an_evicting_server_is_refused_unless_accepted(
 ) -> None:
     server = new_server(server_name, config={"maxmemory-policy": "allkeys-lru"})
     with pytest.raises(errors.EvictingServer, match=r"allkeys-lru.*noeviction.*HEADRACE_ALLOW_EVICTION"):
-        make(server.url).run(admin.pause(keys.Keys(), "q"))
+        make(server.url).run(operations.pause(keys.Keys(), "q"))
     assert server.client().dbsize() == 0
-    assert make(server.url, allow_eviction=True).run(admin.pause(keys.Keys(), "q"))
+    assert make(server.url, allow_eviction=True).run(operations.pause(keys.Keys(), "q"))
 
 
 def test_a_wrong_password_is_said_without_showing_it(
     make: Make, server_name: str, new_server: Callable[..., Server]
 ) -> None:
     server = new_server(server_name, password="right-one")
-    assert make(server.url).run(admin.pause(keys.Keys(), "q"))
+    assert make(server.url).run(operations.pause(keys.Keys(), "q"))
     for url in (
         f"unix://:wrong-one@{server.socket}",
         f"unix://{server.socket}",
@@ -345,14 +346,14 @@ def test_a_wrong_password_is_said_without_showing_it(
     ):
         begun = time.monotonic()
         with pytest.raises(errors.UrlError, match="credentials") as caught:
-            make(url).run(admin.pause(keys.Keys(), "q"))
+            make(url).run(operations.pause(keys.Keys(), "q"))
         assert "wrong-one" not in str(caught.value)
         assert time.monotonic() - begun < 20
 
 
 def test_a_database_that_does_not_exist(make: Make, url: str) -> None:
     with pytest.raises(errors.HeadraceError, match=r"(?i)db index"):
-        make(f"{url}?db=99").run(admin.pause(keys.Keys(), "q"))
+        make(f"{url}?db=99").run(operations.pause(keys.Keys(), "q"))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +361,7 @@ def test_a_database_that_does_not_exist(make: Make, url: str) -> None:
 )
 def test_a_server_that_is_not_there(make: Make, url: str) -> None:
     with pytest.raises(errors.StoreUnavailable, match="is the server running"):
-        make(url, timeout=0.2).run(admin.pause(keys.Keys(), "q"))
+        make(url, timeout=0.2).run(operations.pause(keys.Keys(), "q"))
 
 
 # Memory that is full.
@@ -371,7 +372,7 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
 ) -> None:
     server = new_server(server_name)
     stage, twin = Stage(server.client()), make(server.url)
-    twin.run(admin.overview(stage.keys))
+    twin.run(operations.overview(stage.keys))
     stage.register("w2")
     stage.put(40)
     retry, ok, stop, snooze, crash, again, park, held = stage.take(limit=8)
@@ -407,7 +408,7 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
     assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP, now)) == ("done", 5)
     assert twin.run(consume.retire(k, "w3"))
     assert twin.run(consume.sweep(k, 10, 0, 10**9, now))[0] == 3
-    assert twin.run(admin.purge(k, "default", 1000, now))[0] > 0
+    assert twin.run(operations.purge(k, "default", 1000, now))[0] > 0
     stage.client.config_set("maxmemory", 0)
     assert twin.run(enqueue(stage)).word == "ok"
 
@@ -629,7 +630,7 @@ async def test_a_cancelled_coroutine_leaves_no_reply_behind(url: str, stage: Sta
                 await task
         finally:
             stage.client.client_unpause()
-        assert isinstance(await store.run(size(stage)), admin.Page)
+        assert isinstance(await store.run(size(stage)), operations.Page)
     await store.close()
 
 
@@ -653,7 +654,7 @@ def test_a_refused_server_leaves_no_connection(make: Make, url: str, client: red
     twin = make(url)
     for _ in range(3):
         with pytest.raises(errors.SchemaMismatch):
-            twin.run(admin.overview(keys.Keys()))
+            twin.run(operations.overview(keys.Keys()))
     eventually(lambda: all(c["name"] != "headrace" for c in client.client_list()))
 
 

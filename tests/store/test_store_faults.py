@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, errors
-from headrace.job import Claim
-from headrace.protocol import admin, consume, produce
-from headrace.script import Call, load
+from headrace.model.job import Claim
+from headrace.protocol import consume, operations, produce
+from headrace.protocol.script import Call, load
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.proxy import Proxy
@@ -83,7 +83,7 @@ def test_every_script_has_its_play() -> None:
 def test_a_lost_reply_of_any_script_leaves_one_effect(make: Make, proxy: Proxy, stage: Stage) -> None:
     twin = make(proxy.url)
     preload(stage)
-    twin.run(admin.logs(stage.keys, "0" * 22))
+    twin.run(operations.logs(stage.keys, "0" * 22))
     for name, play in PLAYS.items():
         seen: list[tuple[Any, Any]] = []
         for lose in (0, 1, 2):
@@ -91,7 +91,7 @@ def test_a_lost_reply_of_any_script_leaves_one_effect(make: Make, proxy: Proxy, 
             stage.client.flushall()
             stage.now, stage._made, stage._requests, Flow.made_so_far = Stage(stage.client).now, 0, 0, 0
             material = play.arrange(stage)
-            twin.run(admin.logs(stage.keys, "0" * 22))
+            twin.run(operations.logs(stage.keys, "0" * 22))
             proxy.lost = 0
             proxy.lose_replies(lose)
             answer = twin.run(play.call(stage.keys, material, stage.now))
@@ -172,26 +172,26 @@ def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) 
 
 def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Proxy, stage: Stage) -> None:
     twin = make(proxy.url, timeout=2.0)
-    twin.run(admin.overview(stage.keys))
+    twin.run(operations.overview(stage.keys))
     proxy.mode = "swallow"
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(admin.overview(stage.keys))
+        twin.run(operations.overview(stage.keys))
     assert 1.9 < time.monotonic() - begun < 20
     proxy.mode = "pass"
-    assert twin.run(admin.overview(stage.keys)).now
+    assert twin.run(operations.overview(stage.keys)).now
 
 
 def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, stage: Stage) -> None:
     """A read's deadline is the whole time-out, so that a slow server is not asked twice; the next call is fine."""
     twin = make(proxy.url, timeout=2.0)
-    twin.run(admin.overview(stage.keys))
+    twin.run(operations.overview(stage.keys))
     proxy.mode = "swallow"
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(admin.overview(stage.keys))
+        twin.run(operations.overview(stage.keys))
     accepted = proxy.accepted
     proxy.mode = "pass"
-    twin.run(admin.overview(stage.keys))
+    twin.run(operations.overview(stage.keys))
     assert proxy.accepted == accepted + 1
 
 
@@ -241,7 +241,7 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
     proxy.mode = "refuse"
     proxy.drop()
     with pytest.raises(errors.StoreUnavailable):
-        make(proxy.url, timeout=0.3).run(admin.overview(stage.keys))
+        make(proxy.url, timeout=0.3).run(operations.overview(stage.keys))
 
 
 def test_a_slow_server_is_not_asked_twice(make: Make, proxy: Proxy, stage: Stage) -> None:
@@ -257,5 +257,5 @@ def test_attempts_keep_their_distance(make: Make, proxy: Proxy, stage: Stage) ->
     twin = make(proxy.url, timeout=2.0)
     proxy.mode = "refuse"
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(admin.overview(stage.keys))
+        twin.run(operations.overview(stage.keys))
     assert 4 <= proxy.accepted <= 12

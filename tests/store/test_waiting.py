@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Headrace, Job, codec, end_listener
+from headrace import Headrace, Job
 from headrace.errors import (
     AppClosed,
     ArgumentError,
@@ -23,8 +23,10 @@ from headrace.errors import (
     StoreUnavailable,
     WaitRefused,
 )
-from headrace.job import JobError, error_json
-from headrace.keys import Keys
+from headrace.model import codec
+from headrace.model.job import JobError, error_json
+from headrace.protocol.keys import Keys
+from headrace.store import end_listener
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.flows import Dispatcher, chain, create

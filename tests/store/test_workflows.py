@@ -13,10 +13,10 @@ import redis
 
 from headrace import Flow, Headrace
 from headrace.errors import OptionsError, WorkflowNotFound
-from headrace.flow_record import WorkflowRecord
-from headrace.keys import keys_of
-from headrace.run import WorkflowRun
-from headrace.workflows import WorkflowPage, Workflows
+from headrace.model.workflow_record import WorkflowRecord
+from headrace.protocol.keys import keys_of
+from headrace.workflows.collection import WorkflowPage, Workflows
+from headrace.workflows.run import WorkflowRun
 from tests.store.flows import Dispatcher, chain, create, wide
 
 ORDERS = ("asc", "desc")

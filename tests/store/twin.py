@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headrace.client import Client
-from headrace.keys import SCHEMA
+from headrace.protocol.keys import SCHEMA
 from headrace.protocol.produce import Watched
-from headrace.script import Call
+from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store import AsyncStore, Store
-from headrace.waiting import await_job, wait_job
+from headrace.store.client import Client
+from headrace.store.store import AsyncStore, Store
+from headrace.store.waiting import await_job, wait_job
 
 T = TypeVar("T")
 KINDS = ("Store", "AsyncStore")

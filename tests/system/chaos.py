@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.record import Record
+from headrace.tasks.job_handle import Job
 from tests.servers import Server
 from tests.system.fleet import Fleet, Worker, send
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from headrace import Flow, Headrace, current_job
 from headrace.errors import JobInterrupted
-from headrace.retry import Retry
+from headrace.model.retry import Retry
 from tests.system import ledger
 
 app = Headrace()

@@ -21,8 +21,8 @@ import psutil
 import redis
 
 from headrace import Headrace
-from headrace.handle import Job
-from headrace.record import Record
+from headrace.model.job_record import Record
+from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, group_of, lives

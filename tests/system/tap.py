@@ -11,7 +11,7 @@ import socket
 import threading
 from pathlib import Path
 
-from headrace.script import load
+from headrace.protocol.script import load
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 
 

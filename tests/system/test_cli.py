@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from headrace.cli.jobs import EACH
-from headrace.job import State
-from headrace.keys import keys_of
+from headrace.model.job import State
+from headrace.protocol.keys import keys_of
 from tests.program import Program
 
 pytestmark = pytest.mark.system
@@ -355,4 +355,4 @@ def test_help_loads_neither_the_driver_nor_rich(headrace: Program) -> None:
         cwd=headrace.directory, env=headrace.environment, text=True, capture_output=True, timeout=30, check=True,
     )  # fmt: skip
     loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
-    assert not loaded & {"redis", "rich", "headrace.store", "headrace.worker.supervisor.supervisor_process"}
+    assert not loaded & {"redis", "rich", "headrace.store.store", "headrace.worker.supervisor.supervisor_process"}

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
 from tests.program import Program
 from tests.servers import Server
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import bar
-from headrace.cli.flows import ORDER
+from headrace.cli import progress
 from headrace.cli.output import Output
-from headrace.cli.views import JobState, StateName
-from headrace.job import State
-from headrace.workflow import WorkflowState
+from headrace.cli.workflow_output import ORDER
+from headrace.cli.workflow_views import JobState, StateName
+from headrace.model.job import State
+from headrace.model.workflow import WorkflowState
 from tests.program import Ended, Program
 from tests.system.test_cli import on_terminal
 
@@ -319,11 +319,11 @@ def test_states_that_can_be_named_are_those_that_exist() -> None:
 @pytest.mark.parametrize("patience", [0.0, 60.0])
 def test_a_bar_shows_when_it_takes_its_time(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
     master, slave = pty.openpty()
-    monkeypatch.setattr(bar, "PATIENCE", patience)
+    monkeypatch.setattr(progress, "PATIENCE", patience)
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(master, "rb", 0) as shown, os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with bar.Bar(Output(json=False), 2000) as moving:
+        with progress.Bar(Output(json=False), 2000) as moving:
             moving.add(500)
             moving.add(700)
         terminal.write("end")

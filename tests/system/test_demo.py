@@ -78,7 +78,7 @@ def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     """The demo's worker, once there are runners."""
     for child in below(demo.pid, recursive=False):
         with contextlib.suppress(psutil.Error):  # the private server's starter ends at any moment
-            if "headrace.demo.tasks:app" in child.cmdline() and len(child.children()) >= 3:
+            if "headrace.demo.demo_tasks:app" in child.cmdline() and len(child.children()) >= 3:
                 return child
     return None
 
@@ -117,7 +117,7 @@ def test_it_counts_what_is_there(start: Start) -> None:
     demo = start("--limit", "1", "--processes", "1", "--json")
     total = json.loads(demo.communicate(timeout=90)[0])["total"]
 
-    from headrace.demo.tasks import sources
+    from headrace.demo.demo_tasks import sources
 
     source = (Path(sysconfig.get_path("stdlib")) / sources()[0]).read_bytes()
     assert total["lines"] == len(source.splitlines())

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace.errors import JobFailed, JobStateError, OptionsError, WorkerNotFound
-from headrace.job import State
+from headrace.model.job import State
 from headrace.worker.dispatcher.runners.local_queues import MOST
 from tests.servers import Server
 from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker

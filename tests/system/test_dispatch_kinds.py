@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.job import State
+from headrace.model.job import State
 from tests.system.fleet import Fleet
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from tests.system.fleet import Fleet
 
 

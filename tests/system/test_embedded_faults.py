@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary, launch, places
+from headrace.embedded import binary, launch, paths
 from headrace.embedded.server import Server
 from headrace.errors import ServerError, ServerTooOld
 from tests import servers
@@ -139,8 +139,8 @@ def test_threads_that_attach_at_once_come_together(directory: Path) -> None:
 def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spot = places.locate(directory)
-    places.prepare(spot)
+    spot = paths.locate(directory)
+    paths.prepare(spot)
     passing = directory / "password.1.new"
     passing.touch()
     real = os.scandir
@@ -153,8 +153,8 @@ def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
         yield iter(found)
 
     with monkeypatch.context() as patch:
-        patch.setattr(places.os, "scandir", scan)
-        places.prepare(spot)
+        patch.setattr(paths.os, "scandir", scan)
+        paths.prepare(spot)
     assert not passing.exists()
 
 
@@ -304,20 +304,20 @@ def test_a_link_planted_for_the_socket_is_not_followed(
     temporary = tmp_path / "t"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setattr(places, "SOCKET_LIMIT", len(os.fsencode(tmp_path)) + 50)
+    monkeypatch.setattr(paths, "SOCKET_LIMIT", len(os.fsencode(tmp_path)) + 50)
     directory = tmp_path / ("long" * 20)
-    link = places._choose(directory).parent
+    link = paths._choose(directory).parent
     link.rmdir()
     assert link.parent == temporary
     plant(link, treasure)
     with pytest.raises(ServerError, match="is not a private directory of yours"):
-        places.furnish(prepared(directory))
+        paths.furnish(prepared(directory))
     assert treasure.is_dir()
     assert not list(treasure.iterdir())
     # Nor is one that is planted when the socket was chosen: neither by those who connect, nor at the end.
     link.unlink()
     spot = prepared(directory)
-    socket, _ = places.furnish(spot)
+    socket, _ = paths.furnish(spot)
     link.rmdir()
     plant(link, treasure)
     assert spot.socket() is None
@@ -328,9 +328,9 @@ def test_a_link_planted_for_the_socket_is_not_followed(
     assert treasure.is_dir()
 
 
-def prepared(directory: Path) -> places.Places:
-    spot = places.locate(directory)
-    places.prepare(spot)
+def prepared(directory: Path) -> paths.Places:
+    spot = paths.locate(directory)
+    paths.prepare(spot)
     return spot
 
 

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from headrace import Flow
-from headrace.job import State
-from headrace.keys import node_id
-from headrace.run import WorkflowRun
-from headrace.workflow import NodeRecord, Policy, WorkflowState
+from headrace.model.ids import node_id
+from headrace.model.job import State
+from headrace.model.workflow import NodeRecord, Policy, WorkflowState
+from headrace.workflows.run import WorkflowRun
 from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos
 from tests.system.fleet import LEASE, Fleet, send

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from headrace import Flow
-from headrace.job import State
-from headrace.workflow import WorkflowState
+from headrace.model.job import State
+from headrace.model.workflow import WorkflowState
 from tests.servers import connect
 from tests.system.fleet import Fleet
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.tasks.job_handle import Job
 from tests.system.fleet import LEASE, Fleet, Worker, send
 from tests.system.tap import Tap
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from headrace.errors import JobFailed
-from headrace.job import State
+from headrace.model.job import State
 from tests.processes import lives
 from tests.servers import Server
 from tests.system.fleet import LEASE, LONG_LEASE, Fleet, Worker, send

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import JobCancelled, JobFailed, JobQuarantined, ResultUndecodable
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.record import Record
+from headrace.tasks.job_handle import Job
 from tests.servers import Server
 from tests.system.fleet import Fleet, send
 

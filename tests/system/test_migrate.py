@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Headrace, keys
+from headrace import Headrace
 from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, StoreUnavailable
-from headrace.keys import Keys, milliseconds_of, node_id
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
-from headrace.protocol import graph
+from headrace.model.ids import milliseconds_of, node_id
+from headrace.protocol import graph, keys
+from headrace.protocol.keys import Keys
 from headrace.settings import Settings
+from headrace.store.url import parse
 from headrace.testing import assert_invariants
-from headrace.url import parse
 from tests import servers
 from tests.golden import dump, flows
 from tests.program import Program

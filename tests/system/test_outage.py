@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.handle import Job
-from headrace.job import State
-from headrace.record import Record
+from headrace.model.job import State
+from headrace.model.job_record import Record
+from headrace.tasks.job_handle import Job
 from tests.servers import Server
 from tests.system.fleet import Fleet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from tests.deadline import eventually
 from tests.servers import Server
 from tests.system.test_rolling import GOOD, Rolled, result

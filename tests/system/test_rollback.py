@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from headrace import Flow
-from headrace.handle import Job
-from headrace.job import State
-from headrace.run import WorkflowRun
-from headrace.workflow import WorkflowState
+from headrace.model.job import State
+from headrace.model.workflow import WorkflowState
+from headrace.tasks.job_handle import Job
+from headrace.workflows.run import WorkflowRun
 from tests.servers import Server
 from tests.system.fleet import LONG_LEASE, Fleet, send
 from tests.system.test_flows import create, states

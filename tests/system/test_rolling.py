@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from headrace import Headrace
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.tasks.job_handle import Job
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import Program, Worker
@@ -175,7 +175,7 @@ def test_the_watched_process_stays_and_forgets_the_old_code(rolled: Rolled) -> N
     worker = rolled.start()
     rolled.roll(worker, 2)
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
     eventually(lambda: len(watched.children()) == 1, 20)
     heir = rolled.roll(worker, 3)
     eventually(lambda: [child.pid for child in watched.children()] == [heir], 20)
@@ -316,7 +316,7 @@ def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, tim
         rolled.roll(worker, 2 + version)
     if times == 2:
         watched = psutil.Process(worker.process.pid)
-        eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+        eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
     late = rolled.enqueue("gate", str(tmp_path / "late"))
     eventually((tmp_path / "late.began").exists, 20)
     rolled.family(worker)

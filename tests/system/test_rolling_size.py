@@ -64,7 +64,7 @@ def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
         assert size(rolled, image) == 4
         eventually(lambda image=image: len(runners(image)) == 4, 20)
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
     worker.process.send_signal(signal.SIGTTOU)
     eventually(lambda: size(rolled, image) == 3, 20)
     assert size(rolled, rolled.roll(worker, 4)) == 3
@@ -75,7 +75,7 @@ def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
 def test_a_worker_that_was_reloaded_is_known_by_its_first_process_id_too(rolled: Rolled, name: Any) -> None:
     worker = rolled.start()
     image = rolled.roll(worker, 2)
-    eventually(lambda: "headrace.cli.anchor" in psutil.Process(worker.process.pid).cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 20)
     owner = rolled.app.workers.get(place(image)).owner
     assert rolled.app.workers.scale(name(worker.process.pid), 3).owner == owner
     eventually(lambda: size(rolled, image) == 3, 20)
@@ -137,7 +137,7 @@ def test_scale_by_the_name_of_an_image_that_drains_reaches_the_one_that_claims(r
     eventually(lambda: size(rolled, image) == 3, 20)
     (tmp_path / "first").touch()
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.anchor" in watched.cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
     # The same of one that is no longer the watched process, and by a signal to it.
     job = rolled.enqueue("gate", str(tmp_path / "second"))
     eventually((tmp_path / "second.began").exists, 20)

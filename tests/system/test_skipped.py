@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 from headrace import Flow
-from headrace.node import Node
-from headrace.workflow import Policy, WorkflowState
+from headrace.model.workflow import Policy, WorkflowState
+from headrace.workflows.node import Node
 from tests.system.fleet import Fleet
 from tests.system.test_flows import create, states
 

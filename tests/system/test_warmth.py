@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
 from tests.program import Program

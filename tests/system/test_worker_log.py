@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.job import State
+from headrace.model.job import State
 from tests.deadline import eventually
 from tests.program import Program, Worker
 

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from headrace.errors import JobFailed
-from headrace.handle import Job
-from headrace.job import State
-from headrace.protocol.admin import resume
+from headrace.model.job import State
+from headrace.protocol.operations import resume
+from headrace.tasks.job_handle import Job
 from tests.processes import below
 from tests.servers import Server
 from tests.system.fleet import Fleet

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from headrace.errors import JobQuarantined
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.tasks.job_handle import Job
 from tests.system.fleet import Fleet
 
 ALIEN = b"\xc1\xff\x00\xfe not ours"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.connection import pause_before
+from headrace.store.connection import pause_before
 from tests.deadline import eventually
 from tests.servers import Server
 from tests.system.fleet import Fleet

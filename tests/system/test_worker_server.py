@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreFull
-from headrace.handle import Job
-from headrace.job import State
+from headrace.model.job import State
+from headrace.tasks.job_handle import Job
 from tests.servers import Server
 from tests.system.fleet import Fleet
 

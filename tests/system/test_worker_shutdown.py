@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from tests.servers import Server
 from tests.system.fleet import LONG_LEASE, Fleet, send
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from headrace.worker.forking.signals import HEARD, UNHEARD
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
@@ -46,7 +46,7 @@ def _blocks(pid: int, number: int) -> bool:
 
 def _has_become_the_image(pid: int) -> bool:
     with contextlib.suppress(psutil.Error):
-        return "headrace.cli.image" in psutil.Process(pid).cmdline()
+        return "headrace.cli.worker_process" in psutil.Process(pid).cmdline()
     return False
 
 
@@ -110,7 +110,7 @@ def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: 
 def test_what_means_nothing_to_it_does_not_end_what_watches_the_images(rolled: Rolled) -> None:
     worker = rolled.start()
     rolled.roll(worker, 2)
-    eventually(lambda: "headrace.cli.anchor" in psutil.Process(worker.process.pid).cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 20)
     for number in (*UNHEARD, signal.SIGPIPE):
         worker.process.send_signal(number)
     rolled.roll(worker, 3)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 from headrace import Flow, Headrace
 from headrace.cli.arguments import parse_arguments
 from headrace.cli.output import to_json
-from headrace.codec import decode
+from headrace.model.codec import decode
 from headrace.testing.kit import Kit
 
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, assert_type
 
 from headrace import CurrentJob, Flow, Headrace, Job, Node, Retry, Submission, Task, Tasks, UnsentJob, current_job
-from headrace.bulk import Receipt
 from headrace.completion import Waited
-from headrace.definition import Workflow
-from headrace.run import WorkflowRun
+from headrace.tasks.bulk import Receipt
 from headrace.testing import Drained, Enqueued, Kit
+from headrace.workflows.definition import Workflow
+from headrace.workflows.run import WorkflowRun
 
 app = Headrace()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.workflow import Graph, NewNode, NodeFacts, parse_facts
+from headrace.model.workflow import Graph, NewNode, NodeFacts, parse_facts
 
 
 def facts(node: NewNode) -> NodeFacts:

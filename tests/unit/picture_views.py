@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from headrace.job import State
+from headrace.model.job import State
 from headrace.picture import View, ViewNode
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import codec
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
-from headrace.signature import Signature, Unchecked
-from headrace.type_registry import Types
+from headrace.model import codec
+from headrace.model.signature import Signature, Unchecked
+from headrace.model.type_registry import Types
 
 
 class Level(enum.IntEnum):

@@ -11,7 +11,7 @@ import pytest
 from headrace import CurrentJob, Headrace, current_job
 from headrace.context import LINE_CAP, running
 from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, ResultUndecodable, Snooze
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.protocol.consume import Note
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 

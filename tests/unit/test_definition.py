@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from headrace import Flow, Headrace, Node, Workflow
-from headrace.codec import decode, fill
-from headrace.definition import CreateOptions, WorkflowOptions, addressed
 from headrace.errors import (
     ArgumentError,
     DuplicateTask,
@@ -20,7 +18,9 @@ from headrace.errors import (
     WorkflowError,
     WorkflowTooLarge,
 )
-from headrace.workflow import FOR_EVER, Graph, NewNode
+from headrace.model.codec import decode, fill
+from headrace.model.workflow import FOR_EVER, Graph, NewNode
+from headrace.workflows.definition import CreateOptions, WorkflowOptions, addressed
 from tests.unit.graphs import facts, names, node, parents, policies
 
 

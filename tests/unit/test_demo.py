@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo import drawing, tasks
-from headrace.demo.tasks import Measured, Package, Source
+from headrace.demo import demo_tasks, drawing
+from headrace.demo.demo_tasks import Measured, Package, Source
 from headrace.errors import OptionsError, PictureError
 
 FOUND = [
@@ -21,30 +21,30 @@ FOUND = [
 
 
 def test_files_are_grouped_summed_up_and_reported() -> None:
-    packages = tasks.report([tasks.add_up(one) for one in tasks.group(FOUND)])
+    packages = demo_tasks.report([demo_tasks.add_up(one) for one in demo_tasks.group(FOUND)])
     assert packages == [
         Package("json", 2, 50, 3, 0, 0, "__init__.dump", 12, {}, 0.75),
         Package("single files", 2, 6, 0, 1, 0, "", 0, {"bad.py": "invalid syntax"}, 0.0),
     ]
-    whole = tasks.together("all", packages)
+    whole = demo_tasks.together("all", packages)
     assert (whole.files, whole.lines, whole.refused) == (4, 56, {"bad.py": "invalid syntax"})
 
 
 def test_nothing_is_the_sum_of_nothing() -> None:
-    assert tasks.group([None]) == tasks.report([]) == []
-    assert tasks.together("all", []) == Package("all")
+    assert demo_tasks.group([None]) == demo_tasks.report([]) == []
+    assert demo_tasks.together("all", []) == Package("all")
 
 
 def test_a_scan_is_spread_over_the_library_and_two_files_go_wrong() -> None:
-    files = tasks.scan(9)
+    files = demo_tasks.scan(9)
     assert len({one.path for one in files}) == 9
-    assert files[0].path == tasks.sources()[0]
+    assert files[0].path == demo_tasks.sources()[0]
     assert {number: one.fault for number, one in enumerate(files) if one.fault} == {3: "killed", 6: "failed"}
-    assert len(tasks.scan(None)) == len(tasks.scan(10**6)) == len(tasks.sources())
+    assert len(demo_tasks.scan(None)) == len(demo_tasks.scan(10**6)) == len(demo_tasks.sources())
 
 
 def test_a_file_is_measured() -> None:
-    found = tasks.measure(Source("abc.py"))
+    found = demo_tasks.measure(Source("abc.py"))
     assert found.path == "abc.py"
     assert found.lines > 100
     assert found.classes >= 1
@@ -52,7 +52,7 @@ def test_a_file_is_measured() -> None:
 
 
 def test_the_definition_fits_a_narrow_terminal() -> None:
-    graph = tasks.survey.graph(None)
+    graph = demo_tasks.survey.graph(None)
     lines = drawing.sketch(graph, 72).splitlines()
     assert max(map(len, lines)) <= 72
     boxes = [line.strip(" │") for line in lines if line.count("│") == 2]

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from headrace import Headrace, Retry
-from headrace.envelope import Envelope, Letter, Reader
 from headrace.errors import EnvelopeError
-from headrace.job import Form
-from headrace.keys import flow_id, make_id, node_id, ordered_id
-from headrace.unsent_job import UnsentJob
+from headrace.model.ids import flow_id, make_id, node_id, ordered_id
+from headrace.model.job import Form
+from headrace.tasks.envelope import Envelope, Letter, Reader
+from headrace.tasks.unsent_job import UnsentJob
 
 ID = make_id(1_700_000_000_000, 5)
 OPTIONS: list[dict[str, Any]] = [

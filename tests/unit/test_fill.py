@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import codec
-from headrace.codec import Slotted, fill
 from headrace.errors import ArgumentError, CorruptArguments, ForeignNode, PayloadTooLarge
-from headrace.signature import Signature, Unchecked
-from headrace.type_registry import Types
+from headrace.model import codec
+from headrace.model.codec import Slotted, fill
+from headrace.model.signature import Signature, Unchecked
+from headrace.model.type_registry import Types
 
 LIMIT = 1 << 20
 

@@ -15,8 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Flow, Headrace, Node, Retry
-from headrace import workflow as facts_of
-from headrace.codec import decode, fill
 from headrace.errors import (
     AmbiguousNode,
     ArgumentError,
@@ -31,8 +29,10 @@ from headrace.errors import (
     WorkflowError,
     WorkflowTooLarge,
 )
-from headrace.job import Overrides
-from headrace.workflow import Graph
+from headrace.model import workflow as facts_of
+from headrace.model.codec import decode, fill
+from headrace.model.job import Overrides
+from headrace.model.workflow import Graph
 from tests.unit.graphs import facts, names, node, parents, policies
 
 # Port 1: whatever connects fails the test.
@@ -591,10 +591,10 @@ def test_a_flow_takes_nothing_after_its_definition() -> None:
 
 
 def test_more_nodes_or_edges_than_there_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.weave.MAX_NODES", 10)
+    monkeypatch.setattr("headrace.workflows.graph_builder.MAX_NODES", 10)
     with pytest.raises(WorkflowTooLarge, match=r"more than 10 nodes \(at 'tick-11'\)"):
         graph(lambda flow: [flow.run(tick) for _ in range(11)])
-    monkeypatch.setattr("headrace.weave.MAX_EDGES", 10)
+    monkeypatch.setattr("headrace.workflows.graph_builder.MAX_EDGES", 10)
     with pytest.raises(WorkflowTooLarge, match=r"more than 10 edges \(at 'take-2'\)"):
         graph(lambda flow: [flow.run(take, nodes) for nodes in [[flow.run(tick) for _ in range(6)]] for _ in range(2)])
     assert (facts_of.MAX_NODES, facts_of.MAX_EDGES) == (100_000, 1_000_000)

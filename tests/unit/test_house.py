@@ -130,9 +130,8 @@ def test_the_wheel_carries_the_scripts_and_the_types(root: Path, tmp_path: Path)
 
 # Names of modules -> in how many places. ``cli`` names its modules for the commands.
 MODULES = {
-    "cache": 2, "demo": 2, "exits": 2, "flows": 2, "handle": 2, "jobs": 2,
-    "options": 2, "pool": 2, "queues": 2, "server": 2,
-    "stats": 5, "watch": 2, "worker": 2, "workers": 2, "workflows": 2,
+    "cache": 2, "demo": 2, "jobs": 2, "options": 2, "queues": 2, "server": 2, "stats": 4, "worker": 2, "workers": 2,
+    "workflows": 2,
 }  # fmt: skip
 CLASSES = {
     "Bar": 2, "Call": 2, "Client": 2, "Counts": 2, "Crew": 2, "Exit": 2, "Garbled": 2, "Home": 2,
@@ -160,8 +159,12 @@ def sources(root: Path) -> dict[Path, ast.Module]:
 
 
 def test_no_two_modules_have_one_name(sources: dict[Path, ast.Module]) -> None:
+    """A folder and its main module may share one, as ``store/store.py``."""
     names = (path.parent.name if path.stem == "__init__" else path.stem for path in sources if path.stem != "__main__")
-    shrunk(MODULES, repeated(names))
+    own = {path.stem for path in sources if path.stem == path.parent.name}
+    shrunk(
+        MODULES, {name: count - (name in own) for name, count in repeated(names).items() if count > 1 + (name in own)}
+    )
 
 
 def test_no_two_classes_have_one_name(sources: dict[Path, ast.Module]) -> None:
@@ -171,10 +174,10 @@ def test_no_two_classes_have_one_name(sources: dict[Path, ast.Module]) -> None:
 
 # Files of more than 300 lines -> the hundreds that they may have.
 LONG = {
-    "app": 6, "cache/listener": 4, "cache/values": 4, "cli/stats": 4, "codec": 4, "definition": 4,
-    "end_listener": 4, "errors": 4, "handle": 4, "job": 4, "keys": 4, "migrations/migrator": 4, "options": 4,
-    "pool/desk": 6, "pool/pool": 4, "pool/processes": 4, "protocol/admin": 4, "protocol/consume": 6,
-    "protocol/graph": 5, "run": 4, "scope": 4, "signature": 4, "stats/buffer": 4, "stats/stats": 4, "task": 5,
+    "app": 6, "cache/listener": 4, "cache/values": 4, "cli/stats": 4, "model/codec": 4, "workflows/definition": 4,
+    "store/end_listener": 4, "errors": 4, "tasks/job_handle": 4, "model/job": 4, "migrations/migrator": 4, "model/options": 4,
+    "pool/scheduler": 6, "pool/pool": 4, "pool/processes": 4, "protocol/operations": 4, "protocol/consume": 6,
+    "protocol/graph": 5, "workflows/run": 4, "workflows/scope": 4, "model/signature": 4, "stats/buffer": 4, "stats/stats": 4, "tasks/task": 5,
     "testing/keyspaces": 4, "testing/kit": 4, "worker/dispatcher/core": 9,
     "worker/dispatcher/links/store_session": 4, "worker/dispatcher/runners/runner_pool": 6, "worker/messages": 5,
     "worker/reload/image_protocol": 4, "worker/supervisor/supervisor_process": 6,
@@ -205,22 +208,22 @@ def test_functions_stay_short(sources: dict[Path, ast.Module]) -> None:
 # Circles of imports, those for types included.
 CIRCLES = [
     {
-        "app_context",
+        "tasks.app_context",
         "context",
-        "definition",
-        "flow",
-        "handle",
-        "jobs",
-        "node",
-        "run",
-        "scope",
-        "task",
-        "unsent_job",
-        "workflows",
+        "workflows.definition",
+        "workflows.builder",
+        "tasks.job_handle",
+        "admin.jobs",
+        "workflows.node",
+        "workflows.run",
+        "workflows.scope",
+        "tasks.task",
+        "tasks.unsent_job",
+        "workflows.collection",
     },
     {"worker.dispatcher.runners.runner_handle", "worker.dispatcher.runners.runner_places"},
-    {"pool.crew", "pool.processes", "pool.threads", "pool.watch"},
-    {"pool.call", "pool.desk", "pool.lease", "pool.lines", "pool.member"},
+    {"pool.members", "pool.processes", "pool.threads", "pool.deadlines"},
+    {"pool.call", "pool.scheduler", "pool.lease", "pool.call_queues", "pool.member"},
 ]
 
 

@@ -10,9 +10,9 @@ import pytest
 from headrace import CurrentJob, Flow, Headrace
 from headrace.context import running
 from headrace.errors import CorruptHeaders, OptionsError
-from headrace.headers import packed, unpacked
-from headrace.job import Claim, Form
-from headrace.task import BoundTask
+from headrace.model.headers import packed, unpacked
+from headrace.model.job import Claim, Form
+from headrace.tasks.task import BoundTask
 
 
 @pytest.fixture

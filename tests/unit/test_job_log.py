@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import SettingsError
-from headrace.job import Claim, JobError
-from headrace.setting_layers import load
+from headrace.model.job import Claim, JobError
+from headrace.model.setting_layers import load
 from headrace.worker.dispatcher import job_log
 
 CLAIM = Claim("id", 1_000_000, "default", 750_000, "tasks.mean", b"")

@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import keys
 from headrace.errors import OptionsError
-from headrace.keys import (
-    Keys,
+from headrace.model import ids
+from headrace.model.ids import (
     check_name,
     flow_id,
     is_flow,
     is_node,
     is_ordered,
-    keys_of,
     make_id,
     make_ids,
     milliseconds_of,
@@ -26,7 +24,8 @@ from headrace.keys import (
     ordered_id,
     shard_of,
 )
-from headrace.script import parse_header
+from headrace.protocol.keys import Keys, keys_of
+from headrace.protocol.script import parse_header
 from headrace.testing import documented, kind_of
 
 CHANNELS = {"mail", "done"}
@@ -56,7 +55,7 @@ def test_every_pattern_with_a_hole_has_a_builder_or_a_script_that_builds_it() ->
 
 
 def test_the_table_names_each_final_state() -> None:
-    assert {name: documented()[name] for name in keys.FINAL} == dict.fromkeys(keys.FINAL, "zset")
+    assert {name: documented()[name] for name in ids.FINAL} == dict.fromkeys(ids.FINAL, "zset")
 
 
 def test_a_key_is_told_by_its_form() -> None:

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from headrace import keys
 from headrace.errors import OptionsError, StepUnwritten
 from headrace.migrations import STEPS, Piece, Step, in_order, plan
 from headrace.migrations.step import Direction, Reads, Unfinished, walked
+from headrace.protocol import keys
 
 
 def nothing(_keys: keys.Keys, _cursor: str, _size: int) -> Reads:

@@ -6,9 +6,9 @@ import pytest
 
 from headrace.context import StopReason
 from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
-from headrace.job import Claim, JobError, parse_error
-from headrace.retry import Retry
-from headrace.task import Plan
+from headrace.model.job import Claim, JobError, parse_error
+from headrace.model.retry import Retry
+from headrace.tasks.task import Plan
 from headrace.worker.outcomes import of_death, of_error
 
 DEATH = JobError(type="Crashed", message="its process was ended by SIGKILL", signal=9)

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from headrace.cli.ends import last_word
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
+from headrace.cli.failure import last_word
 from headrace.cli.logs import Lines, json_line, text_line
 from headrace.cli.output import Output, entry, one_line, plain, to_json
 

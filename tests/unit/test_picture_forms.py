@@ -12,10 +12,10 @@ from hypothesis import given, settings
 
 from headrace import picture
 from headrace.errors import PictureError
-from headrace.job import Form, State
+from headrace.model.job import Form, State
+from headrace.model.job_record import Record
+from headrace.model.workflow import Graph, NewNode, NodeFacts, NodeRecord, pack_facts
 from headrace.picture import View, ViewNode
-from headrace.record import Record
-from headrace.workflow import Graph, NewNode, NodeFacts, NodeRecord, pack_facts
 from tests.unit.picture_views import DIAMOND, EVIL, Drawing, chain, evil, fan, views
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.job import State
+from headrace.model.job import State
 from headrace.protocol.why import Candidate, Why
-from headrace.reasons import reason
+from headrace.tasks.reasons import reason
 
 NOW = 1_000_000_000
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError, SoftTimeLimit
-from headrace.retry import Retry, policy
+from headrace.model.retry import Retry, policy
 
 
 def test_delays_grow_up_to_the_longest() -> None:

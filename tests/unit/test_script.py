@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import script as loader
-from headrace.keys import Keys
-from headrace.script import Argument, HeaderError, Key, blob, load, parse_header
+from headrace.protocol import script as loader
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Argument, HeaderError, Key, blob, load, parse_header
 
 TITLE = "-- Try: a job is tried.\n"
 

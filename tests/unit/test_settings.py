@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace import setting_layers as module
-from headrace.cli import order
+from headrace.cli import worker_order
 from headrace.errors import OptionsError, SettingsError
-from headrace.setting_layers import load, warn_of_unknown
+from headrace.model import setting_layers as module
+from headrace.model.setting_layers import load, warn_of_unknown
 from headrace.settings import Settings, environment_name, microseconds, seconds
 from headrace.worker.reload import image_protocol, pid_holder
 
@@ -157,4 +157,4 @@ def test_variables_that_are_no_settings_are_told_once(monkeypatch: pytest.Monkey
 
 
 def test_variables_between_processes_are_no_settings() -> None:
-    assert {image_protocol.VARIABLE, pid_holder.STATE, order._NAME} <= set(module.NO_SETTINGS)
+    assert {image_protocol.VARIABLE, pid_holder.STATE, worker_order._NAME} <= set(module.NO_SETTINGS)

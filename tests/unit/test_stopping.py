@@ -12,7 +12,7 @@ import pytest
 
 from headrace.context import CurrentJob
 from headrace.errors import OptionsError
-from headrace.job import Claim
+from headrace.model.job import Claim
 
 
 def current() -> CurrentJob:

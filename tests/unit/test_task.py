@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace, Retry, Settings, Task, current_job, elsewhere
+from headrace import Headrace, Retry, Settings, Task, current_job
 from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
-from headrace.job import Form
-from headrace.keys import is_ordered, ordered_id
-from headrace.options import CallOptions, JobOptions, TaskOptions
-from headrace.task import BoundTask, budgets
+from headrace.model import elsewhere
+from headrace.model.ids import is_ordered, ordered_id
+from headrace.model.job import Form
+from headrace.model.options import CallOptions, JobOptions, TaskOptions
+from headrace.tasks.task import BoundTask, budgets
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from headrace import Headrace, Task
 from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultUndecodable
-from headrace.signature import NOTHING, SHAPES, Signature, Unchecked
-from headrace.type_registry import Types
+from headrace.model.signature import NOTHING, SHAPES, Signature, Unchecked
+from headrace.model.type_registry import Types
 
 if TYPE_CHECKING:
     from nowhere import Ghost

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import WorkflowError
-from headrace.flow_record import WorkflowRecord
-from headrace.workflow import (
+from headrace.model.workflow import (
     FINAL,
     LETTERS,
     POLICIES,
@@ -23,6 +22,7 @@ from headrace.workflow import (
     pack_facts,
     parse_facts,
 )
+from headrace.model.workflow_record import WorkflowRecord
 
 
 def test_three_states_are_final() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from headrace import Headrace
-from headrace.job import Claim
-from headrace.keys import Keys
-from headrace.script import Call
+from headrace.model.job import Claim
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (

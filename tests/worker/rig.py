@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from headrace import Headrace
-from headrace.job import Claim, JobError, parse_error
+from headrace.model.job import Claim, JobError, parse_error
 from headrace.worker.forking.signals import only_wake
 from headrace.worker.messages import (
     Channel,

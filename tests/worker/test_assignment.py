@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.job import Claim
-from headrace.retry import Retry
-from headrace.task import Plan
+from headrace.model.job import Claim
+from headrace.model.retry import Retry
+from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Handout
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Seat, Start
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.stats.histogram import bucket_of, middle_of
 from headrace.worker.dispatcher.job_stats import EVERY, Tally, coarse, middle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
 from headrace.worker.dispatcher.runners.runner_places import Waiting

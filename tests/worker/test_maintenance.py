@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.keys import keys_of
 from headrace.protocol import consume
+from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
 from headrace.worker.dispatcher.duties.maintenance import BATCH, RENEW, Upkeep
 

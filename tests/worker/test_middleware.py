@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from headrace import CurrentJob, Headrace, Submission, current_job
-from headrace.headers import unpacked
-from headrace.job import Claim, parse_error
-from headrace.keys import flow_id, node_id
+from headrace.model.headers import unpacked
+from headrace.model.ids import flow_id, node_id
+from headrace.model.job import Claim, parse_error
+from headrace.model.workflow import NodeFacts, pack_facts
 from headrace.worker.dispatcher.duties.workflow_growth import unpack_grown
-from headrace.workflow import NodeFacts, pack_facts
 from tests.worker import rig
 from tests.worker.rig import Runner, error_of
 

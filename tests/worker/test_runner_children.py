@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import Headrace, current_job
-from headrace.options import KINDS
+from headrace.model.options import KINDS
 from tests.worker import rig
 from tests.worker.rig import Runner, claim
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.worker.dispatcher.dispatcher_events import (
     Ask,
     Event,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.job import Claim
-from headrace.options import Kind
-from headrace.retry import Retry
+from headrace.model.job import Claim
+from headrace.model.options import Kind
+from headrace.model.retry import Retry
 from headrace.settings import Settings
-from headrace.task import Plan
+from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Actions,

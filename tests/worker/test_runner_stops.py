@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Headrace, current_job
 from headrace.errors import Interrupt, JobInterrupted
-from headrace.options import KINDS, Kind
+from headrace.model.options import KINDS, Kind
 from headrace.worker.messages import Run, Stop, frame, give_tickets
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.job import Claim
-from headrace.retry import Retry
+from headrace.model.job import Claim
+from headrace.model.retry import Retry
 from headrace.settings import Settings
-from headrace.task import Plan
+from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
 from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_handle import Seat, Start

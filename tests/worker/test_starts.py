@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.job import Claim, Outcome
-from headrace.keys import Keys
+from headrace.model.job import Claim, Outcome
 from headrace.protocol.consume import Held, settle
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.duties import starts as module
 from headrace.worker.dispatcher.duties.starts import Repair, Starts, compare
 

@@ -6,10 +6,10 @@ import socket
 import time
 from typing import Any
 
-from headrace.keys import Keys
 from headrace.protocol import consume
-from headrace.script import Call
-from headrace.url import parse
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
+from headrace.store.url import parse
 from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
 from headrace.worker.dispatcher.links.store_session import Exchange, Selectors
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.job import Claim
-from headrace.retry import Retry
-from headrace.task import Plan
+from headrace.model.job import Claim
+from headrace.model.retry import Retry
+from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.runners.runner_handle import Start
 from headrace.worker.dispatcher.runners.time_limits import Limits
 

@@ -18,7 +18,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
-from headrace.setting_layers import load
+from headrace.model.setting_layers import load
 from headrace.worker.forking import leak_check
 from headrace.worker.forking.lifecycle_hooks import Cut, run_each
 from headrace.worker.preload import warmup

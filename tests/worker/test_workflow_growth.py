@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.job import Claim, Form
-from headrace.keys import Keys, flow_id, node_id
+from headrace.model.ids import flow_id, node_id
+from headrace.model.job import Claim, Form
+from headrace.model.workflow import Graft, NewNode
 from headrace.protocol.graph import CHUNK
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_growth import Growth, pack_grown
-from headrace.workflow import Graft, NewNode
 
 FLOW = flow_id(1, 1)
 

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.job import Claim
-from headrace.keys import Keys, code_of, flow_id, node_id
+from headrace.model.ids import code_of, flow_id, node_id
+from headrace.model.job import Claim
+from headrace.model.workflow import NodeFacts, pack_facts
 from headrace.protocol.graph import Output
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.duties import workflow_inputs as module
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs
-from headrace.workflow import NodeFacts, pack_facts
 
 FLOW = flow_id(1, 1)
 pack = msgspec.msgpack.encode

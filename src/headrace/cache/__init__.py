@@ -8,8 +8,8 @@ computes what, ``listener`` is the thread that hears of changes, ``link`` its co
 
 from __future__ import annotations
 
-from headrace.cache.front import Cache
-from headrace.cache.memo import Cached
+from headrace.cache.app_cache import Cache
+from headrace.cache.decorator import Cached
 from headrace.cache.statistics import Statistics
 from headrace.cache.values import ABSENT
 

@@ -22,14 +22,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.anew import in_forks
 from headrace.cache.computing import Signal
-from headrace.cache.link import Announced, Flight, Link, Protocol, Untracked, open_link
-from headrace.cache.shelf import Bounds, Shelf
-from headrace.connection import pause_before
-from headrace.keys import Keys
-from headrace.raw_connection import Bell, Lost
-from headrace.url import parse
+from headrace.cache.local_store import Bounds, Shelf
+from headrace.cache.tracking_link import Announced, Flight, Link, Protocol, Untracked, open_link
+from headrace.protocol.keys import Keys
+from headrace.store.connection import pause_before
+from headrace.store.fork_reset import in_forks
+from headrace.store.raw_connection import Bell, Lost
+from headrace.store.url import parse
 
 log = logging.getLogger("headrace.cache")
 

@@ -14,17 +14,18 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from headrace.cache.computing import Computation, Computations
-from headrace.cache.drive import Depart, Join, Make, Start, Steps, Wait
-from headrace.cache.frozen import freeze
-from headrace.cache.link import Flight
+from headrace.cache.immutable import freeze
 from headrace.cache.listener import Listener
-from headrace.codec import changed, decode, encode
+from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
+from headrace.cache.tracking_link import Flight
 from headrace.errors import ArgumentError, HeadraceError, OptionsError, StoreFull, StoreUnavailable
-from headrace.keys import Keys, check_name
+from headrace.model.codec import changed, decode, encode
+from headrace.model.ids import check_name
+from headrace.model.type_registry import Types
 from headrace.protocol import cache as protocol
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, seconds
-from headrace.type_registry import Types
 
 log = logging.getLogger("headrace.cache")
 

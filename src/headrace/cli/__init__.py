@@ -14,7 +14,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exits``)."""
+    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exit_codes``)."""
     _open_streams()
     try:
         code = _run(sys.argv[1:])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.cli.exits import ApplicationFault, UsageFault
+from headrace.cli.exit_codes import ApplicationFault, UsageFault
 
 if TYPE_CHECKING:
     import msgspec

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 
@@ -134,7 +134,7 @@ def _warn_of_password(output: Output, url: str | None) -> None:
     if url is None or ("@" not in url and "password" not in url):
         return
     from headrace.errors import UrlError
-    from headrace.url import parse, passwords
+    from headrace.store.url import parse, passwords
 
     with suppress(UrlError):  # which the command tells
         parse(url)

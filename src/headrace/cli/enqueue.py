@@ -10,9 +10,9 @@ import typer
 
 from headrace.cli import queues
 from headrace.cli.arguments import parse_arguments
-from headrace.cli.exits import UsageFault
-from headrace.cli.measures import parse_duration
+from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
+from headrace.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

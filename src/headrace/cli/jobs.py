@@ -10,14 +10,14 @@ import typer
 
 from headrace.cli import queues
 from headrace.cli.commands import command, group
-from headrace.cli.exits import Exit
-from headrace.cli.measures import distance, parse_duration, several, size
+from headrace.cli.exit_codes import Exit
 from headrace.cli.session import Session
+from headrace.cli.units import distance, parse_duration, several, size
 
 if TYPE_CHECKING:
+    from headrace.admin.jobs import JobPage
     from headrace.app import Headrace
-    from headrace.jobs import JobPage
-    from headrace.record import Record
+    from headrace.model.job_record import Record
 
 StateName = Literal[
     "scheduled",
@@ -72,7 +72,7 @@ def list_(
     --queue, --task or --key a page reads at most 1,000 jobs of a state, so it may have fewer jobs than --limit and
     still have a next page. Ordered jobs that wait for their turn are blocked, and are listed with their --key.
     """
-    from headrace.cli.show import summary
+    from headrace.cli.job_output import summary
 
     with session.view() as app:
         states = EACH if state is None else (state,)
@@ -142,9 +142,9 @@ def _remark(record: Record) -> str:
 @command(app, "show")
 def show(session: Session, id: Id) -> None:
     """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
-    from headrace.cli.show import describe, details
+    from headrace.cli.job_output import describe, details
     from headrace.protocol.why import why
-    from headrace.reasons import PAGE, reason
+    from headrace.tasks.reasons import PAGE, reason
 
     with session.view() as app:
         job = app.jobs.get(id)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.exits import UsageFault
-from headrace.cli.measures import several
+from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
+from headrace.cli.units import several
 
 if TYPE_CHECKING:
     from headrace.migrations import Migrator, Progress, Sight
@@ -33,7 +33,7 @@ def migrate(
     """
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
-    from headrace.url import parse
+    from headrace.store.url import parse
 
     with session.app() as app, Migrator(parse(app.client.url()), app.settings, STEPS) as migrator:
         before = migrator.look()

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as driver
 
-from headrace.cli.exits import ApplicationFault, UsageFault
-from headrace.cli.measures import several
-from headrace.connection import advice, check_server, connect, pause_before, verdict
+from headrace.cli.exit_codes import ApplicationFault, UsageFault
+from headrace.cli.units import several
 from headrace.errors import ServerError, StoreFull, StoreUnavailable
-from headrace.keys import SCHEMA, keys_of
-from headrace.protocol.admin import greet
-from headrace.reach import SILENCE
+from headrace.protocol.keys import SCHEMA, keys_of
+from headrace.protocol.operations import greet
 from headrace.registry import left_out
-from headrace.url import Target, parse
+from headrace.store.connection import advice, check_server, connect, pause_before, verdict
+from headrace.store.reach import SILENCE
+from headrace.store.url import Target, parse
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.admin import Overview
+    from headrace.protocol.operations import Overview
     from headrace.worker.worker_options import WorkerOptions
 
 # One attempt to reach the server, seconds.
@@ -95,7 +95,7 @@ def metrics_address(text: str | None) -> tuple[str, int] | None:
     """
     if text is None:
         return None
-    from headrace.stats.scrape import address_of
+    from headrace.stats.prometheus import address_of
 
     if find_spec("prometheus_client") is None:
         raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")

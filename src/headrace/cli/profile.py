@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headrace.cli.bar import Bar
-from headrace.cli.exits import OperationFault, UsageFault
-from headrace.cli.measures import parse_duration, span
+from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.progress import Bar
 from headrace.cli.session import Session
+from headrace.cli.units import parse_duration, span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.admin import RunnerFacts, WorkerFacts
+    from headrace.protocol.operations import RunnerFacts, WorkerFacts
 
 RATE = 100
 # Seconds for a dispatcher to answer, and for py-spy to write what it recorded.
@@ -207,10 +207,10 @@ def _told(app: Headrace, worker: WorkerFacts, job: str, enough: Callable[[Worker
     Raises:
         OperationFault: it is gone, or does not answer.
     """
-    from headrace.protocol import admin
+    from headrace.protocol import operations
 
     end = time.monotonic() + ANSWER
-    word: str = app.client.run(admin.command(app.client.keys, worker.owner, f"show:{job}"))
+    word: str = app.client.run(operations.command(app.client.keys, worker.owner, f"show:{job}"))
     while word == "told" and time.monotonic() < end:
         for one in app.overview().workers:
             if one.owner == worker.owner and enough(one):

@@ -10,8 +10,8 @@ import typer
 
 from headrace.cli import demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
 from headrace.cli.commands import command, group
-from headrace.cli.ends import explain, last_word
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
+from headrace.cli.failure import explain, last_word
 from headrace.cli.output import plain
 
 app = group("Background jobs for Python on Redis or Valkey that lose no job.")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exits import OperationFault, UsageFault
-from headrace.cli.measures import moment, parse_duration, several, span, stamp
+from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.output import Output, plain
 from headrace.cli.session import Session
-from headrace.reasons import PAGE
+from headrace.cli.units import moment, parse_duration, several, span, stamp
+from headrace.tasks.reasons import PAGE
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.admin import Overview, QueueFacts
+    from headrace.protocol.operations import Overview, QueueFacts
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
 CHUNK = 1000
@@ -163,7 +163,7 @@ def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
     """Delete in pieces, as many as there were: jobs that come faster than they go must not keep it busy for ever."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from headrace.protocol import admin
+    from headrace.protocol import operations
 
     columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = session.output.console(sys.stderr)
@@ -171,7 +171,7 @@ def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
     with Progress(*columns, console=console, disable=session.output.json or not sys.stderr.isatty()) as progress:
         bar = progress.add_task("", total=size)
         while left and removed < size:
-            gone, left = app.client.run(admin.purge(app.client.keys, name, min(CHUNK, size - removed)))
+            gone, left = app.client.run(operations.purge(app.client.keys, name, min(CHUNK, size - removed)))
             removed += gone
             progress.update(bar, completed=removed)
             if not gone:

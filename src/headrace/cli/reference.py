@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import typer
 
-from headrace.cli.exits import Exit
+from headrace.cli.exit_codes import Exit
 from headrace.cli.program import app
 from headrace.settings import Settings, environment_name
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exits import Exit
-from headrace.cli.measures import size, span
+from headrace.cli.exit_codes import Exit
 from headrace.cli.output import Output
 from headrace.cli.session import Session
+from headrace.cli.units import size, span
 
 if TYPE_CHECKING:
     from headrace.embedded import Status

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.exits import UsageFault
+from headrace.cli.exit_codes import UsageFault
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def check_url(app: Headrace) -> None:
         UsageFault: it cannot.
     """
     from headrace.errors import UrlError
-    from headrace.url import parse
+    from headrace.store.url import parse
 
     if app.settings.url is not None:
         try:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.measures import several
 from headrace.cli.output import to_json
+from headrace.cli.units import several
 from headrace.worker.preload.advice import spell
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.protocol.admin import WorkerFacts
+    from headrace.protocol.operations import WorkerFacts
 
 
 def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
@@ -22,7 +22,7 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
     Raises:
         OperationFault: there is none.
     """
-    from headrace.cli.exits import OperationFault
+    from headrace.cli.exit_codes import OperationFault
 
     chosen = [one for one in workers if name is None or one.owner.startswith(name)]
     if not chosen:

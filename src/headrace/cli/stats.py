@@ -15,14 +15,14 @@ import typer
 import typer.core
 
 from headrace.cli.commands import command
-from headrace.cli.exits import OperationFault, UsageFault
-from headrace.cli.measures import parse_duration, span
+from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.plot import number, plot, spark
 from headrace.cli.session import Session
+from headrace.cli.units import parse_duration, span
 
 if TYPE_CHECKING:
     from headrace.stats import Bucket, Reading, Stats
-    from headrace.stats.times import Layout
+    from headrace.stats.resolutions import Layout
 
 # Buckets of a series that is chosen for people: they fit into a line.
 FEW = 60
@@ -146,15 +146,15 @@ def serve(
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
 ) -> None:
     """Serve statistics to Prometheus, under /metrics, until Ctrl-C; only to this machine unless you give --host."""
-    from headrace.stats import scrape
+    from headrace.stats import prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:
         raise UsageFault("this needs prometheus-client: pip install 'headrace[prometheus]'")
-    with session.app() as headrace, scrape.listen(host, port) as sock:
-        url = scrape.url_of(sock)
+    with session.app() as headrace, prometheus.listen(host, port) as sock:
+        url = prometheus.url_of(sock)
         session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
         sys.stdout.flush()
-        scrape.serve(sock, [scrape.Scrape(headrace.stats, labels or [""])])
+        prometheus.serve(sock, [prometheus.Scrape(headrace.stats, labels or [""])])
 
 
 @command(app, "consume")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headrace.cli.measures import parse_duration, parse_size
 from headrace.cli.session import Session
+from headrace.cli.units import parse_duration, parse_size
 
 SHARED = ("url", "namespace", "dir", "json", "debug")
 
@@ -101,8 +101,8 @@ def worker(
     jobs at once, and so does QUIT. HUP reloads the application's code without downtime. The log goes to stderr; --json
     is --log json.
     """
-    from headrace.cli import rolling
-    from headrace.cli.order import Order, discreet, start_again
+    from headrace.cli import reloading
+    from headrace.cli.worker_order import Order, discreet, start_again
     from headrace.worker.reload.image_protocol import VARIABLE, Launch
     from headrace.worker.worker_options import WorkerOptions, parse_queues
 
@@ -131,6 +131,6 @@ def worker(
     if reload and VARIABLE not in os.environ:
         if launch.argv != taken.argv:
             start_again(launch)
-        return rolling.reload(session, launch, level)
+        return reloading.reload(session, launch, level)
     order = Order(application, options, session.settings, level, session.output.json, session.debug)
     return order.carry_out(launch)

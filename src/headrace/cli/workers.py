@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.measures import size, span, stamp
 from headrace.cli.session import Session
-from headrace.options import KINDS, Kind
+from headrace.cli.units import size, span, stamp
+from headrace.model.options import KINDS, Kind
 
 if TYPE_CHECKING:
-    from headrace.protocol.admin import RunnerFacts, WorkerFacts
+    from headrace.protocol.operations import RunnerFacts, WorkerFacts
 
 app = group("Look at the workers that serve the queues now, and resize them.")
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli import views
+from headrace.cli import workflow_views
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.jobs import each
-from headrace.cli.measures import distance, parse_duration, several
 from headrace.cli.output import plain
 from headrace.cli.session import Session
+from headrace.cli.units import distance, parse_duration, several
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.flow_record import WorkflowRecord
-    from headrace.run import WorkflowRun
+    from headrace.model.workflow_record import WorkflowRecord
+    from headrace.workflows.run import WorkflowRun
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
@@ -173,8 +173,8 @@ def _agreed(record: WorkflowRecord) -> bool:
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
     """Do what may go from node to node, beside a bar when it takes its time."""
-    from headrace.cli.bar import Bar
-    from headrace.nodes import READ
+    from headrace.cli.progress import Bar
+    from headrace.workflows.node_queries import READ
 
     with Bar(session.output) as bar:
         # What is left is told in chores of unknown size, so the bar knows no end.
@@ -182,6 +182,6 @@ def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
         return verb()
 
 
-command(app, "show")(views.show)
-command(app, "list")(views.list_)
-command(app, "viz")(views.viz)
+command(app, "show")(workflow_views.show)
+command(app, "list")(workflow_views.list_)
+command(app, "viz")(workflow_views.viz)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from headrace.demo.demo_tasks import Package
     from headrace.demo.report import Cost
     from headrace.demo.screen import Screen
     from headrace.demo.stage import Stage, Worker
-    from headrace.demo.tasks import Package
     from headrace.demo.watch import Progress
-    from headrace.run import WorkflowRun
-    from headrace.workflow import NodeRecord
+    from headrace.model.workflow import NodeRecord
+    from headrace.workflows.run import WorkflowRun
 
 LOOKS = 0.1
 IDLE_SAMPLES = 100
@@ -86,23 +86,23 @@ def main(*, processes: int = 2, limit: int | None = None, picture: Path | None =
 
 def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ran:
     """One workflow from its definition to its bill."""
-    from headrace.demo import drawing, report, tasks, watch
+    from headrace.demo import demo_tasks, drawing, report, watch
 
-    with tasks.app, stage.reads() as reads:
-        graph = tasks.survey.graph(limit)
+    with demo_tasks.app, stage.reads() as reads:
+        graph = demo_tasks.survey.graph(limit)
         screen.say(f"A survey of Python {platform.python_version()}'s own library, as a workflow:\n")
         screen.say(drawing.sketch(graph, screen.width) + "\n")
         began = time.perf_counter()
-        run = tasks.survey.create(limit)
+        run = demo_tasks.survey.create(limit)
         run.start()
         stored_in = time.perf_counter() - began
-        own = tasks.app.store.round_trips
+        own = demo_tasks.app.store.round_trips
         before = reads()
         worker = stage.worker(processes)
         screen.say(f"{stage.server} in a temporary directory; worker {worker.pid} with {_runners(processes)}")
         survived = _follow(screen, worker, watch.Progress(run, len(graph.nodes)))
         # Each of our own requests was one read of the server's, this question included.
-        trips = reads() - before - 1 - (tasks.app.store.round_trips - own)
+        trips = reads() - before - 1 - (demo_tasks.app.store.round_trips - own)
         packages = _reported(run, worker)
         nodes = watch.collect(run)
         cost = report.bill(
@@ -160,11 +160,11 @@ def _draw(screen: Screen, place: Path | None, ran: _Ran) -> str | None:
 
 def _idle() -> list[float]:
     """From the call of ``enqueue`` to the first line of the job, again and again, with nothing else to do; seconds."""
-    from headrace.demo import tasks
+    from headrace.demo import demo_tasks
 
     samples: list[float] = []
     for _ in range(IDLE_SAMPLES):
-        samples.append(tasks.delay.enqueue(time.monotonic()).result(timeout=30))
+        samples.append(demo_tasks.delay.enqueue(time.monotonic()).result(timeout=30))
         time.sleep(IDLE_PAUSE)
     return samples
 

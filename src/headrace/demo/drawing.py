@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.errors import MissingExtra, OptionsError
+from headrace.model.workflow import Graph, NodeRecord
 from headrace.picture import form_of, of_graph, of_nodes, render
 from headrace.picture.maps import together_by_map
 from headrace.picture.view import collapse
-from headrace.workflow import Graph, NodeRecord
 
 DEFAULT = Path("headrace-demo.svg")
 # Boxes that one glance takes in: wider fans become one.

@@ -11,9 +11,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.tasks import Package, measure, together
-from headrace.job import State
-from headrace.workflow import NodeRecord
+from headrace.demo.demo_tasks import Package, measure, together
+from headrace.model.job import State
+from headrace.model.workflow import NodeRecord
 
 TOP = 12
 

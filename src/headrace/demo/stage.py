@@ -38,7 +38,15 @@ class Worker:
     """
 
     def __init__(self, processes: int, log: IO[bytes], path: Path) -> None:
-        command = [sys.executable, "-m", "headrace", "worker", "headrace.demo.tasks:app", "--processes", str(processes)]
+        command = [
+            sys.executable,
+            "-m",
+            "headrace",
+            "worker",
+            "headrace.demo.demo_tasks:app",
+            "--processes",
+            str(processes),
+        ]
         self._log = path
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

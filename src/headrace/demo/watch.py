@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.demo import tasks
-from headrace.job import State
-from headrace.run import WorkflowRun
-from headrace.workflow import NodeRecord, WorkflowState
+from headrace.demo import demo_tasks
+from headrace.model.job import State
+from headrace.model.workflow import NodeRecord, WorkflowState
+from headrace.workflows.run import WorkflowRun
 
 # Nodes that one look reads, as long as they have not all ended.
 PAGE = 100
@@ -43,7 +43,7 @@ class Progress:
         """
         # Read before the nodes are: what ends in between is found by their pages, or by the next look.
         record = self._run.refresh()
-        self.running = tasks.app.overview().states.get(State.RUNNING, 0)
+        self.running = demo_tasks.app.overview().states.get(State.RUNNING, 0)
         news = list(self._survivors())
         self.state, self.done, self.total = record.state, record.done, record.total
         return news
@@ -94,6 +94,6 @@ def survived(node: NodeRecord) -> str:
 def _work(node: NodeRecord) -> str:
     """What the job did, by its file if it has one."""
     job = node.job
-    if job.task != tasks.measure.name or node.facts.map:
+    if job.task != demo_tasks.measure.name or node.facts.map:
         return f"running {node.facts.name!r}"
     return f"measuring {job.result.path}"

@@ -16,7 +16,7 @@ from headrace.errors import ServerError, ServerTooOld
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.embedded.places import Places
+    from headrace.embedded.paths import Places
 
 PARTS = "appendonlydir"
 """Where servers since Redis 7 keep the append-only file, in parts."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headrace.embedded import handle, locks, places, wire
+from headrace.embedded import handle, locks, paths, resp
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Status:
     """The data directory, absolute; need not exist."""
     running: bool
     """A server process has the data, whether or not it answers yet."""
-    health: wire.Health
+    health: resp.Health
     """ready, loading, absent, stranger (refuses the directory's password) or silent (does not answer)."""
     kept: bool
     """Stays without users until `stop`."""
@@ -74,12 +74,12 @@ def start(directory: Directory = None, *, timeout: float = 30.0) -> Status:
         ServerError: as `attach`.
     """
     with handle.attach(directory, timeout=timeout) as embedded:
-        spot = places.locate(embedded.directory)
+        spot = paths.locate(embedded.directory)
         try:
             # Written while we are a user, so the guard sees it before it can find itself alone.
-            places.write(spot.keep, "")
+            paths.write(spot.keep, "")
         except OSError as error:
-            raise places.unusable(spot, error) from error
+            raise paths.unusable(spot, error) from error
         return status(spot.directory)
 
 
@@ -98,10 +98,10 @@ def stop(directory: Directory = None, *, timeout: float = 30.0) -> bool:
         spot.keep.unlink(missing_ok=True)
         if not _alive(spot):
             return False
-        places.write(spot.stopped, "")
+        paths.write(spot.stopped, "")
         _end(spot, time.monotonic() + timeout)
     except OSError as error:
-        raise places.unusable(spot, error) from error
+        raise paths.unusable(spot, error) from error
     return True
 
 
@@ -114,7 +114,7 @@ def status(directory: Directory = None) -> Status:
     try:
         return _describe(spot)
     except OSError as error:
-        raise places.unusable(spot, error) from error
+        raise paths.unusable(spot, error) from error
 
 
 def require(directory: Directory = None) -> None:
@@ -129,18 +129,18 @@ def require(directory: Directory = None) -> None:
             return
         rest = "its jobs are kept, and " if spot.users.exists() else ""
     except OSError as error:
-        raise places.unusable(spot, error) from error
+        raise paths.unusable(spot, error) from error
     raise ServerError(
         f"no private server runs for {spot.directory.parent} ({spot.directory}): {rest}a worker or a program that uses"
         f" Headrace starts it there, and so does `headrace server start`; HEADRACE_URL or --url names another server"
     )
 
 
-def _alive(spot: places.Places) -> bool:
+def _alive(spot: paths.Places) -> bool:
     return locks.holder(spot.guard) is not None or locks.locked(spot.server)
 
 
-def _end(spot: places.Places, deadline: float) -> None:
+def _end(spot: paths.Places, deadline: float) -> None:
     """Wait for the end of the guard, or of a server that has none; a guard that comes after it may stay."""
     told: int | None = None
     pause = 0.002
@@ -161,22 +161,22 @@ def _end(spot: places.Places, deadline: float) -> None:
         pause = min(pause * 1.5, 0.05)
 
 
-def _shut_down(spot: places.Places) -> None:
+def _shut_down(spot: paths.Places) -> None:
     """Tell a server that has no guard to end."""
     socket, password = spot.socket(), spot.password()
     if socket is not None and password is not None:
-        with contextlib.suppress(OSError, wire.ReplyError):  # it hangs up instead of answering
-            wire.ask(socket, password, "SHUTDOWN")
+        with contextlib.suppress(OSError, resp.ReplyError):  # it hangs up instead of answering
+            resp.ask(socket, password, "SHUTDOWN")
 
 
-def _describe(spot: places.Places) -> Status:
+def _describe(spot: paths.Places) -> Status:
     socket, password = spot.socket(), spot.password()
-    state = wire.health(socket, password)
+    state = resp.health(socket, password)
     facts: dict[str, str] = {}
     if socket is not None and password is not None and state in {"ready", "loading"}:
         try:
-            facts = wire.info(socket, password)
-        except (OSError, wire.ReplyError):
+            facts = resp.info(socket, password)
+        except (OSError, resp.ReplyError):
             state = "absent"  # it ended between the two questions
     number = {name: int(value) for name, value in facts.items() if value.isdecimal()}
     name = "valkey" if "valkey_version" in facts else "redis"

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from headrace.embedded import locks, places
+from headrace.embedded import locks, paths
 from headrace.embedded.server import Server
 from headrace.errors import ServerError, ServerTooOld
 
@@ -72,7 +72,7 @@ class Guard:
     """
 
     def __init__(self, orders: Orders) -> None:
-        self.spot = places.Places(Path(orders.directory))
+        self.spot = paths.Places(Path(orders.directory))
         self.orders = orders
         self.server = Server(self.spot, Path(orders.binary), self.pause)
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -242,7 +242,7 @@ class Guard:
         """The error in words for the person who waits."""
         if isinstance(error, StopError):
             return f"the private server of {self.spot.directory} was told to stop while it started: try again"
-        return str(places.unusable(self.spot, error) if isinstance(error, OSError) else error)
+        return str(paths.unusable(self.spot, error) if isinstance(error, OSError) else error)
 
     def report(self, report: Report) -> None:
         """Tell the starter, who may be gone by now."""

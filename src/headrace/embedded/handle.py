@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from headrace.embedded import launch, locks, places, project
+from headrace.embedded import launch, locks, paths, project
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Embedded:
     forgotten one.
     """
 
-    def __init__(self, spot: places.Places, hold: int, idle_timeout: float) -> None:
+    def __init__(self, spot: paths.Places, hold: int, idle_timeout: float) -> None:
         """Use `attach`."""
         self._spot = spot
         self._hold: int | None = hold
@@ -90,14 +90,14 @@ class Embedded:
         try:
             removed = not locks.names(self._spot.users, self._hold)
             if removed:
-                places.prepare(self._spot, parents=False)
+                paths.prepare(self._spot, parents=False)
                 stale, self._hold = self._hold, _enter(self._spot, deadline)
                 os.close(stale)
             _up(self._spot, self._idle_timeout, deadline)
             # Of a directory whose locks alone were removed, the password and the data are the same.
             known, self._secret = self._secret, self._spot.password()
         except OSError as error:
-            raise places.unusable(self._spot, error) from error
+            raise paths.unusable(self._spot, error) from error
         if removed and self._secret != known:
             log.warning(
                 "%s was removed or moved while programs used it, and its server has ended: the jobs in it went with"
@@ -152,7 +152,7 @@ def attach(
     spot = where(directory)
     deadline = time.monotonic() + timeout
     try:
-        places.prepare(spot)
+        paths.prepare(spot)
         hold = _enter(spot, deadline)
         try:
             spot.stopped.unlink(missing_ok=True)
@@ -161,34 +161,34 @@ def attach(
             os.close(hold)
             raise
     except OSError as error:
-        raise places.unusable(spot, error) from error
+        raise paths.unusable(spot, error) from error
     return Embedded(spot, hold, idle_timeout)
 
 
-def where(directory: str | os.PathLike[str] | None) -> places.Places:
+def where(directory: str | os.PathLike[str] | None) -> paths.Places:
     """The files of the given directory; of None, those of the setting ``dir``, else of this project.
 
     Raises:
-        ServerError: see ``places.locate``.
+        ServerError: see ``paths.locate``.
     """
     if directory is None:
         directory = settings().dir
     if directory is not None:
-        return places.locate(directory)
+        return paths.locate(directory)
     try:
-        return places.locate(project.data_directory())
+        return paths.locate(project.data_directory())
     except FileNotFoundError:
-        raise places.homeless(project.NAME) from None
+        raise paths.homeless(project.NAME) from None
 
 
 def settings() -> Settings:
     """What the environment says."""
-    from headrace.setting_layers import load  # imports msgspec, which the guard cannot
+    from headrace.model.setting_layers import load  # imports msgspec, which the guard cannot
 
     return load(os.environ)
 
 
-def _enter(spot: places.Places, deadline: float) -> int:
+def _enter(spot: paths.Places, deadline: float) -> int:
     """Become a user: first of all, so that the server cannot decide to end from here on."""
     hold = locks.hold(spot.users, fcntl.LOCK_SH, deadline)
     if hold is None:
@@ -200,7 +200,7 @@ def _enter(spot: places.Places, deadline: float) -> int:
     return hold
 
 
-def _up(spot: places.Places, idle_timeout: float, deadline: float) -> None:
+def _up(spot: paths.Places, idle_timeout: float, deadline: float) -> None:
     for text in launch.ensure(spot, idle_timeout, deadline):
         log.warning("%s", text)
 

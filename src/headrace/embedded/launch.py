@@ -18,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.embedded import guard, locks, places, server, wire
+from headrace.embedded import guard, locks, paths, resp, server
 from headrace.errors import ServerError, ServerTooOld
 
 if TYPE_CHECKING:
-    from headrace.embedded.places import Places
+    from headrace.embedded.paths import Places
 
 # Stands in for the package's own __init__, which imports all of Headrace and its dependencies: a fifth of a
 # second that the first command of a directory would wait, and megabytes that the guard would keep.
@@ -103,7 +103,7 @@ def _spawn(spot: Places, orders: guard.Orders) -> None:
     package = str(Path(__file__).parent.parent)
     # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.
     command = [sys.executable, "-I", "-S", "-c", _BOOT, package, json.dumps(asdict(orders))]
-    with places.log(spot.journal) as journal:
+    with paths.log(spot.journal) as journal:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -134,8 +134,8 @@ def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...] | None:
     return tuple(report.notes)
 
 
-def _health(spot: Places) -> wire.Health:
-    return wire.health(spot.socket(), spot.password())
+def _health(spot: Places) -> resp.Health:
+    return resp.health(spot.socket(), spot.password())
 
 
 def _stalled(spot: Places) -> str:

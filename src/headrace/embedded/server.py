@@ -14,7 +14,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from headrace.embedded import aof, locks, places, wire
+from headrace.embedded import aof, locks, paths, resp
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Server:
     until it serves; 4. repair damaged data once, with a copy kept; 5. end it with the data safe.
     """
 
-    def __init__(self, spot: places.Places, binary: Path, pause: Callable[[float], None]) -> None:
+    def __init__(self, spot: paths.Places, binary: Path, pause: Callable[[float], None]) -> None:
         """``pause`` is how to wait: it raises to give up, and is called a few times a second at least."""
         self.spot = spot
         self.binary = binary
@@ -67,7 +67,7 @@ class Server:
                 raise
             self.repaired.append(aof.repair(self.spot, self.binary))
             self._serve(password, version)
-        places.write(self.spot.version, f"{version}\n")
+        paths.write(self.spot.version, f"{version}\n")
 
     def dead(self) -> bool:
         """Whether the process has ended (and is reaped)."""
@@ -80,7 +80,7 @@ class Server:
 
     def healthy(self) -> bool:
         """Whether somebody who knows only the directory can use the server."""
-        state = wire.health(self.spot.socket(), self.spot.password(), timeout=2)
+        state = resp.health(self.spot.socket(), self.spot.password(), timeout=2)
         return state in {"ready", "loading", "silent"}
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Server:
                 self.socket.parent.rmdir()
 
     def _configure(self) -> str:
-        self.socket, password = places.furnish(self.spot)
+        self.socket, password = paths.furnish(self.spot)
         if self.socket.is_dir():
             raise ServerError(f"{self.socket} is a directory where the server's socket must be: remove it")
         settings = {
@@ -135,7 +135,7 @@ class Server:
         try:
             rotate(self.spot.log, 1 << 20)
             said = self.spot.log.stat().st_size if self.spot.log.exists() else 0
-            with places.log(self.spot.log) as log:
+            with paths.log(self.spot.log) as log:
                 self.process = subprocess.Popen(
                     [aof.name(self.binary, "server"), "-"],
                     executable=self.binary,
@@ -178,7 +178,7 @@ class Server:
             if claim is None:
                 claim = locks.hold(self.spot.server, fcntl.LOCK_EX, 0)
             # Where the lock's file was removed, the lock tells nothing: a server that takes the password has the data.
-            if claim is not None and wire.health(self.socket, password) in {"absent", "stranger"}:
+            if claim is not None and resp.health(self.socket, password) in {"absent", "stranger"}:
                 return claim
             if time.monotonic() > deadline:
                 raise ServerError(
@@ -187,14 +187,14 @@ class Server:
                 )
             if self.socket is not None and time.monotonic() > asked + 1:
                 asked = time.monotonic()
-                with contextlib.suppress(OSError, wire.ReplyError):  # only the lock tells whether it ends
-                    wire.ask(self.socket, password, "SHUTDOWN")
+                with contextlib.suppress(OSError, resp.ReplyError):  # only the lock tells whether it ends
+                    resp.ask(self.socket, password, "SHUTDOWN")
             self.pause(0.02)
 
     def _ready(self, password: str, said: int, version: str) -> None:
         assert self.process is not None
         pause = 0.002
-        while wire.health(self.socket, password) != "ready":
+        while resp.health(self.socket, password) != "ready":
             if self.process.poll() is not None:
                 raise ServerError(self._last_words(said, version))
             self.pause(pause)

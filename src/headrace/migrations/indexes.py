@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import MigrationRefused
-from headrace.keys import Keys, is_flow, is_node, milliseconds_of
 from headrace.migrations.step import Command, Piece, Reads, Step, walked
+from headrace.model.ids import is_flow, is_node, milliseconds_of
+from headrace.protocol.keys import Keys
 
 STATES = ("pending", "running", "stopped", "succeeded", "failed", "cancelled")
 FINAL = ("succeeded", "failed", "cancelled")

@@ -20,12 +20,12 @@ from typing import Any, Self
 
 from redis import exceptions as driver
 
-from headrace.connection import check_server, connect, packed, verdict
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.keys import Keys, keys_of
 from headrace.migrations.step import Command, Leg, Piece, Step, Unfinished, in_order, plan
+from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
-from headrace.url import Target
+from headrace.store.connection import check_server, connect, packed, verdict
+from headrace.store.url import Target
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
 PIECE = 200

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from headrace.errors import OptionsError, StepUnwritten
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 
 Command: TypeAlias = tuple[str | bytes | int, ...]
 Direction = Literal["up", "down"]

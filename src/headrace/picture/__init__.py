@@ -6,7 +6,7 @@ Only SVG needs a library (the extra ``viz``); docs/design/pictures.md says which
 from __future__ import annotations
 
 from headrace.picture.flows import of_graph, of_nodes
-from headrace.picture.forms import FORMS, form_of, render
+from headrace.picture.render import FORMS, form_of, render
 from headrace.picture.view import View, ViewNode
 
 __all__ = ["FORMS", "View", "ViewNode", "form_of", "of_graph", "of_nodes", "render"]

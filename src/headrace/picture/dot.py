@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.picture import looks
+from headrace.picture import theme
 from headrace.picture.view import View, ViewNode, ends
 
 _STYLES = {"continue": "dashed", "skip": "dotted", "undo": "dashed"}
@@ -18,7 +18,7 @@ def render(view: View) -> str:
     """The graph with labels, states as colours and tooltips, and policies as line styles and labels."""
     roots, leaves = ends(view)
     lines = [f"label={_quote(view.title)}", "labelloc=t"]
-    lines += [line.format(plain=_quote(looks.PLAIN.fill)) for line in _HEAD]
+    lines += [line.format(plain=_quote(theme.PLAIN.fill)) for line in _HEAD]
     lines += [_node(node) for node in view.nodes]
     lines += [f"start -> n{number}" for number in roots]
     lines += [_edge(*edge) for edge in view.edges]
@@ -28,7 +28,7 @@ def render(view: View) -> str:
 
 
 def _node(node: ViewNode) -> str:
-    look = looks.look(looks.gravest(node.states, node.state))
+    look = theme.look(theme.gravest(node.states, node.state))
     texts = [node.label, *(f"{count} {state}" for state, count in node.states if state), *filter(None, [node.note])]
     # In a quoted label a backslash and n break the line: _quote has doubled the user's own backslashes by then.
     label = "\\n".join(_quote(text)[1:-1] for text in texts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from headrace.model.workflow import Graph, NodeRecord, parse_facts
 from headrace.picture.view import View, ViewNode
-from headrace.workflow import Graph, NodeRecord, parse_facts
 
 
 def of_graph(graph: Graph, title: str = "") -> View:

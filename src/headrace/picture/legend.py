@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.picture import looks
+from headrace.picture import theme
 from headrace.picture.markup import dashes, icon, line, tag, text_width, words
 from headrace.picture.view import View, tally
 
@@ -58,8 +58,8 @@ def draw(note: Note, x: float, y: float) -> str:
         dash = dashes(DASHES.get(note.name, ""))
         sign = line(f"M{x:.1f} {y:.1f}h28", stroke_width=1.3, marker_end="url(#tip)", **dash)
     else:
-        look = looks.look(note.name)
+        look = theme.look(note.name)
         style = dashes("4 3" if look.dashed else "")
         sign = tag("rect", x=x, y=y - 9, width=28, height=18, rx=4, fill=look.fill, stroke=look.line, **style)
         sign += icon(look, x + 8, y - 6)
-    return tag("g", sign, words(note.text, x + 36, y + 4, SIZE, looks.FAINT), class_="legend")
+    return tag("g", sign, words(note.text, x + 36, y + 4, SIZE, theme.FAINT), class_="legend")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from headrace.picture import looks
+from headrace.picture import theme
 from headrace.picture.view import cells
 
 # Advance of a character in the widest of the fonts that are asked for, as a share of the size: labels stay in boxes.
@@ -21,16 +21,16 @@ def tag(name: str, *inside: str, **attributes: Value) -> str:
     return f"<{name}{head}>{''.join(inside)}</{name}>" if inside else f"<{name}{head}/>"
 
 
-def words(text: str, x: float, y: float, size: float = 13, fill: str = looks.INK, **attributes: Value) -> str:
+def words(text: str, x: float, y: float, size: float = 13, fill: str = theme.INK, **attributes: Value) -> str:
     """A line of text, escaped."""
     return tag("text", escape(text), x=x, y=y, font_size=size, fill=fill, **attributes)
 
 
-def line(path: str, stroke: str = looks.LINE, **attributes: Value) -> str:
+def line(path: str, stroke: str = theme.LINE, **attributes: Value) -> str:
     return tag("path", d=path, fill="none", stroke=stroke, **attributes)
 
 
-def icon(look: looks.Look, x: float, y: float) -> str:
+def icon(look: theme.Look, x: float, y: float) -> str:
     """A state's icon with its upper left corner there; nothing where the state has none."""
     if not look.icon:
         return ""

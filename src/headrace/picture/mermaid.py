@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.picture import looks
+from headrace.picture import theme
 from headrace.picture.view import View, ViewNode, ends, tally
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,:/_-+…\N{MULTIPLICATION SIGN}")
@@ -38,9 +38,9 @@ def render(view: View) -> str:
             0, f"%% {len(edges)} edges: set maxEdges, which is {MOST_EDGES} by default, in the page that draws this"
         )
     for state, _ in tally(view.nodes):
-        look = looks.look(state)
+        look = theme.look(state)
         dash = ",stroke-dasharray:4 3" if look.dashed else ""
-        body.append(f"classDef {_class(state)} fill:{look.fill},stroke:{look.line},color:{looks.INK}{dash}")
+        body.append(f"classDef {_class(state)} fill:{look.fill},stroke:{look.line},color:{theme.INK}{dash}")
     return "\n".join([*lines, *(f"  {line}" for line in body)]) + "\n"
 
 
@@ -48,7 +48,7 @@ def _node(node: ViewNode) -> str:
     texts = [node.label, *(f"{count} {state}" for state, count in node.states if state), *filter(None, [node.note])]
     label = "<br>".join(_escape(text) for text in texts)
     left, right = ("([", "])") if node.role in ("join", "pass") else ("[", "]")
-    state = looks.gravest(node.states, node.state)
+    state = theme.gravest(node.states, node.state)
     return f'n{node.number}{left}"{label}"{right}' + (f":::{_class(state)}" if state else "")
 
 

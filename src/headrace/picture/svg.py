@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headrace.picture import legend, looks
+from headrace.picture import legend, theme
 from headrace.picture.layout import TIP, Layout, Point, Shape, place
 from headrace.picture.markup import FONT, dashes, icon, line, number, points, tag, text_width, words
 from headrace.picture.view import View, ViewNode, describe, ends, layers, shorten
@@ -60,7 +60,7 @@ def box_of(node: ViewNode) -> Box:
         lines.append(shorten(counts, LONGEST + 8))
     if node.note:
         lines.append(shorten(node.note, LONGEST + 8))
-    room = 20 if looks.look(looks.gravest(node.states, node.state)).icon else 0
+    room = 20 if theme.look(theme.gravest(node.states, node.state)).icon else 0
     width = max(text_width(lines[0], SIZE), *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + room + 20
     return Box(node, tuple(lines), width, HEIGHT + 22 * bool(counts) + 14 * bool(node.note))
 
@@ -93,7 +93,7 @@ def _page(view: View, layout: Layout, graph: Sequence[str], notes: Sequence[lege
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
     yield tag("title", escape(view.title))
     yield tag("desc", escape(describe(view)))
-    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=looks.LINE)
+    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=theme.LINE)
     size: dict[str, str | float] = {"refX": TIP - 0.5, "refY": 4, "markerWidth": TIP, "markerHeight": 8}
     yield tag("defs", tag("marker", tip, id="tip", markerUnits="userSpaceOnUse", orient="auto", **size))
     yield tag("rect", width="100%", height="100%", fill="#ffffff")
@@ -117,13 +117,13 @@ def _diamond(which: int, centre: Point) -> str:
     name = "start" if which == START else "end"
     half, tall = DIAMOND.width / 2, DIAMOND.height / 2
     path = f"M{points([(x, y - tall), (x + half, y), (x, y + tall), (x - half, y)])}z"
-    shape = tag("path", d=path, fill="#f6f8fa", stroke=looks.PLAIN.line)
+    shape = tag("path", d=path, fill="#f6f8fa", stroke=theme.PLAIN.line)
     return tag("g", shape, words(name, x, y + 4, 11, text_anchor="middle"), class_=name)
 
 
 def _draw(box: Box, centre: Point) -> str:
     node = box.node
-    look = looks.look(looks.gravest(node.states, node.state))
+    look = theme.look(theme.gravest(node.states, node.state))
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
     inner = left + (28 if look.icon else 10)
     rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
@@ -146,11 +146,11 @@ def _draw(box: Box, centre: Point) -> str:
     more, low = list(box.lines[1:]), top + HEIGHT
     if node.note:
         # What went wrong on the way is not left to those who read the small print.
-        struck = {"fill": looks.STRUCK, "font_weight": "600"} if node.crashes or node.retries else {"fill": looks.FAINT}
+        struck = {"fill": theme.STRUCK, "font_weight": "600"} if node.crashes or node.retries else {"fill": theme.FAINT}
         parts.append(words(more.pop(), inner, low + 1, SIZE - 2, **struck))
         low += 14
     if more:
-        parts.append(words(more[0], inner, low + 4, SIZE - 2, looks.FAINT))
+        parts.append(words(more[0], inner, low + 4, SIZE - 2, theme.FAINT))
         parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
     return tag("g", *parts, class_="node", data_number=node.number)
 
@@ -159,5 +159,5 @@ def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
     """The shares of the states, as one line below the numbers."""
     for state, count in node.states:
         share = width * count / node.count
-        yield tag("rect", x=x, y=y, width=share, height=4, fill=looks.look(state).line, class_="share")
+        yield tag("rect", x=x, y=y, width=share, height=4, fill=theme.look(state).line, class_="share")
         x += share

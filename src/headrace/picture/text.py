@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from headrace.picture import looks
-from headrace.picture.sketch import sketch
+from headrace.picture import theme
+from headrace.picture.text_layout import sketch
 from headrace.picture.view import View, ViewNode, cells, describe, layers, shorten, tally
 
 MOST_BOXES = 30
@@ -20,7 +20,7 @@ def render(view: View, width: int) -> str:
     Up to 30 boxes that fit the width are drawn; more are listed, one line each.
     """
     drawn = _draw(view, width) if 0 < len(view.nodes) <= MOST_BOXES else None
-    states = ", ".join(f"{looks.look(state).glyph} {count} {state}" for state, count in tally(view.nodes) if count)
+    states = ", ".join(f"{theme.look(state).glyph} {count} {state}" for state, count in tally(view.nodes) if count)
     title = [
         shorten(view.title, width),
         _cut(describe(view).partition(":")[0] + (f": {states}" if states else ""), width),
@@ -50,7 +50,7 @@ def _texts(node: ViewNode) -> list[str]:
 
 
 def _glyph(node: ViewNode) -> str:
-    return looks.look(looks.gravest(node.states, node.state)).glyph
+    return theme.look(theme.gravest(node.states, node.state)).glyph
 
 
 def _states(node: ViewNode) -> str:

@@ -27,7 +27,7 @@ class ViewNode:
         number: unique within the view.
         label: the node's name, as its user wrote it: each form escapes it.
         state: a job's state, or empty in a picture of a definition that does not run.
-        role: empty, ``join``, ``pass``, ``undo`` or ``callback``, as in :class:`headrace.workflow.NewNode`.
+        role: empty, ``join``, ``pass``, ``undo`` or ``callback``, as in :class:`headrace.model.workflow.NewNode`.
         states: how many nodes are in each state, when the box stands for several.
         hidden: states of jobs that the box stands for, too, and that its own numbers leave out.
         map: whether it fans out, or joins what was fanned out, and its items are named after it.

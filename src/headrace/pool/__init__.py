@@ -10,43 +10,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.dispatch.load_index import Ranks as Ranks
+    from headrace.dispatch.strategy import STRATEGIES as STRATEGIES
+    from headrace.dispatch.strategy import Snapshot as Snapshot
     from headrace.pool.call import Call as Call
+    from headrace.pool.deferred import DeferredResult as DeferredResult
     from headrace.pool.events import Callbacks as Callbacks
-    from headrace.pool.later import DeferredResult as DeferredResult
     from headrace.pool.lease import Leased as Leased
     from headrace.pool.options import PoolOptions as PoolOptions
     from headrace.pool.overrun import Alert as Alert
     from headrace.pool.overrun import Overrun as Overrun
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
-    from headrace.pool.ranks import Ranks as Ranks
     from headrace.pool.stats import MemberStats as MemberStats
     from headrace.pool.stats import PoolStats as PoolStats
-    from headrace.pool.strategy import STRATEGIES as STRATEGIES
-    from headrace.pool.strategy import Snapshot as Snapshot
 
 _HOMES = {
-    "Alert": "overrun",
-    "Call": "call",
-    "Callbacks": "events",
-    "DeferredResult": "later",
-    "Leased": "lease",
-    "MemberStats": "stats",
-    "Overrun": "overrun",
-    "Pool": "pool",
-    "PoolOptions": "options",
-    "PoolStats": "stats",
-    "Ranks": "ranks",
-    "Replies": "pool",
-    "STRATEGIES": "strategy",
-    "Snapshot": "strategy",
+    "Alert": "pool.overrun",
+    "Call": "pool.call",
+    "Callbacks": "pool.events",
+    "DeferredResult": "pool.deferred",
+    "Leased": "pool.lease",
+    "MemberStats": "pool.stats",
+    "Overrun": "pool.overrun",
+    "Pool": "pool.pool",
+    "PoolOptions": "pool.options",
+    "PoolStats": "pool.stats",
+    "Ranks": "dispatch.load_index",
+    "Replies": "pool.pool",
+    "STRATEGIES": "dispatch.strategy",
+    "Snapshot": "dispatch.strategy",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"headrace.pool.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"headrace.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from headrace.pool.unbroken import CallCondition
 
 if TYPE_CHECKING:
-    from headrace.pool.desk import Desk
+    from headrace.dispatch.hash_ring import Key
     from headrace.pool.lease import Lease
     from headrace.pool.member import Member
-    from headrace.pool.ring import Key
+    from headrace.pool.scheduler import Desk
 
 log = logging.getLogger("headrace.pool")
 

@@ -165,7 +165,7 @@ class Calls:
                 self._running = False
         except BaseException as raised:  # noqa: BLE001 - the caller gets it, whatever it is
             error = raised
-        if type(result).__name__ == "DeferredResult" and type(result).__module__ == "headrace.pool.later":
+        if type(result).__name__ == "DeferredResult" and type(result).__module__ == "headrace.pool.deferred":
             self._answers.put_off(number, result)
         else:
             self._answers.give(number, result, error)

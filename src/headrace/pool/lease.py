@@ -11,8 +11,8 @@ from weakref import ref
 
 if TYPE_CHECKING:
     from headrace.pool.call import Call
-    from headrace.pool.desk import Desk
     from headrace.pool.member import Member
+    from headrace.pool.scheduler import Desk
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
+from headrace.dispatch.strategy import Strategy, named
 from headrace.errors import OptionsError
 from headrace.pool.overrun import Alert, Overrun
-from headrace.pool.strategy import Strategy, named
 
 Kind = Literal["thread", "process"]
 Handler = Callable[[Alert], object]

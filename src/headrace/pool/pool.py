@@ -11,16 +11,16 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
+from headrace.dispatch.hash_ring import Key, slot
+from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, HeadraceError
 from headrace.pool.call import Call
-from headrace.pool.crew import Crew
-from headrace.pool.desk import lease_call
 from headrace.pool.lease import Lease, Leased
 from headrace.pool.member import Member
+from headrace.pool.members import Crew
 from headrace.pool.options import Handler, Keywords, PoolOptions, members
-from headrace.pool.ring import Key, slot
+from headrace.pool.scheduler import lease_call
 from headrace.pool.stats import PoolStats
-from headrace.pool.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
 
 T = TypeVar("T")
 _numbers = count(1)

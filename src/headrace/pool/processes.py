@@ -24,7 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
-from headrace.pool import exits
+from headrace.pool import shutdown
 from headrace.pool.call import Call, settle
 from headrace.pool.child import RemoteTraceback, main
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, Garbled, head
@@ -32,12 +32,12 @@ from headrace.pool.member import Member
 from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
-    from headrace.pool.crew import Crew
+    from headrace.pool.members import Crew
 
 
 # The exit handler of multiprocessing, which this import registers, waits for our processes, and these wait for us.
 import_module("multiprocessing.util")
-exits.before_others()
+shutdown.before_others()
 
 # The bookkeeping of multiprocessing is not made for several threads that start and reap at once: one of them may be
 # told a wrong exit code.

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.pool.desk import Desk
+    from headrace.pool.scheduler import Desk
 
 
 def repair(desk: Desk) -> None:

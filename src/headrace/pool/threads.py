@@ -16,12 +16,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.pool.call import Call, outcome, settle
-from headrace.pool.later import DeferredResult
+from headrace.pool.deferred import DeferredResult
 from headrace.pool.member import Member
 from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
-    from headrace.pool.crew import Crew
+    from headrace.pool.members import Crew
 
 
 class ThreadBody:

@@ -1,1 +1,1 @@
-"""Verbs as values: each function returns a :class:`headrace.script.Call` without I/O, clock or dice."""
+"""Verbs as values: each function returns a :class:`headrace.protocol.script.Call` without I/O, clock or dice."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.keys import Keys
-from headrace.script import Call, load
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, load
 
 # Seconds that a value may take to compute: a lease that has ended is a value not stored. The lease of a process that is
 # killed stays for so long, and holds up nobody: others wait for it only as long as they said.

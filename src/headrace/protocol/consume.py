@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
-from headrace.keys import Keys
-from headrace.script import Call, blob, load
+from headrace.model.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, blob, load
 
 
 class Alien(msgspec.Struct, frozen=True):
@@ -538,7 +538,8 @@ class Note:
     """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log.
 
     Attributes:
-        swallowed: the exception that a middleware swallowed, as JSON of :class:`headrace.job.JobError`; empty: none.
+        swallowed: the exception that a middleware swallowed, as JSON of :class:`headrace.model.job.JobError`;
+            empty: none.
     """
 
     id: str

@@ -8,14 +8,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.flow_record import WorkflowRecord
-from headrace.job import Form, moment
-from headrace.keys import Keys, code_of, flow_of, node_id, number_of_code
-from headrace.protocol.admin import rows_of, slice_of
-from headrace.protocol.produce import pairs, record_of
-from headrace.record import Finder
-from headrace.script import Call, blob, load
-from headrace.workflow import (
+from headrace.model.ids import code_of, flow_of, node_id, number_of_code
+from headrace.model.job import Form, moment
+from headrace.model.job_record import Finder
+from headrace.model.workflow import (
     FOR_EVER,
     LETTERS,
     POLICIES,
@@ -27,6 +23,11 @@ from headrace.workflow import (
     WorkflowState,
     parse_facts,
 )
+from headrace.model.workflow_record import WorkflowRecord
+from headrace.protocol.keys import Keys
+from headrace.protocol.operations import rows_of, slice_of
+from headrace.protocol.produce import pairs, record_of
+from headrace.protocol.script import Call, blob, load
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.
 CHUNK = 250

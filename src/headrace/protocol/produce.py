@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.headers import shown
-from headrace.job import Form, NewJob, State, moment, number, parse_error, priority_of, ready_at
-from headrace.keys import Keys, milliseconds_of
-from headrace.record import Finder, Record, parse_journal, plausible
-from headrace.script import Call, blob, load
+from headrace.model.headers import shown
+from headrace.model.ids import milliseconds_of
+from headrace.model.job import Form, NewJob, State, moment, number, parse_error, priority_of, ready_at
+from headrace.model.job_record import Finder, Record, parse_journal, plausible
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
 
@@ -98,7 +99,8 @@ def enqueue(
     A job with a request id is not stored when that made one before, or when a job of its own id is stored, whoever
     sent it: so a job whose id is its request id is stored once, however many senders know it.
 
-    Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of :func:`headrace.keys.ordered_id`.
+    Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of
+    :func:`headrace.model.ids.ordered_id`.
 
     Args:
         jobs: at most ``CHUNK``.

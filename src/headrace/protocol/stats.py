@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.keys import Keys
-from headrace.script import Call, load
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, load
 
 # Buckets that one script reads.
 READ = 1000

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import moment, number
-from headrace.keys import Keys
-from headrace.protocol.admin import WorkerFacts
-from headrace.script import Call, load
+from headrace.model.job import moment, number
+from headrace.protocol.keys import Keys
+from headrace.protocol.operations import WorkerFacts
+from headrace.protocol.script import Call, load
 
 # Workers that one read looks at.
 MOST_WORKERS = 100

@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from headrace.anew import in_forks
 from headrace.errors import OptionsError
-from headrace.keys import Keys
 from headrace.protocol import stats as protocol
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.protocol.stats import Applied
-from headrace.script import Call
-from headrace.stats.expand import Row, pieces
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
-from headrace.stats.times import Layout, layout_of
+from headrace.stats.resolutions import Layout, layout_of
+from headrace.stats.rows import Row, pieces
+from headrace.store.fork_reset import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000

@@ -14,8 +14,8 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.protocol import stats as protocol
 from headrace.stats.buffer import LINE_ROWS, decode
-from headrace.stats.expand import Row, spread
-from headrace.stats.way import Steps, Way
+from headrace.stats.rows import Row, spread
+from headrace.stats.stats_client import Steps, Way
 
 log = logging.getLogger("headrace.stats")
 

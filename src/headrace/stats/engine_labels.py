@@ -6,7 +6,7 @@ both would count each job twice.
 
 from __future__ import annotations
 
-from headrace.stats.times import DAY, Layout, Level
+from headrace.stats.resolutions import DAY, Layout, Level
 
 # Below each: a task, a queue, a worker's host and pid.
 TASKS, QUEUES, WORKERS = "jobs", "queues", "workers"

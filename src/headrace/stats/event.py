@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.codec import encode
 from headrace.errors import OptionsError
+from headrace.model.codec import encode
 
 MOST_BYTES = 64 << 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

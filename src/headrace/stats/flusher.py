@@ -14,10 +14,10 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.anew import in_forks
 from headrace.errors import HeadraceError
 from headrace.stats.buffer import Batch, Buffer
-from headrace.stats.expand import Row
+from headrace.stats.rows import Row
+from headrace.store.fork_reset import in_forks
 
 log = logging.getLogger("headrace.stats")
 

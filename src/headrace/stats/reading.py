@@ -16,9 +16,9 @@ from headrace.protocol import stats as protocol
 from headrace.stats.engine_labels import of_worker
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
-from headrace.stats.plan import Plan, cover, row
-from headrace.stats.times import Layout
-from headrace.stats.way import Steps, Way, together
+from headrace.stats.read_plan import Plan, cover, row
+from headrace.stats.resolutions import Layout
+from headrace.stats.stats_client import Steps, Way, together
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Buckets that one reading may want.

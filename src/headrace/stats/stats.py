@@ -10,26 +10,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionsError, SettingsError
-from headrace.keys import make_id
-from headrace.protocol import admin
+from headrace.model.ids import make_id
+from headrace.protocol import operations
 from headrace.protocol import stats as protocol
-from headrace.protocol.stats import Line
 from headrace.settings import Duration, Settings
 from headrace.stats import event as events
 from headrace.stats.buffer import Check, Full, Lane, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
 from headrace.stats.engine_labels import WORKERS, workers_layout
 from headrace.stats.event import Event
-from headrace.stats.expand import spread
 from headrace.stats.flusher import last_words
 from headrace.stats.labels import field_of
 from headrace.stats.reading import Query, Reading
-from headrace.stats.times import Every, Layout, Moment, instant, layout_of
-from headrace.stats.way import Steps, Way
+from headrace.stats.resolutions import Every, Layout, Moment, instant, layout_of
+from headrace.stats.rows import spread
+from headrace.stats.stats_client import Steps, Way
 from headrace.stats.writer import Writer, refuse
 
 if TYPE_CHECKING:
-    from headrace.stats.taker import Taker
+    from headrace.stats.broker_consumer import Taker
 
 
 def _kept(settings: Settings) -> Layout:
@@ -321,7 +320,7 @@ class Stats:
         """
         if self.settings.stats != "amqp":
             return Consumer(self._way)
-        from headrace.stats.taker import Taker
+        from headrace.stats.broker_consumer import Taker
 
         return Taker(self._way, self.settings)
 
@@ -340,7 +339,7 @@ class Stats:
         """Counters of this process that were dropped, since too many different ones waited. Cost: none."""
         return self._writer.buffer.lost
 
-    def lag(self) -> Line:
+    def lag(self) -> protocol.Line:
         """How far behind ``headrace stats consume`` is, with ``stats="stream"`` or ``"amqp"``.
 
         With a broker, ``waiting`` are the batches that no consumer has fetched (one fetches up to 500), and
@@ -353,11 +352,11 @@ class Stats:
         """
         return self.behind(self._way.run(protocol.peek(self._way.keys)))
 
-    async def alag(self) -> Line:
+    async def alag(self) -> protocol.Line:
         """See :meth:`lag`."""
         return await asyncio.to_thread(self.behind, await self._way.arun(protocol.peek(self._way.keys)))
 
-    def behind(self, line: Line) -> Line:
+    def behind(self, line: protocol.Line) -> protocol.Line:
         """A line that was peeked at, with what waits at the broker if there is one. Cost: one round trip to that."""
         broker = self._writer.broker
         if broker is None:
@@ -389,9 +388,10 @@ class Stats:
             raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
         since = None if start is None else instant(start, "start") * 1_000_000
         until = None if end is None else instant(end, "end") * 1_000_000 - 1
-        page: admin.Page = yield admin.page(self._way.keys, "stat-events", limit=limit, since=since, until=until)
+        keys = self._way.keys
+        page: operations.Page = yield operations.page(keys, "stat-events", limit=limit, since=since, until=until)
         ids = [id for id, _ in page.rows]
-        bodies: list[bytes | None] = (yield protocol.look(self._way.keys, ids)) if ids else []
+        bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
         found = (events.unpack(id, body) for id, body in zip(ids, bodies, strict=True))
         return [event for event in found if event is not None]
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import CounterFull
 from headrace.protocol import stats as protocol
+from headrace.protocol.script import Call
 from headrace.protocol.stats import Applied
-from headrace.script import Call
 from headrace.settings import Settings
 from headrace.stats.buffer import Batch, Buffer, Check, Full, Lane, encode
-from headrace.stats.expand import Row, spread
 from headrace.stats.flusher import WAIT, Flusher
-from headrace.stats.way import Way
+from headrace.stats.rows import Row, spread
+from headrace.stats.stats_client import Way
 
 if TYPE_CHECKING:
     from headrace.stats.broker import Broker
@@ -47,7 +47,7 @@ class Writer:
         self.buffer = Buffer()
         self.flusher = Flusher(self.buffer, self._send, settings.stats_buffer, settings.stats_flush_interval)
         # Now, though nothing connects yet: at the end of the interpreter the driver can no longer be imported.
-        from headrace.store import Slots
+        from headrace.store.store import Slots
 
         self._slots = Slots()
 
@@ -96,7 +96,7 @@ class Writer:
 
         Raises:
             CounterFull: a counter refused it.
-            StoreUnavailable, StoreFull: as :meth:`headrace.store.Store.run`.
+            StoreUnavailable, StoreFull: as :meth:`headrace.store.store.Store.run`.
 
         Cost: one round trip.
         """

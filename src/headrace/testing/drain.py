@@ -17,14 +17,14 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import Interrupt
-from headrace.handle import unsuccessful
-from headrace.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
-from headrace.protocol import admin, consume, graph
-from headrace.protocol.admin import Overview
+from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
+from headrace.protocol import consume, graph, operations
 from headrace.protocol.consume import Renewed
-from headrace.script import Call
+from headrace.protocol.operations import Overview
+from headrace.protocol.script import Call
 from headrace.settings import microseconds
-from headrace.task import budgets
+from headrace.tasks.job_handle import unsuccessful
+from headrace.tasks.task import budgets
 from headrace.testing.drained import Drained, DrainError, Wishes, waiting
 from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
@@ -97,9 +97,9 @@ class DrainWorker:
                 break
             if self._tasks.total() >= self._wishes.limit:
                 yield from self._settle(claim, ("released", b"", 0))
-                raise DrainError(self._too_many((yield admin.overview(self._keys))))
+                raise DrainError(self._too_many((yield operations.overview(self._keys))))
             yield from self._run(claim)
-        seen: Overview = yield admin.overview(self._keys)
+        seen: Overview = yield operations.overview(self._keys)
         return Drained(self._tasks.total(), dict(self._ends), waiting(seen))
 
     def tidy(self) -> Steps[None]:
@@ -141,10 +141,10 @@ class DrainWorker:
         app, keys = self._app, self._keys
         lease = microseconds(app.settings.lease)
         rest: list[Call[Any]] = [
-            admin.resume_due(keys, BATCH),
+            operations.resume_due(keys, BATCH),
             graph.tend(keys),
             consume.promote(keys, BATCH),
-            admin.overview(keys),
+            operations.overview(keys),
         ]
         while True:
             seen, resumed, tended, promoted, look = yield [consume.renew(keys, self.owner, lease), *rest]
@@ -223,7 +223,7 @@ class DrainWorker:
 
     def _performed(self, claim: Claim, crash: Crash | None) -> Steps[Performed]:
         """Run a job, unless it may not start."""
-        now: int = (yield admin.overview(self._keys)).now if claim.expires else 0
+        now: int = (yield operations.overview(self._keys)).now if claim.expires else 0
         if (early := before_start(claim, now, self._keep)) is not None:
             return Performed(early)
         if claim.parents:

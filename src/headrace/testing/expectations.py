@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
-from headrace.handle import Job
-from headrace.record import Record
-from headrace.task import BoundTask, Task
+from headrace.model.job_record import Record
+from headrace.tasks.job_handle import Job
+from headrace.tasks.task import BoundTask, Task
 
 # Jobs that a failed assertion shows.
 SHOWN = 5

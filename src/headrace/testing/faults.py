@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.errors import StoreUnavailable
-from headrace.job import Claim
+from headrace.model.job import Claim
 
 Moment = Literal["start", "end"]
 

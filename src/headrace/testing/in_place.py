@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headrace import codec
 from headrace.context import CurrentJob, running
 from headrace.errors import OptionsError
-from headrace.job import Claim, Input
+from headrace.model import codec
+from headrace.model.job import Claim, Input
 from headrace.protocol.consume import Note
-from headrace.task import new_id
+from headrace.tasks.task import new_id
 
 # Bytes of one payload.
 MOST = 64 << 20

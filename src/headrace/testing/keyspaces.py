@@ -15,10 +15,10 @@ from typing import Any
 
 import redis
 
-from headrace import keys as layout
-from headrace.flow_checks import flow_breaches, home, is_orphan
-from headrace.keys import FINAL, check_name, is_ordered
-from headrace.record import JOURNAL_KEPT, parse_journal
+from headrace.model.ids import FINAL, check_name, is_ordered
+from headrace.model.job_record import JOURNAL_KEPT, parse_journal
+from headrace.protocol import keys as layout
+from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
 _READ: dict[str, Callable[[Any, str], object]] = {
@@ -37,7 +37,7 @@ _EXPIRING = (
 
 @cache
 def documented() -> dict[str, str]:
-    """Pattern and type of every key, as the table that opens :mod:`headrace.keys` says.
+    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says.
 
     A pattern is a name, or a name and what it is appended to: ``scheduled``, ``job:<id>``.
     """

@@ -14,12 +14,11 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
-from headrace.headers import packed
-from headrace.job import Claim
+from headrace.model.headers import packed
+from headrace.model.job import Claim
+from headrace.model.job_record import Record
 from headrace.protocol.consume import Note
-from headrace.record import Record
-from headrace.run import WorkflowRun
-from headrace.task import BoundTask, Task
+from headrace.tasks.task import BoundTask, Task
 from headrace.testing.drain import DrainWorker
 from headrace.testing.drain_driver import DrainDriver
 from headrace.testing.drained import Drained, Wishes, check_ended, wishes
@@ -32,6 +31,7 @@ from headrace.testing.stubs import Stub
 from headrace.testing.takeover import Takeover
 from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.runner.interrupts import SIGNALS
+from headrace.workflows.run import WorkflowRun
 
 Mode = Literal["manual", "inline"]
 Stop = Literal["timeout", "cancel", "shutdown"]

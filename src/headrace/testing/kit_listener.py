@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from headrace.end_listener import EndListener, Look, Tell
-from headrace.keys import Keys
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.settings import Settings
+from headrace.store.end_listener import EndListener, Look, Tell
 from headrace.testing.drained import DrainError
 from headrace.testing.virtual_clock import VirtualClock
 

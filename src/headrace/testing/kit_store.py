@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.keys import Keys
+from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.record import Record
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store import AsyncStore, Store
+from headrace.store.store import AsyncStore, Store
 from headrace.testing.faults import Faults
 from headrace.testing.sent_jobs import made
 from headrace.testing.virtual_clock import VirtualClock

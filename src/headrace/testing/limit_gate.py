@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.context import CurrentJob
 from headrace.errors import SoftTimeLimit
-from headrace.task import Plan
+from headrace.tasks.task import Plan
 from headrace.testing.faults import RunnerKilled
 from headrace.worker.runner.thread_kind import ThreadGate
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, LifespanError
-from headrace.job import Claim, JobError
-from headrace.lifespan import of_kind
+from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
-from headrace.task import Plan
+from headrace.tasks.lifespan import of_kind
+from headrace.tasks.task import Plan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.outcomes import Ended, of_death

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.script import Call
+from headrace.protocol.script import Call
 
 
 def made(call: Call[Any], answer: Any) -> dict[str, int]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from headrace.annotations import Unresolved, hints
 from headrace.errors import HeadraceError, OptionsError
-from headrace.task import Task
+from headrace.model.annotations import Unresolved, hints
+from headrace.tasks.task import Task
 from headrace.testing.expectations import bound
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.task import Task
+from headrace.tasks.task import Task
 
 
 class Stub(AbstractContextManager["Stub"]):

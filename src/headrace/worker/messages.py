@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 
 Kind = str  # "process" | "fork" | "thread" | "async"
 
@@ -59,7 +59,7 @@ class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
-    """Runner to dispatcher: a start ended. ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
+    """Runner to dispatcher: a start ended. ``kind``, ``data`` and ``amount`` as in :class:`headrace.model.job.Outcome`.
 
     Attributes:
         cost: microseconds that the runner was busy with it, its own work included.

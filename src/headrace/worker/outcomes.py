@@ -8,11 +8,11 @@ import msgspec
 
 from headrace.context import StopReason
 from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
-from headrace.job import Claim, JobError, error_json
+from headrace.model.job import Claim, JobError, error_json
 from headrace.settings import microseconds
-from headrace.task import Plan
+from headrace.tasks.task import Plan
 
-# kind, data and amount of a headrace.job.Outcome
+# kind, data and amount of a headrace.model.job.Outcome
 Ended = tuple[str, bytes, int]
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
 # for another reason than this start (a mate's limit, a shutdown).

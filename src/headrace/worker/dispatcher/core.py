@@ -23,13 +23,13 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.errors import HeadraceError, OptionsError
-from headrace.job import Claim, JobError, error_json
-from headrace.keys import is_ordered
-from headrace.options import KINDS
+from headrace.model.ids import is_ordered
+from headrace.model.job import Claim, JobError, error_json
+from headrace.model.options import KINDS
 from headrace.protocol import consume
-from headrace.script import Call, unread
+from headrace.protocol.script import Call, unread
 from headrace.settings import microseconds
-from headrace.task import Plan, budgets
+from headrace.tasks.task import Plan, budgets
 from headrace.worker.dispatcher.admission import Wish
 from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import (

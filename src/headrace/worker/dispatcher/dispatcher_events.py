@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Claim
-from headrace.script import Call
+from headrace.model.job import Claim
+from headrace.protocol.script import Call
 from headrace.worker.messages import Drain, Exit, FromRunner, Rehearsed, Resize, Size, Stop, ToSupervisor
 
 # A call to the store, and the function of the core that reads its reply.
@@ -256,7 +256,7 @@ class Actions:
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
-    """How a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.job.Outcome`.
+    """How a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.model.job.Outcome`.
 
     Attributes:
         cost: microseconds that its code ran; 0: not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from headrace.job import Claim, JobError, parse_error
+from headrace.model.job import Claim, JobError, parse_error
 from headrace.settings import Settings
 from headrace.worker.preload.advice import spell
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.stats.engine_labels import QUEUES, TASKS
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK

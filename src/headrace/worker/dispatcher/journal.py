@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.job import Claim, Outcome, StartNote, first_line
+from headrace.model.job import Claim, Outcome, StartNote, first_line
 from headrace.worker.dispatcher.job_log import error_of
 
 # Ends of a first start that need no journal.

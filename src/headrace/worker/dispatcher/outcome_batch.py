@@ -6,10 +6,10 @@ import logging
 from collections import deque
 from typing import Any
 
-from headrace.job import Claim, JobError, Outcome, error_json
-from headrace.keys import Keys
+from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
-from headrace.script import Call
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
 from headrace.worker.dispatcher import job_log
 from headrace.worker.dispatcher.dispatcher_events import Actions, End, Log

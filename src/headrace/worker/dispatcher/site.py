@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from headrace.keys import Keys
+from headrace.protocol.keys import Keys
 from headrace.settings import Settings
-from headrace.task import Task
+from headrace.tasks.task import Task
 from headrace.worker.dispatcher.job_stats import Tally
 from headrace.worker.dispatcher.runners.status import Probe
 from headrace.worker.worker_options import WorkerOptions

@@ -126,7 +126,7 @@ class Founder:
         environ = {**state.launch.environ, STATE: json.dumps(_state(state, self.form))}
         try:
             # -P: a module of the application's directory must not take the place of Python's own.
-            os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.anchor"], environ)  # noqa: S606
+            os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.first_process"], environ)  # noqa: S606
         except OSError as error:
             log.warning("%s cannot be started again (%s): the old code stays in memory", sys.executable, error)
             for image in state.images:

@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
 from headrace.worker.runner.execute import Bench, aperform

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from headrace import codec
-from headrace.app_context import AppContext
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
-from headrace.flow import Flow, collected
-from headrace.headers import unpacked
-from headrace.job import Claim, Form, Input
-from headrace.scope import ONCE, Scope
-from headrace.weave import NO_FORM, Sheet
-from headrace.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
+from headrace.model import codec
+from headrace.model.headers import unpacked
+from headrace.model.job import Claim, Form, Input
+from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
+from headrace.tasks.app_context import AppContext
+from headrace.workflows.builder import Flow, collected
+from headrace.workflows.graph_builder import NO_FORM, Sheet
+from headrace.workflows.scope import ONCE, Scope
 
 # The output of a map over nothing.
 EMPTY_LIST = b"\x90"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
-from headrace.job import MESSAGE_CAP, TRACEBACK_CAP, JobError, error_json
+from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP, JobError, error_json
 
 # Frames of the worker are nobody's fault: the reader looks for the job's own lines.
 _OURS = str(Path(__file__).parents[1])
@@ -33,7 +33,7 @@ _UNSAID: dict[type[Interrupt], str] = {
 
 
 def evidence(error: BaseException, attempt: int, worker: str, kind: type[BaseException] | None = None) -> bytes:
-    """JSON of a :class:`headrace.job.JobError`; made of any exception, however broken, and never raises.
+    """JSON of a :class:`headrace.model.job.JobError`; made of any exception, however broken, and never raises.
 
     Args:
         kind: shown as the type where it is not that of ``error``: the signal that a group of exceptions carries.

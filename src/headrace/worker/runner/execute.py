@@ -10,18 +10,18 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import codec
 from headrace.app import Headrace
-from headrace.app_context import AppContext
 from headrace.context import CurrentJob, begin, running
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
-from headrace.flow import Flow
-from headrace.headers import unpacked
-from headrace.job import Claim
-from headrace.middleware import Middleware
+from headrace.model import codec
+from headrace.model.headers import unpacked
+from headrace.model.job import Claim
+from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
-from headrace.task import Plan, Task
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.middleware import Middleware
+from headrace.tasks.task import Plan, Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
 from headrace.worker.outcomes import Ended, of_error
 from headrace.worker.runner import dynamic_nodes
@@ -29,7 +29,7 @@ from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
 from headrace.worker.runner.error_report import evidence, fault, forget, plain, signal_in
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
-from headrace.workflow import parse_facts
+from headrace.workflows.builder import Flow
 
 Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
 Emit = Callable[[Note], None]

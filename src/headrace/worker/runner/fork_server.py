@@ -24,7 +24,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from headrace.lifespan import of_kind
+from headrace.tasks.lifespan import of_kind
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import adopt_orphans, die_with
 from headrace.worker.messages import Channel, Closed, Exit, Fell, ToRunner

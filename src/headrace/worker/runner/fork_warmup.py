@@ -13,9 +13,9 @@ import socket
 from dataclasses import replace
 
 from headrace.app import Headrace
-from headrace.job import Claim
-from headrace.options import Options
-from headrace.task import Task
+from headrace.model.job import Claim
+from headrace.model.options import Options
+from headrace.tasks.task import Task
 from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import Channel, FromRunner, Run, ToRunner, give_tickets
 from headrace.worker.runner.execute import Bench

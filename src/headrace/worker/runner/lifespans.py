@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import LifespanError
-from headrace.lifespan import Lifespan, of_kind
+from headrace.tasks.lifespan import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import Cut
 
 if TYPE_CHECKING:

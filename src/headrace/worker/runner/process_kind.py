@@ -10,7 +10,7 @@ import time
 from collections import deque
 
 from headrace.context import CurrentJob, StopReason
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
 from headrace.worker.runner.execute import Bench, perform

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob, running
-from headrace.middleware import Middleware, aenter, enter
+from headrace.tasks.middleware import Middleware, aenter, enter
 
 # Stands for the value of a function whose exception a middleware has swallowed.
 SWALLOWED = object()

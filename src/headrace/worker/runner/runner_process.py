@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from headrace.app import Headrace
 from headrace.errors import LifespanError
-from headrace.lifespan import of_kind
+from headrace.tasks.lifespan import of_kind
 from headrace.worker.forking.lifecycle_hooks import Cut, Hook, name_of, run_each
 from headrace.worker.forking.process_ties import FAULTY, let_fork
 from headrace.worker.messages import Channel, Closed, ToRunner, Up

@@ -14,7 +14,7 @@ import time
 from queue import SimpleQueue
 
 from headrace.context import CurrentJob, StopReason
-from headrace.job import Claim
+from headrace.model.job import Claim
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
 from headrace.worker.runner.execute import Bench, perform

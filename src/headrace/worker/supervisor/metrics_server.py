@@ -49,10 +49,10 @@ class Metrics:
         Raises:
             HeadraceError: it cannot be used.
         """
-        from headrace.stats import scrape
+        from headrace.stats import prometheus
 
-        self.sock = scrape.listen(*self._address)
-        return scrape.url_of(self.sock)
+        self.sock = prometheus.listen(*self._address)
+        return prometheus.url_of(self.sock)
 
     def listens(self) -> bool:
         """Whether the address is ours; if not, it is tried again after a pause: the image before this may have it."""
@@ -90,6 +90,6 @@ class Metrics:
 
 def answer(app: Headrace, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
-    from headrace.stats import engine_labels, scrape
+    from headrace.stats import engine_labels, prometheus
 
-    scrape.serve(sock, [scrape.Engine(app.client), scrape.Scrape(app.stats, engine_labels.ALL)])
+    prometheus.serve(sock, [prometheus.Engine(app.client), prometheus.Scrape(app.stats, engine_labels.ALL)])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 
-from headrace.keys import Keys
-from headrace.protocol import admin, consume, graph
+from headrace.protocol import consume, graph, operations
+from headrace.protocol.keys import Keys
 from headrace.settings import Settings, microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
 
@@ -129,7 +129,7 @@ class Upkeep:
             self._promote_at = None
             found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
         if self._resume_at is not None and now >= self._resume_at:
-            found.append((admin.resume_due(self.keys, BATCH), lambda reply: self._resumed(reply, now)))
+            found.append((operations.resume_due(self.keys, BATCH), lambda reply: self._resumed(reply, now)))
         if self._suspect and now >= self._suspect[0]:
             self.victims.append((self._suspect[1], False))
             self._suspect = None

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.keys import Keys
 from headrace.protocol import consume
 from headrace.protocol.consume import Held, Settled
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.starts import Repair, Rows, Starts, View, compare
 

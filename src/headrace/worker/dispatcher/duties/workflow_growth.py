@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.job import Claim, JobError, error_json
-from headrace.keys import MOST_NODES, Keys
+from headrace.model.ids import MOST_NODES
+from headrace.model.job import Claim, JobError, error_json
+from headrace.model.workflow import Graft
 from headrace.protocol import graph
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End, Step
-from headrace.workflow import Graft
 
 
 class Grown(msgspec.Struct, frozen=True, array_like=True):

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headrace.job import Claim, Input
-from headrace.keys import Keys
+from headrace.model.job import Claim, Input
 from headrace.protocol import graph
 from headrace.protocol.graph import Output
+from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
 
 BATCH = 250

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError
-from headrace.script import Script
-from headrace.url import Target, parse
+from headrace.protocol.script import Script
+from headrace.store.url import Target, parse
 from headrace.worker.dispatcher.links.store_connection import Link
 
 

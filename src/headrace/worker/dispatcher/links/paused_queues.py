@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
-from headrace.protocol import admin
+from headrace.protocol import operations
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -62,7 +62,7 @@ class Pauses:
         self._due.set()
 
     def _run(self) -> None:
-        self._app.cache.watch(admin.PAUSED, self._due.set)
+        self._app.cache.watch(operations.PAUSED, self._due.set)
         while True:
             # A copy has an end, however quiet the server is.
             self._due.wait(self._app.settings.cache_max_age if self.names else None)
@@ -81,10 +81,10 @@ class Pauses:
         client, cache = self._app.client, self._app.cache
         for _ in range(TRIES):
             try:
-                cache.get(admin.PAUSED, make=lambda: client.run(admin.paused(client.keys)))
+                cache.get(operations.PAUSED, make=lambda: client.run(operations.paused(client.keys)))
             except HeadraceError:
                 return ()
-            known: Any = cache.peek(admin.PAUSED)
+            known: Any = cache.peek(operations.PAUSED)
             if known is not ABSENT:
                 return [str(name) for name in known]
         return ()

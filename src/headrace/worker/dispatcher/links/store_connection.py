@@ -15,8 +15,8 @@ from typing import Any
 import hiredis
 from redis import exceptions as driver
 
-from headrace.connection import connect, packed
-from headrace.url import Target
+from headrace.store.connection import connect, packed
+from headrace.store.url import Target
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from redis import exceptions as driver
 
-from headrace.connection import pause_before, verdict
 from headrace.errors import HeadraceError
-from headrace.script import Script, load
-from headrace.url import Target
+from headrace.protocol.script import Script, load
+from headrace.store.connection import pause_before, verdict
+from headrace.store.url import Target
 from headrace.worker.dispatcher.dispatcher_events import (
     CALLED,
     HURRY,

@@ -1,8 +1,8 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
 Runners fill places (runner_places.py), among which strategies choose in O(1). The usual one, ``available``, is here,
-since it depends on what may be sent ahead; what the others (:mod:`headrace.pool.strategy`) choose waits at its place
-(local_queues.py).
+since it depends on what may be sent ahead; what the others (:mod:`headrace.dispatch.strategy`) choose waits at its
+place (local_queues.py).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
 sent ahead to process runners, so that pipes and round trips are amortised. A runner without progress for ``STALL``

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from headrace.pool.strategy import STRATEGIES
+from headrace.dispatch.strategy import STRATEGIES
 from headrace.worker.dispatcher.runners.assignment import SHARED, Handout
 from headrace.worker.dispatcher.runners.runner_handle import Start
 from headrace.worker.dispatcher.runners.runner_places import Place, Waiting

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.job import Claim
-from headrace.task import Plan
+from headrace.model.job import Claim
+from headrace.tasks.task import Plan
 from headrace.worker.messages import Fell
 from headrace.worker.outcomes import Doom
 

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
-from headrace.job import Claim
-from headrace.pool.ranks import Ranks
-from headrace.pool.strategy import Snapshot
-from headrace.task import Plan
+from headrace.dispatch.load_index import Ranks
+from headrace.dispatch.strategy import Snapshot
+from headrace.model.job import Claim
+from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.runners.runner_handle import Seat
 
 Waiting = tuple[Claim, Plan]

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from headrace.job import JobError
+from headrace.model.job import JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
 from headrace.worker.dispatcher.dispatcher_events import (

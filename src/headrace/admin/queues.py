@@ -1,0 +1,138 @@
+"""The queues of an application, for those who operate it. Each verb has an asynchronous pair."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from headrace.model.ids import check_name
+from headrace.protocol import operations
+from headrace.protocol.script import Call
+from headrace.settings import Duration, microseconds, seconds
+from headrace.store.client import Client, Steps
+
+# Jobs that one round trip of a purge deletes: others must be served in between.
+PURGE = 1000
+
+
+class Queue:
+    """One named line of ready jobs.
+
+    Attributes:
+        name: of the queue.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        """Use ``app.queues[name]``."""
+        self.name = check_name("queue", name)
+        self._client = client
+
+    @property
+    def size(self) -> int:
+        """How many jobs are ready in it now. Cost: one round trip."""
+        return self._client.run(self._count()).count
+
+    async def asize(self) -> int:
+        """See :attr:`size`."""
+        return (await self._client.arun(self._count())).count
+
+    @property
+    def paused(self) -> bool:
+        """Whether workers pass it over. Cost: one round trip."""
+        return self.name in self._client.run(operations.paused(self._client.keys))
+
+    async def apaused(self) -> bool:
+        """See :attr:`paused`."""
+        return self.name in await self._client.arun(operations.paused(self._client.keys))
+
+    def pause(self, duration: Duration | None = None) -> bool:
+        """Let no more jobs of the queue start; those that run go on. False when it was paused already.
+
+        Args:
+            duration: after which workers resume it, counted from now by the server's clock. None: until ``resume``.
+                Either replaces what an earlier pause said.
+
+        Raises:
+            OptionsError: ``duration`` is not a number or timedelta above 0.
+
+        Cost: one round trip.
+        """
+        return self._client.run(self._pause(duration))
+
+    async def apause(self, duration: Duration | None = None) -> bool:
+        """See :meth:`pause`."""
+        return await self._client.arun(self._pause(duration))
+
+    def resume(self) -> bool:
+        """Let jobs of the queue start again. False when it was not paused.
+
+        Cost: one round trip.
+        """
+        return self._client.run(operations.resume(self._client.keys, self.name))
+
+    async def aresume(self) -> bool:
+        """See :meth:`resume`."""
+        return await self._client.arun(operations.resume(self._client.keys, self.name))
+
+    def purge(self) -> int:
+        """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
+
+        Scheduled and running jobs stay, and so do those that come during the purge: workflow nodes that it makes ready,
+        too. Ordered jobs that wait in this queue behind a deleted one are deleted with it.
+
+        Returns:
+            how many were deleted.
+
+        Cost: one round trip per 1,000 jobs.
+        """
+        return self._client.drive(self._purge())
+
+    async def apurge(self) -> int:
+        """See :meth:`purge`."""
+        return await self._client.adrive(self._purge())
+
+    def _pause(self, duration: Duration | None) -> Call[bool]:
+        # Not even the shortest one may come out as 0, which has no end.
+        length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
+        return operations.pause(self._client.keys, self.name, length)
+
+    def _count(self) -> Call[operations.Page]:
+        return operations.page(self._client.keys, f"ready:{self.name}", limit=1)
+
+    def _purge(self) -> Steps[int]:
+        removed: int
+        left: int
+        removed, left = yield operations.purge(self._client.keys, self.name, PURGE)
+        # Bounded by what was there at the start: jobs that come faster than they are deleted must not hold it for ever.
+        goal = removed + left
+        while left and removed < goal:
+            more, left = yield operations.purge(self._client.keys, self.name, min(PURGE, goal - removed))
+            removed += more
+        return removed
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+
+class Queues:
+    """``app.queues``: by name, or all that hold work, are paused or are served, and up to 500 that held work once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getitem__(self, name: str) -> Queue:
+        """The queue of this name, whether it holds work or not. Cost: none.
+
+        Raises:
+            OptionsError: nothing can have this name.
+        """
+        return Queue(self._client, name)
+
+    def __iter__(self) -> Iterator[Queue]:
+        """Cost: one round trip."""
+        for queue in self._client.run(operations.overview(self._client.keys, details=False)).queues:
+            yield Queue(self._client, queue.name)
+
+    async def __aiter__(self) -> AsyncIterator[Queue]:
+        """Cost: one round trip."""
+        for queue in (await self._client.arun(operations.overview(self._client.keys, details=False))).queues:
+            yield Queue(self._client, queue.name)

@@ -1,0 +1,119 @@
+"""The workers that live now, for programs and the command line: what they do, and how many runners they have.
+
+Owns the way from a name that people give to an incarnation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.errors import OptionsError, WorkerNotFound
+from headrace.model.options import KINDS, Kind
+from headrace.protocol import operations
+from headrace.protocol.operations import WorkerFacts
+from headrace.store.client import Client, Steps
+
+# At most so many at once, as for the options of a worker.
+MOST = {"process": 1024, "fork": 1024, "thread": 1024, "async": 100_000}
+
+
+class Workers:
+    """``app.workers``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, name: str) -> WorkerFacts:
+        """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.
+
+        After a reload the worker keeps the ``host:pid`` and the process id with which it was started, too.
+
+        Raises:
+            WorkerNotFound: no worker has this name, or several begin so.
+
+        Cost: one round trip.
+        """
+        return self._client.drive(_get(self._client, name))
+
+    async def aget(self, name: str) -> WorkerFacts:
+        """See :meth:`get`."""
+        return await self._client.adrive(_get(self._client, name))
+
+    def scale(self, name: str, size: int, kind: Kind | None = None) -> WorkerFacts:
+        """Have a worker run so many jobs at once, while it works; what it removes finishes what runs.
+
+        Nothing is lost, none runs twice, no attempt is counted: what a removed runner had not begun goes to the others.
+        It lasts until the worker ends. Returns when the worker has been told; it obeys at once.
+
+        Args:
+            name: see :meth:`get`.
+            size: at least 1; runners of the kinds ``process`` and ``fork``, threads, or coroutines.
+            kind: the first of process, fork, thread, async that the worker has, if not given.
+
+        Raises:
+            WorkerNotFound: no live worker has this name, or this kind of runners, or it does not listen just now.
+            OptionsError: the size is out of range, or there is no such kind.
+
+        Cost: two round trips.
+        """
+        return self._client.drive(_scale(self._client, name, size, kind))
+
+    async def ascale(self, name: str, size: int, kind: Kind | None = None) -> WorkerFacts:
+        """See :meth:`scale`."""
+        return await self._client.adrive(_scale(self._client, name, size, kind))
+
+
+def _get(client: Client, name: str) -> Steps[WorkerFacts]:
+    seen: operations.Overview = yield operations.overview(client.keys)
+    return named([worker for worker in seen.workers if worker.lease > seen.now], name)
+
+
+def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
+    """The worker that a name means.
+
+    Raises:
+        WorkerNotFound: none does, or several do.
+    """
+    exact = [worker for worker in workers if name in _own_names(worker)]
+    exact = exact or [worker for worker in workers if name in _first_names(worker)]
+    found = exact or [worker for worker in workers if name and worker.owner.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    names = sorted(worker.owner for worker in found or workers)
+    if found:
+        raise WorkerNotFound(f"{name!r} may be any of {', '.join(names[:10])}: give more of the name")
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:10])}" if names else "none lives now"
+    raise WorkerNotFound(f"no worker is named {name!r}: {hint}")
+
+
+def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
+    """Its own name, that of its place, and its process id."""
+    place = worker.facts.get("place", "")
+    return worker.owner, place, place.rpartition(":")[2]
+
+
+def _first_names(worker: WorkerFacts) -> tuple[str, str]:
+    """After a reload, the place and the process id with which the worker was started."""
+    anchor = worker.facts.get("anchor", "")
+    return f"{worker.facts.get('place', '').rpartition(':')[0]}:{anchor}", anchor
+
+
+def _scale(client: Client, name: str, size: int, kind: str | None) -> Steps[WorkerFacts]:
+    if kind is not None and kind not in KINDS:
+        raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
+    whole: Any = size
+    if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= size <= MOST[kind or "process"]:
+        raise OptionsError(f"a worker has 1 to {MOST[kind or 'process']:,} runners, not {size!r}: start another worker")
+    worker = yield from _get(client, name)
+    kinds = [kind for kind in KINDS if kind in worker.sizes]
+    wanted = kind or (kinds[0] if kinds else "process")
+    if wanted not in kinds:
+        raise WorkerNotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
+    word: str = yield operations.command(client.keys, worker.owner, f"scale:{wanted}:{size}")
+    if word != "told":
+        why = "is gone" if word == "gone" else "does not listen just now, since it lost its connection: try again"
+        raise WorkerNotFound(f"{worker.owner} {why}")
+    return worker

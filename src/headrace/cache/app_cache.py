@@ -1,0 +1,235 @@
+"""``app.cache``: values that are read often and changed rarely, kept in the process until the server says otherwise.
+
+Owns the verbs. A hit looks into a dictionary; whatever takes more is described in ``values``, once for threads and for
+event loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from headrace.cache import tracking_link
+from headrace.cache.computing import Computations
+from headrace.cache.listener import Listener
+from headrace.cache.local_store import Bounds, Eviction
+from headrace.cache.statistics import Statistics
+from headrace.cache.step_driver import Client, Driver
+from headrace.cache.values import ABSENT, Values, checked
+from headrace.model.ids import check_name
+from headrace.protocol import cache as protocol
+from headrace.settings import Duration
+from headrace.store.fork_reset import in_forks
+
+
+class Cache:
+    """One application's cached values.
+
+    Threads, event loops and forked children of a process may all use it. Nothing connects, and no thread exists,
+    before the first value is asked for.
+    """
+
+    def __init__(self, client: Client, *, protocols: Sequence[tracking_link.Protocol] = (3, 2)) -> None:
+        """Use ``app.cache``.
+
+        Args:
+            protocols: RESP versions to hear the server's announcements over, the first that works.
+        """
+        self._client = client
+        self.types = client.types
+        self._protocols = protocols
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all values, and go where the client goes now."""
+        client, settings = self._client, self._client.settings
+        bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))
+        self._listener = Listener(
+            client.url,
+            client.keys,
+            bounds,
+            timeout=settings.timeout,
+            silence=settings.cache_heartbeat_timeout,
+            protocols=self._protocols,
+        )
+        computations = Computations()
+        in_forks(computations)
+        self._driver = Driver(client, self._listener, computations)
+        self._steps = Values(settings, client.keys, client.types, self._listener, computations)
+        self._values = self._listener.shelf.values
+        self._hits = 0
+
+    def get(
+        self,
+        name: str,
+        default: Any = None,
+        make: Callable[[], Any] | None = None,
+        ttl: Duration | None = None,
+        tags: Sequence[str] = (),
+        wait: Duration | None = None,
+    ) -> Any:
+        """The value of this name; without one, what ``make`` computes, or else ``default``.
+
+        Dicts and lists are shared by the whole process and refuse to be changed: change a copy. What ``make``
+        returns is stored with ``ttl`` and ``tags``, unless the name was written or deleted, or one of its tags,
+        since ``make`` was called: it may have seen what was true before. A server that cannot be reached, or whose
+        memory is full, counts as one that has no value; ``statistics().faults`` counts those reads.
+
+        One reader of a process calls ``make``. The threads and coroutines that ask for the name meanwhile wait for
+        that one, and get what it returned or the exception that it raised. If that reader was interrupted or
+        cancelled, or the value was changed meanwhile, the next of them calls ``make``.
+
+        Args:
+            wait: seconds that another *process* which computes the value is waited for. When they are over one more
+                process computes it, too, and so on; without ``wait``, each computes at once. A process whose ``make``
+                raised is not waited for any longer.
+
+        Raises:
+            OptionsError: the name, a tag, ``ttl``, ``wait`` or ``make`` cannot be used.
+            ArgumentError: what ``make`` returned cannot be stored, or would come back as another type.
+            PayloadTooLarge: what ``make`` returned is too large.
+
+        Cost: none when the process has the value, or knows that there is none; else one round trip. When ``make``
+        is called, three more.
+        """
+        # Nothing is keyword-only here: Python looks each absent one up in a dictionary, which doubles what a hit costs.
+        try:
+            value = self._values[name]
+        except KeyError:
+            return self._driver.run(self._steps.find(name, default, make, ttl, tags, wait))
+        self._hits += 1
+        return value
+
+    async def aget(
+        self,
+        name: str,
+        default: Any = None,
+        make: Callable[[], Awaitable[Any] | Any] | None = None,
+        ttl: Duration | None = None,
+        tags: Sequence[str] = (),
+        wait: Duration | None = None,
+    ) -> Any:
+        """See :meth:`get`; ``make`` may be a coroutine function."""
+        try:
+            value = self._values[name]
+        except KeyError:
+            return await self._driver.arun(self._steps.find(name, default, make, ttl, tags, wait))
+        self._hits += 1
+        return value
+
+    def set(self, name: str, value: Any, *, ttl: Duration | None = None, tags: Sequence[str] = ()) -> None:
+        """Store a value: None, numbers, texts, bytes, times in UTC, and lists and dicts of them.
+
+        When this returns, no reader of this process gets the value before it; readers elsewhere, within milliseconds.
+
+        Args:
+            ttl: how long it stays; without one, the setting ``cache_ttl`` (7 days).
+            tags: at most 8; see :meth:`delete_tag`.
+
+        Raises:
+            OptionsError: the name, a tag or ``ttl`` cannot be used.
+            ArgumentError: the value cannot be stored, or would come back as another type, a tuple as a list.
+            PayloadTooLarge: it is too large.
+            StoreUnavailable, StoreFull: as ``enqueue``; whether it was stored is not known.
+
+        Cost: one round trip.
+        """
+        self._driver.run(self._steps.store(name, value, ttl, tags))
+
+    async def aset(self, name: str, value: Any, *, ttl: Duration | None = None, tags: Sequence[str] = ()) -> None:
+        """See :meth:`set`."""
+        await self._driver.arun(self._steps.store(name, value, ttl, tags))
+
+    def delete(self, *names: str) -> int:
+        """Delete values; how many there were. What somebody is computing for one of these names is not stored.
+
+        After a database transaction, delete when it is committed: a reader who computes from the state before it
+        cannot store that any more.
+
+        Raises:
+            OptionsError: a name cannot be used.
+            StoreUnavailable: no answer: the values may still be there.
+
+        Cost: one round trip per 1,000 names.
+        """
+        return self._driver.run(self._steps.delete(names))
+
+    async def adelete(self, *names: str) -> int:
+        """See :meth:`delete`."""
+        return await self._driver.arun(self._steps.delete(names))
+
+    def delete_tag(self, tag: str) -> int:
+        """Delete all values that have this tag; how many there were. Computations under way are not stored.
+
+        Cost: one round trip per 1,000 values.
+        """
+        return self._driver.run(self._steps.drop(check_name("tag", tag)))
+
+    async def adelete_tag(self, tag: str) -> int:
+        """See :meth:`delete_tag`."""
+        return await self._driver.arun(self._steps.drop(check_name("tag", tag)))
+
+    def clear(self) -> int:
+        """Delete all values of the namespace's cache; how many there were. Cost: one round trip per 1,000 values."""
+        return self._driver.run(self._steps.drop(protocol.ALL))
+
+    async def aclear(self) -> int:
+        """See :meth:`clear`."""
+        return await self._driver.arun(self._steps.drop(protocol.ALL))
+
+    def refresh(self) -> None:
+        """Drop this process's copies only; each is read again when it is asked for. Cost: none."""
+        self._listener.forget_all()
+
+    def peek(self, name: str) -> Any:
+        """The process's copy, or ``headrace.cache.ABSENT``. Cost: none."""
+        try:
+            value = self._values[name]
+        except KeyError:
+            return ABSENT
+        self._hits += 1
+        return value
+
+    def watch(self, name: str, heard: Callable[[], object]) -> None:
+        """Call ``heard`` whenever the process's copy of a value goes since it may have changed; for the engine itself.
+
+        It is called by the listening thread, and must neither wait nor use the cache. One watcher a name; a forked
+        child has none. Only a value that was read, and kept, is heard of.
+
+        Cost: none.
+        """
+        self._listener.watchers[checked(name)] = heard
+
+    def statistics(self) -> Statistics:
+        """Counters of this process since it started, was forked, or :meth:`reset_statistics`. Cost: none.
+
+        Hits are counted without a lock: beside busy threads a few may be missed.
+        """
+        listener, shelf = self._listener, self._listener.shelf
+        hits, misses = self._hits + self._steps.hits, self._steps.misses
+        reads = hits + misses
+        return Statistics(
+            hits=hits,
+            misses=misses,
+            hit_ratio=round(hits / reads, 2) if reads else None,
+            used=len(shelf),
+            capacity=shelf.bounds.entries,
+            utilization=round(len(shelf) / shelf.bounds.entries, 2),
+            bytes=shelf.bytes,
+            capacity_bytes=shelf.bounds.bytes,
+            evicted=shelf.evicted,
+            announced=listener.announced,
+            epochs=listener.epochs,
+            faults=self._steps.faults,
+            healthy=listener.armed,
+            fault=listener.fault,
+        )
+
+    def reset_statistics(self) -> None:
+        """Count from zero again."""
+        self._hits = self._steps.hits = self._steps.misses = self._steps.faults = 0
+        self._listener.shelf.evicted = self._listener.announced = 0
+
+    def close(self) -> None:
+        """End the thread and close the connections; the cache may be used again. Closing twice is fine."""
+        self._listener.close()

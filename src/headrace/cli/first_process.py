@@ -1,0 +1,31 @@
+"""``python -m headrace.cli.first_process``: what the process of a worker's first image becomes when its jobs have
+ended.
+
+Nobody starts it by hand: it carries on what it finds in its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, cast
+
+from headrace.cli import logs
+from headrace.worker.reload.pid_holder import STATE, carried_on
+
+
+def main() -> int:
+    """Be the anchor; the exit code of the last image."""
+    environ = dict(os.environ)
+    text = environ.pop(STATE, None)
+    if text is None:
+        print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
+        return 2
+    anchor, form = carried_on(cast(dict[str, Any], json.loads(text)), environ)
+    logs.configure("json" if form.shape == "json" else "text", form.level, form.secrets)
+    return anchor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What ``headrace worker`` was asked for, on its way into the process that does it (``image``)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Self
+
+import msgspec
+
+from headrace.store.url import passwords
+from headrace.worker.reload.image_protocol import VARIABLE, Launch
+from headrace.worker.worker_options import WorkerOptions
+
+_NAME = "HEADRACE_ORDER"
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One worker.
+
+    Attributes:
+        target: the application, ``module:attribute``.
+        settings: those that the command line gave, by name.
+        level: of the log.
+        json, debug: how an error is told.
+        launch: how the command was started, but for its environment; filled in on the way.
+    """
+
+    target: str | None
+    options: WorkerOptions
+    settings: dict[str, Any]
+    level: int
+    json: bool
+    debug: bool
+    launch: dict[str, Any] = {}
+
+    def carry_out(self, launch: Launch) -> NoReturn:
+        """Become the worker: this process goes on as another program, without the command line in its memory."""
+        order = msgspec.structs.replace(self, launch=launch.facts())
+        heir = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
+        environ = {**launch.environ, **heir, _NAME: msgspec.json.encode(order).decode()}
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        # -P: a module of the application's directory must not take the place of Python's own. The words at the end are
+        # for people who look at the list of processes.
+        words = [sys.executable, *_flags(), "-P", "-m", "headrace.cli.worker_process", *_shown(sys.argv[1:])]
+        os.execve(sys.executable, words, environ)  # noqa: S606
+
+    @classmethod
+    def taken(cls, environ: MutableMapping[str, str]) -> tuple[Self, Launch] | None:
+        """The order in ``environ``, taken out of it, and how the command was started; None: there is none."""
+        text = environ.pop(_NAME, None)
+        if text is None:
+            return None
+        order = msgspec.json.decode(text, type=cls)
+        first = {name: value for name, value in environ.items() if name != VARIABLE}
+        return order, Launch(environ=first, **order.launch)
+
+
+def discreet(launch: Launch, url: str | None) -> Launch:
+    """The same start, with a URL that holds a password in the environment and not on the command line.
+
+    The images of a worker that follow each other are started by that command line.
+    """
+    if url is None or not passwords(url):
+        return launch
+    words = [word for word in launch.argv if word != f"--url={url}"]
+    if url in words:
+        place = words.index(url)
+        del words[place - 1 : place + 1]
+    return replace(launch, argv=words, environ={**launch.environ, "HEADRACE_URL": url})
+
+
+def start_again(launch: Launch) -> NoReturn:
+    """Run the same command in this process, under the command line that ``discreet`` made."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.execve(launch.argv[0], launch.argv, launch.environ)  # noqa: S606
+
+
+def _shown(words: Sequence[str]) -> list[str]:
+    """A command line without passwords: every user of the machine can read it while the worker runs."""
+    secrets = {secret for word in words for secret in passwords(word.removeprefix("--url="))}
+    for secret in sorted(secrets, key=len, reverse=True):
+        words = [word.replace(secret, "***") for word in words]
+    return list(words)
+
+
+def _flags() -> list[str]:
+    """What the interpreter was told, such as ``-X`` and ``-W``; nothing, where our words are not the program's."""
+    words, given = sys.orig_argv[1:], sys.argv[1:]
+    if words[len(words) - len(given) :] != given:
+        return []
+    words = words[: len(words) - len(given)]
+    return words[:-2] if words[-2:-1] == ["-m"] else words[:-1]

@@ -1,0 +1,138 @@
+"""``python -m headrace.cli.worker_process``: the process of a worker, without the command line's parser in its memory.
+
+``headrace worker`` becomes this when it has read its options: what is in memory before a fork is in every runner, and
+is paid for at each fork. Nobody starts it by hand.
+"""
+
+from __future__ import annotations
+
+from headrace.cli import shared_objects  # noqa: F401 # pyright: ignore[reportUnusedImport] - first of all
+
+# isort: split
+import contextlib
+import logging
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from headrace.cli import logs, preflight
+from headrace.cli.failure import explain
+from headrace.cli.output import Output, one_line
+from headrace.cli.reloading import Origin
+from headrace.cli.session import Session
+from headrace.cli.units import several, span
+from headrace.cli.worker_order import Order
+from headrace.errors import HeadraceError
+from headrace.registry import left_out
+from headrace.settings import SECRET
+from headrace.store.url import passwords
+from headrace.worker.forking import leak_check
+from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.preload import warmup
+from headrace.worker.supervisor.metrics_server import Metrics
+from headrace.worker.supervisor.supervisor_process import Supervisor
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.worker.forking.leak_check import Seen
+    from headrace.worker.reload.image_protocol import Launch
+    from headrace.worker.worker_options import QueueOrder, WorkerOptions
+
+
+def main() -> int:
+    """Be the worker; the exit code."""
+    taken = Order.taken(os.environ)
+    if taken is None:
+        print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
+        return 2
+    order, launch = taken
+    # Before any other code can take a stream and keep it.
+    STREAMS.install()
+    try:
+        return _obey(order, launch)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
+        return explain(error, json=order.json, debug=order.debug)
+
+
+def _obey(order: Order, launch: Launch) -> int:
+    origin = Origin.taken(launch)
+    session = Session(Output(json=order.json), order.settings)
+    with origin.confessing():
+        before = leak_check.look()
+        app = session.code(order.target)
+        return _serve(app, str(order.target), order.options, order.level, origin, before)
+
+
+def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen) -> int:
+    log = logging.getLogger("headrace.worker")
+    form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
+    secrets = _secrets(app)
+    logs.configure(form, level, secrets)
+    origin.tell_modules()
+    preflight.check_tasks(app, target, options)
+    address = preflight.metrics_address(app.settings.metrics)
+    version = preflight.await_server(app, log.warning)
+    warnings = left_out()
+    with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
+        warnings += preflight.queue_warnings(app, options.queues.names, app.overview())
+    # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
+    app.disconnect()
+    for complaint in warmup.complaints(f"the import of {target}", before):
+        # No error: the module is imported by programs, too, where it may be right.
+        log.warning(complaint)
+    warmup.warm_up(app)
+    metrics = None if address is None else Metrics(*address)
+    # A later image takes the address when the one before it gives it up.
+    url = metrics.listen() if metrics is not None and origin.heir is None else ""
+    facts = _banner(app, target, options, version, url)
+    if form == "json":
+        log.info("worker starts", extra=facts)
+    elif level < logging.WARNING and origin.announces:
+        width = max(map(len, facts))
+        lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    for warning in warnings:
+        log.warning("%s", warning)
+    lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
+    return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
+
+
+def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:
+    from headrace import __version__
+
+    return {
+        "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
+        "app": f"{target}, {several(len(app.tasks), 'task')}",
+        "server": f"{version} at {app.store.target.shown}",
+        "queues": _queues(options.queues),
+        "runners": _runners(app, options),
+        **({"metrics": metrics} if metrics else {}),
+        "stop": f"Ctrl-C or TERM: jobs get {span(app.settings.shutdown_timeout)} to finish; again: at once",
+    }
+
+
+def _queues(queues: QueueOrder) -> str:
+    if queues.weights:
+        pairs = zip(queues.names, queues.weights, strict=True)
+        return ", ".join(f"{name} (weight {weight:g})" for name, weight in pairs)
+    return ", ".join(queues.names) + (" (in this order)" if len(queues.names) > 1 else "")
+
+
+def _runners(app: Headrace, options: WorkerOptions) -> str:
+    kinds = {task.kind for task in app.tasks.values()}
+    words = {
+        "process": f"{options.processes} processes",
+        "fork": f"{options.forks} forks at once",
+        "thread": f"{options.threads} threads",
+        "async": f"{options.concurrency} coroutines",
+    }
+    return ", ".join(text for kind, text in words.items() if kind in kinds)
+
+
+def _secrets(app: Headrace) -> set[str]:
+    return set[str]().union(*(passwords(getattr(app.settings, name)) for name in SECRET))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""Workflows and their nodes, for people and for programs. Asks the store only for nodes, page by page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.job_output import arguments_of, attempt_facts, call_of, value_of
+from headrace.cli.progress import Bar
+from headrace.cli.units import distance, moment, span, stamp
+
+if TYPE_CHECKING:
+    from headrace.cli.output import Output
+    from headrace.model.workflow import NodeRecord
+    from headrace.model.workflow_record import WorkflowRecord
+    from headrace.workflows.run import WorkflowRun
+
+# What somebody must look at comes first, what is over comes last.
+ORDER = (
+    "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
+    "succeeded",
+)  # fmt: skip
+PAGE = 500
+
+
+def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord]:
+    """All nodes of a workflow, or those in one state."""
+    found: list[NodeRecord] = []
+    page = run.nodes(state, limit=PAGE)
+    with Bar(output, page.count) as bar:
+        while True:
+            found += page
+            bar.add(PAGE)
+            if page.next is None:
+                return found
+            page = run.nodes(state, limit=PAGE, cursor=page.next)
+
+
+def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """Failed ones first; within a state, in the order of the definition."""
+    places = {state: place for place, state in enumerate(ORDER)}
+    return sorted(nodes, key=lambda node: (places.get(node.job.state, len(places)), node.number))
+
+
+def summary(record: WorkflowRecord) -> dict[str, Any]:
+    """A workflow for a list: what fits in a line."""
+    return {
+        "id": record.id,
+        "definition": record.definition,
+        "state": record.state,
+        "key": record.key or None,
+        "total": record.total,
+        "done": record.done,
+        "progress": round(record.progress, 4),
+        **record.counts,
+        "active": record.active,
+        "created": stamp(record.created_us),
+        "started": stamp(record.started_us),
+        "finished": stamp(record.finished_us),
+        "lapses": stamp(record.lapses_us),
+        "failed_node": record.failed_node or None,
+    }
+
+
+def details(record: WorkflowRecord) -> dict[str, Any]:
+    """A workflow with everything that is stored of it."""
+    args, kwargs = arguments_of(record.packed_args)
+    return summary(record) | {
+        "args": args,
+        "kwargs": kwargs,
+        "globals": value_of(record.fields["globals"]) if "globals" in record.fields else {},
+        "ttl": None if record.ttl < 0 else record.ttl / 1e6,
+    }
+
+
+def node_facts(node: NodeRecord) -> dict[str, Any]:
+    """A node for programs; ``headrace jobs show`` has the rest."""
+    job = node.job
+    return {
+        "id": job.id,
+        "name": node.facts.name,
+        "state": job.state,
+        "task": job.task or None,
+        "queue": job.queue or None,
+        "role": node.role or None,
+        "attempt": job.attempt,
+        "waits_for": node.pending if job.state == "blocked" else 0,
+        "started": stamp(job.started_us),
+        "finished": stamp(job.finished_us),
+        "took": took(node),
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
+        "attempts": attempt_facts(job.attempts),
+    }
+
+
+def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
+    """A workflow in a table."""
+    return (
+        record.id,
+        record.definition,
+        record.state,
+        f"{record.total:,}",
+        f"{record.progress:.0%}",
+        distance(record.created_us, now),
+        _remark(record, now),
+    )
+
+
+def _remark(record: WorkflowRecord, now: float) -> str:
+    parts = [f"{record.failed_node} failed" if record.failed_node else "", f"key {record.key}" if record.key else ""]
+    if record.lapses_us:
+        parts.append(f"goes {distance(record.lapses_us, now)}")
+    return ", ".join(part for part in parts if part)
+
+
+def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) -> Iterator[tuple[str, object]]:
+    """Names and values; what a workflow does not have is left out.
+
+    Args:
+        nodes: all of them, or none where they were not read.
+    """
+    states = Counter(str(node.job.state) for node in nodes)
+    counts = record.counts
+    yield from (("workflow", record.id), ("definition", record.definition or "-"), ("state", _state(record)))
+    if record.key:
+        yield "key", record.key
+    beside = sum(node.role in ("undo", "callback") for node in nodes)
+    total = f"{record.total:,}" + (f", and {beside:,} to undo them or to call at the end" if beside else "")
+    yield from (("jobs", total), ("failed", _failed(record)), ("succeeded", f"{counts['succeeded']:,}"))
+    for name in ("cancelled", "skipped"):
+        if counts[name]:
+            yield name, f"{counts[name]:,}"
+    if nodes:
+        yield "running", f"{states['running']:,}"
+    else:
+        yield "active", f"{record.active:,}"
+    yield "remaining", f"{record.total - record.done:,}"
+    yield "arguments", call_of(record.packed_args)
+    yield "created", moment(record.created_us, now)
+    yield "started", moment(record.started_us, now)
+    if record.finished_us:
+        yield "ended", moment(record.finished_us, now)
+        if record.started_us:
+            yield "ran for", span((record.finished_us - record.started_us) / 1e6)
+    yield "kept", _kept(record, now)
+
+
+def _state(record: WorkflowRecord) -> str:
+    """``running 12/40 [30%]``, or ``failed at resize-3``."""
+    if record.state == "failed" and record.failed_node:
+        return f"failed at {record.failed_node}"
+    if record.state not in ("running", "stopped"):
+        return record.state
+    more = ""
+    if record.state == "running" and "undoing" in record.fields:
+        more = ", undoing what it did"
+    elif record.state == "running" and "cancel" in record.fields:
+        more = ", being cancelled"
+    return f"{record.state} {record.done:,}/{record.total:,} [{record.progress:.0%}]{more}"
+
+
+def _failed(record: WorkflowRecord) -> str:
+    failed, quarantined = record.counts["failed"], record.counts["quarantined"]
+    more = f", {quarantined:,} of them quarantined" if quarantined else ""
+    first = f", first {record.failed_node}" if record.failed_node else ""
+    return f"{failed + quarantined:,}{more}{first}"
+
+
+def _kept(record: WorkflowRecord, now: float) -> str:
+    if record.state.final and record.lapses_us:
+        return f"until {moment(record.lapses_us, now)}"
+    kept = "for ever" if record.ttl < 0 else f"{span(record.ttl / 1e6)} after its end"
+    return kept + (f"; if it is not started, until {moment(record.lapses_us, now)}" if record.lapses_us else "")
+
+
+def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
+    """One table, in the order given: the states are together."""
+    if not nodes:
+        return
+    output.heading("jobs")
+    rows = [
+        (
+            n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id, _took(n), _since(n, now),
+            _node_remark(n),
+        )
+        for n in nodes
+    ]  # fmt: skip
+    columns = ("name", "state", "task", "id", ">took", ">since", "remark")
+    output.table(columns, rows, keep=("state", "id", "took", "since"), spare="remark")
+
+
+def took(node: NodeRecord) -> float | None:
+    """Seconds of a node's last start; None where none has ended."""
+    job = node.job
+    return round((job.finished_us - job.started_us) / 1e6, 6) if 0 < job.started_us <= job.finished_us else None
+
+
+def _took(node: NodeRecord) -> str:
+    from headrace.picture.view import spell
+
+    seconds = took(node)
+    return "-" if seconds is None else spell(round(seconds * 1e6))
+
+
+def _since(node: NodeRecord, now: float) -> str:
+    job = node.job
+    at = job.finished_us if job.state.final else job.started_us if job.state == "running" else 0
+    return distance(at, now)
+
+
+def _node_remark(node: NodeRecord) -> str:
+    job = node.job
+    if job.error is not None:
+        count = job.attempts[-1].number if job.attempts else 0
+        times = f"{count} attempts, " if count > 1 else ""
+        return times + f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ")
+    if job.state == "succeeded" and (job.crashes or job.failures):
+        words = ((job.failures, "failed"), (job.crashes, "crashed"))
+        return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
+    if job.state == "running" and job.progress is not None:
+        return f"{job.progress:.0%} {job.note}".strip()
+    if job.state == "blocked" and node.role in ("undo", "callback"):
+        return "after a failure" if node.role == "undo" else "at the end"
+    return f"waits for {node.pending} of {len(node.parents)}" if job.state == "blocked" and node.pending else ""

@@ -1,0 +1,366 @@
+"""Values to bytes and back: MessagePack through msgspec, capped in size, never pickle.
+
+Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the path of the culprit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge, ResultUndecodable
+
+# MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
+SLOT = 7
+NONE = b"\xc0"
+# How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
+TOO_DEEP = "nested too deeply to be read here"
+# Levels into which an error follows a value that cannot be sent.
+_LEVELS = 20
+_ALIEN = "<{} bytes that are not MessagePack>"
+
+Position = Callable[[object], int | None]
+
+
+def _refuse(value: object) -> Any:
+    kind = type(value)
+    raise TypeError(f"{kind.__module__}.{kind.__qualname__}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_refuse)
+_decoder = msgspec.msgpack.Decoder()
+
+
+def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
+    """MessagePack of ``value``.
+
+    Args:
+        limit: the most bytes allowed.
+        what: how an error names the value, such as ``arguments of fetch``.
+        encoder: of the application's :class:`headrace.model.type_registry.Types`; without one, further types are
+            refused.
+
+    Raises:
+        ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested too deeply, or an integer
+            beyond 64 bits.
+        PayloadTooLarge: it takes more than ``limit`` bytes.
+    """
+    try:
+        data = encoder.encode(value)
+    except HeadraceError:
+        raise
+    except RecursionError:
+        raise ArgumentError(
+            f"{what} cannot be sent: nested too deeply, or it contains itself; send a flat list, or ids instead of "
+            f"linked objects"
+        ) from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise ArgumentError(
+            f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, pydantic models, msgspec Structs, "
+            f"enums, dates, decimals, UUIDs, paths or bytes, or app.types.add(...); integers of at most 64 bits"
+        ) from None
+    # Every job passes here: no call more than it takes.
+    return data if len(data) <= limit else capped(data, limit, what)
+
+
+def capped(data: bytes, limit: int, what: str) -> bytes:
+    """``data``, unless it takes more than ``limit`` bytes.
+
+    Raises:
+        PayloadTooLarge: it does.
+    """
+    if len(data) > limit:
+        raise PayloadTooLarge(
+            f"{what} takes {len(data):,} bytes, more than the cap of {limit:,}: store it elsewhere and send a "
+            f"reference, or raise the cap in the settings"
+        )
+    return data
+
+
+def culprit(name: str, value: object, encoder: msgspec.msgpack.Encoder) -> str:
+    """`` at name[2]['when']``: where the innermost part is that cannot be sent; empty: the value is one itself."""
+    path = ""
+    for _ in range(_LEVELS):
+        found = next(((key, part) for key, part in _parts(value) if not _is_sendable(part, encoder)), None)
+        if found is None:
+            break
+        path, value = f"{path}[{found[0]!r:.40}]", found[1]
+    return f" at {name}{path}" if path else ""
+
+
+def _parts(value: object) -> Iterable[tuple[object, object]]:
+    if isinstance(value, dict):
+        return cast("Mapping[object, object]", value).items()
+    if isinstance(value, (list, tuple)):
+        return enumerate(cast("Sequence[object]", value))
+    return ()
+
+
+def _is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
+    try:
+        encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return False
+    except RecursionError:
+        # Nobody could follow a path to where it is too deep.
+        return True
+    return True
+
+
+class Slotted:
+    """Encodes values in which some stand for what is not known yet, each as a slot.
+
+    Attributes:
+        met: how many slots were written so far.
+    """
+
+    def __init__(self, position: Position, further: Callable[[Any], Any] = _refuse) -> None:
+        """What stands for nothing is as it is.
+
+        Args:
+            position: tells the place of what a value stands for; None: it is a plain value.
+            further: gives what is sent for a value that MessagePack has no form for.
+        """
+        self.met = 0
+        self._position = position
+        self._further = further
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
+
+    def encode(self, value: object, limit: int, what: str) -> bytes:
+        """See :func:`encode`."""
+        met = self.met
+        data = encode(value, limit, what, self._encoder)
+        if self.met != met:
+            try:
+                _strict.decode(data)
+            except RecursionError:
+                raise ArgumentError(f"{what} cannot be sent: {TOO_DEEP}") from None
+            except msgspec.DecodeError:
+                raise ArgumentError(f"{what}: a node cannot be the key of a dictionary; make it a value") from None
+        return data
+
+    def _slot(self, value: object) -> Any:
+        position = self._position(value)
+        if position is None:
+            return self._further(value)
+        self.met += 1
+        return slot(position)
+
+
+def slot(position: int) -> msgspec.msgpack.Ext:
+    """What stands for the output of the parent at this position."""
+    return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
+
+
+# Whatever it gives for an extension cannot be hashed, so that one in the place of a key is found.
+_strict = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
+
+
+def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
+    """Arguments with each slot replaced by the output of the parent that it names.
+
+    Args:
+        outputs: MessagePack of each parent's output, in edge order; empty where there is none: it becomes None.
+
+    Raises:
+        CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
+        ArgumentError: they are nested too deeply.
+    """
+
+    def put(code: int, payload: memoryview) -> Any:
+        if code != SLOT:
+            return msgspec.msgpack.Ext(code, bytes(payload))
+        return msgspec.Raw(outputs[int.from_bytes(payload, "big")] or NONE)
+
+    try:
+        return _encoder.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
+    except RecursionError:
+        raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise CorruptArguments(
+            f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
+        ) from None
+
+
+class ParentOutput(msgspec.Struct, frozen=True):
+    """Stands in the stored arguments of a workflow's node for what one of its parents returns.
+
+    Attributes:
+        position: of the parent among those of the node, from 0.
+    """
+
+    position: int
+
+
+_Sent = tuple[list[Any], dict[str, Any]]
+_packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
+    _Sent, ext_hook=lambda code, payload: ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else None
+)
+_json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
+
+
+def is_json(arguments: bytes) -> bool:
+    """Whether stored arguments are JSON: they begin with a bracket, as no MessagePack of a pair does."""
+    return arguments[:1] == b"["
+
+
+def arguments(data: bytes) -> _Sent:
+    """Stored arguments as plain values, by position and by name.
+
+    Raises:
+        msgspec.MsgspecError, ValueError: no enqueue wrote these bytes.
+        RecursionError: they are nested too deeply to be read here.
+    """
+    return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
+
+
+def has_slots(arguments: bytes) -> bool:
+    """Whether some of what stored arguments hold is to come from parents."""
+    met: list[int] = []
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        msgspec.msgpack.Decoder(ext_hook=lambda code, payload: met.append(code)).decode(arguments)  # noqa: ARG005
+    return SLOT in met
+
+
+def stored_arguments(task: str, data: bytes) -> _Sent:
+    """As :func:`arguments`.
+
+    Raises:
+        CorruptArguments: no enqueue wrote these bytes.
+        ArgumentError: they are nested too deeply to be read here.
+    """
+    try:
+        return arguments(data)
+    except RecursionError:
+        raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptArguments(
+            f"the stored arguments of {task} cannot be read ({error}): another program wrote or cut them"
+        ) from None
+
+
+def stored_result(task: str, data: bytes) -> Any:
+    """The plain value of a stored result.
+
+    Raises:
+        ResultUndecodable: no job wrote these bytes.
+    """
+    try:
+        return decode(data or NONE)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ResultUndecodable(f"the stored result of {task} is not MessagePack: {error}") from None
+
+
+def json_arguments(
+    task: str, args: str | bytes, kwargs: str | bytes
+) -> tuple[tuple[msgspec.Raw, ...], dict[str, msgspec.Raw]]:
+    """Arguments that are given as a JSON array and a JSON object; what they hold stays as it is.
+
+    Raises:
+        ArgumentError: they are something else.
+    """
+    try:
+        # The whole first: the parts are passed over, not read.
+        msgspec.json.decode(args)
+        msgspec.json.decode(kwargs)
+        positions = msgspec.json.decode(args, type=tuple[msgspec.Raw, ...])
+        return positions, msgspec.json.decode(kwargs, type=dict[str, msgspec.Raw])
+    except RecursionError:
+        raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise ArgumentError(f"the arguments of {task} are no JSON array and JSON object: {error}") from None
+
+
+def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], limit: int) -> bytes:
+    """Arguments as JSON, as they are stored.
+
+    Raises:
+        PayloadTooLarge: they take more than ``limit`` bytes.
+    """
+    return capped(msgspec.json.encode((positions, keywords)), limit, f"arguments of {task}")
+
+
+def decode(data: bytes) -> Any:
+    """The plain value of a MessagePack.
+
+    Raises:
+        msgspec.DecodeError: truncated or alien bytes, or lists and dictionaries nested too deeply to be read here.
+    """
+    try:
+        return _decoder.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
+
+
+# What MessagePack gives back as it was, whatever reads it.
+_KEPT = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Change(NamedTuple):
+    """A value that comes back with another type where no annotation says which.
+
+    Attributes:
+        path: to the value, such as ``[0]['when']``; empty where it is the whole.
+        sent: the value.
+        back: what comes back for it.
+        annotation: of the whole, with which it would come back as it was sent.
+    """
+
+    path: str
+    sent: object
+    back: object
+    annotation: str
+
+
+def changed(sent: object, back: object) -> Change | None:
+    """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did.
+
+    A subclass that comes back as what it extends, such as a defaultdict as a dict, counts as unchanged, unless it is
+    an enum's.
+    """
+    kind = type(sent)
+    if kind in _KEPT:
+        return None
+    if not isinstance(sent, type(back)) or (isinstance(sent, Enum) and type(back) is not kind):
+        return Change("", sent, back, kind.__name__ + _OF_WHAT.get(kind, ""))
+    if isinstance(sent, list) and isinstance(back, list):
+        return _changed_item(cast("list[object]", sent), cast("list[object]", back))
+    if isinstance(sent, dict) and isinstance(back, dict):
+        return _changed_entry(cast("dict[object, object]", sent), cast("dict[object, object]", back))
+    return None
+
+
+_OF_WHAT: dict[type, str] = {tuple: "[...]", set: "[...]", frozenset: "[...]"}
+
+
+def _changed_item(sent: list[object], back: list[object]) -> Change | None:
+    if set(map(type, sent)) <= _KEPT:
+        return None
+    for n, pair in enumerate(zip(sent, back, strict=True)):
+        if (found := changed(*pair)) is not None:
+            return Change(f"[{n}]{found.path}", *found[1:3], f"list[{found.annotation}]")
+    return None
+
+
+def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Change | None:
+    # Keys that differ in type alone become one: then the pairs below meet a changed key first.
+    for (key, value), (key_back, value_back) in zip(sent.items(), back.items(), strict=False):
+        if (found := changed(key, key_back)) is not None:
+            return Change(" as a key", *found[1:3], f"dict[{found.annotation}, ...]")
+        if (found := changed(value, value_back)) is not None:
+            return Change(f"[{key!r:.40}]{found.path}", *found[1:3], f"dict[{type(key).__name__}, {found.annotation}]")
+    return None
+
+
+def readable(data: bytes) -> str:
+    """JSON text of a MessagePack, for people; alien bytes are shown as such."""
+    try:
+        return msgspec.json.encode(decode(data)).decode()
+    except RecursionError:
+        return f"<{len(data)} bytes, {TOO_DEEP}>"
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        return f"<{len(data)} bytes, {TOO_DEEP}>" if str(error) == TOO_DEEP else _ALIEN.format(len(data))

@@ -1,0 +1,170 @@
+"""Names and identifiers: what may be a name, how ids are made, and what an id says of its job. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from headrace.errors import OptionsError
+
+# The states in which a job or workflow has ended.
+FINAL = ("succeeded", "failed", "cancelled", "quarantined")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return ``name`` if it may name a queue, task or key prefix.
+
+    Raises:
+        OptionsError: it is empty, longer than 128 characters, or has characters outside ``A-Za-z0-9_.:/@+-``.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise OptionsError(
+            f"{kind} name {name!r} cannot be used: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / @ + - "
+            f"and start with a letter, a digit or _"
+        )
+    return name
+
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
+_ID = re.compile(rf"[{_DIGITS}]{{22}}")
+
+
+def _base32(number: int, width: int) -> str:
+    digits: list[str] = []
+    for _ in range(width):
+        number, rest = divmod(number, 32)
+        digits.append(_DIGITS[rest])
+    return "".join(reversed(digits))
+
+
+def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
+    """A job's id: 22 characters that sort by time: 9 of milliseconds, 11 random, 2 for the shard.
+
+    Args:
+        milliseconds: since 1970, below 2**45.
+        random_bits: below 2**55; consecutive ids of one process count up from it.
+    """
+    return id_at(milliseconds, make_tail(random_bits, shard))
+
+
+def make_tail(random_bits: int, shard: int = 0) -> str:
+    """An id without its time, which may be made ahead."""
+    return _base32(random_bits, 11) + _base32(shard, 2)
+
+
+def id_at(milliseconds: int, tail: str) -> str:
+    """The id of this time, made for every single enqueue: from little memory, since an idle process has none cached."""
+    return f"{_second(milliseconds >> 10)}{_PAIRS[milliseconds & 1023]}{tail}"
+
+
+@lru_cache(4)
+def _second(number: int) -> str:
+    return _base32(number, 7)
+
+
+def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) -> list[str]:
+    """``count`` consecutive ids, at a fraction of the cost of making each alone."""
+    head, tail = _base32(milliseconds, 9), _base32(shard, 2)
+    low = random_bits & 0x3FF
+    if low + count <= 1024:
+        high = _base32(random_bits >> 10, 9)
+        return [f"{head}{high}{_DIGITS[n >> 5]}{_DIGITS[n & 31]}{tail}" for n in range(low, low + count)]
+    return [head + _base32((random_bits + n) % (1 << 55), 11) + tail for n in range(count)]
+
+
+# The highest bit of the shard's digits: this id belongs to a workflow. No plain job's has it, so that a script sees
+# from an id alone what it is.
+_OF_FLOW = 512
+_FLOW_DIGITS = _DIGITS[16:]
+# Most nodes of one workflow, as far as ids go.
+MOST_NODES = 32**4 - 1
+
+
+def flow_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
+    """A workflow's id: 9 characters of milliseconds, 7 random ones, ``0000``, 2 for the shard.
+
+    Args:
+        random_bits: below 2**35.
+    """
+    return f"{_base32(milliseconds, 9)}{_base32(random_bits, 7)}0000{_base32(shard | _OF_FLOW, 2)}"
+
+
+def code_of(number: int) -> str:
+    """A node's number as the four digits that stand for it in ids and edges."""
+    return _PAIRS[number >> 10] + _PAIRS[number & 1023]
+
+
+def node_id(flow: str, number: int) -> str:
+    """The id of a workflow's node, which is also the id of its job."""
+    return flow[:16] + code_of(number) + flow[20:]
+
+
+def number_of(id: str) -> int:
+    """Which node of its workflow an id names; 0 for the workflow itself."""
+    return number_of_code(id[16:20])
+
+
+def number_of_code(code: str) -> int:
+    """See :func:`code_of`."""
+    number = 0
+    for digit in code:
+        number = number * 32 + _DIGITS.index(digit)
+    return number
+
+
+def flow_of(id: str) -> str:
+    """The id of a node's workflow."""
+    return f"{id[:16]}0000{id[20:]}"
+
+
+def is_flow(id: str) -> bool:
+    """Whether this is the id of a workflow."""
+    return _ID.fullmatch(id) is not None and id[20] in _FLOW_DIGITS and id[16:20] == "0000"
+
+
+def is_node(id: str) -> bool:
+    """Whether this is the id of a workflow's node."""
+    # Not by the expression: every job's end asks.
+    return len(id) == 22 and id[20] in _FLOW_DIGITS and id[16:20] != "0000"
+
+
+# The next bit: this job is one of an order.
+_ORDERED = 256
+_ORDERED_DIGITS = _DIGITS[8:16]
+
+
+def ordered_id(id: str) -> str:
+    """The id of an ordered job, made of one that was drawn for it."""
+    return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _ORDERED >> 5]}{id[21]}"
+
+
+def is_ordered(id: str) -> bool:
+    """Whether this is the id of an ordered job."""
+    return len(id) == 22 and id[20] in _ORDERED_DIGITS
+
+
+def is_plain(id: str) -> bool:
+    """Whether this is the id of a job that is not a workflow's node."""
+    return _ID.fullmatch(id) is not None and id[20] not in _FLOW_DIGITS
+
+
+def shard_of(id: str) -> int:
+    """The shard that an id names.
+
+    Raises:
+        ValueError: ``id`` does not have the form of a job's id.
+    """
+    if _ID.fullmatch(id) is None:
+        raise ValueError(f"{id!r} is not the id of a job")
+    return (_DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])) % _ORDERED
+
+
+def milliseconds_of(id: str) -> int:
+    """When the id was made, in milliseconds since 1970 by the producer's clock."""
+    value = 0
+    for digit in id[:9]:
+        value = value * 32 + _DIGITS.index(digit)
+    return value

@@ -1,0 +1,311 @@
+"""Facts about jobs: states, options, errors, what a claim and an outcome say. Pure records, no behaviour beyond checks.
+
+The transitions themselves are the scripts in ``scripts/``; docs/design/states.md draws them.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a job is. Each state is one structure in the store, and a job is in exactly that one."""
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    STOPPED = "stopped"
+    PARKED = "parked"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    QUARANTINED = "quarantined"
+    SKIPPED = "skipped"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL
+
+
+FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED, State.SKIPPED})
+
+
+class Overrides(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    rename={"result_ttl": "keep", "failure_ttl": "keep_failed"},
+):
+    """What one job asks for instead of its task's options; travels in the record's ``options`` field.
+
+    Seconds. None means: as the task says. ``rename`` has the names that records store.
+    """
+
+    retries: int | None = None
+    retry_delay: float | None = None
+    retry_factor: float | None = None
+    retry_max_delay: float | None = None
+    retry_jitter: float | None = None
+    timeout: float | None = None
+    hard_timeout: float | None = None
+    result_ttl: float | None = None
+    failure_ttl: float | None = None
+    strategy: str | None = None
+
+
+class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Why a start did not succeed, as structured text (JSON in the record's ``error`` field).
+
+    Attributes:
+        type: qualified name of the exception, or ``Crashed``, ``HardTimeLimit``, ``Lost``, ``Corrupt``, ``Expired``.
+        message: text of the exception, capped.
+        traceback: formatted traceback, capped from the front: the last lines tell.
+        attempt: which start it was, from 1.
+        signal: number of the signal that ended the process.
+        exit_code: exit code of the process.
+        peak_memory: peak resident memory of the process, bytes.
+        stderr: last lines that the process wrote to stderr.
+        worker: who ran it: ``host:pid``.
+        where: the innermost line of the application's own code in the traceback, such as ``tasks.py:8 in mean``.
+    """
+
+    type: str
+    message: str = ""
+    traceback: str = ""
+    attempt: int | None = None
+    signal: int | None = None
+    exit_code: int | None = None
+    peak_memory: int | None = None
+    stderr: str = ""
+    worker: str = ""
+    where: str = ""
+
+
+MESSAGE_CAP = 4_000
+TRACEBACK_CAP = 16_000
+
+
+# Microseconds of waiting that one level of priority is worth: a ready job is scored by when it became ready, less that.
+HEAD_START = 600_000_000
+MOST_PRIORITY = 100
+
+
+class Form(msgspec.Struct, frozen=True, gc=False):
+    """What the jobs of one task with the same options share: all but id and arguments.
+
+    Attributes:
+        task: the task's name.
+        queue: the queue's name.
+        options: MessagePack of :class:`Overrides`, empty when there are none.
+        priority: higher starts sooner; one level is worth ten minutes of waiting. -100 to 100.
+        delay: microseconds until it becomes ready, counted by the server from the call.
+        at: or the absolute due time in microseconds; 0 means not given.
+        expires: microseconds after which it must not start any more, counted like ``delay``; 0 means never.
+        max_crashes: crash budget; 0: as the task says where it runs, else the settings of its worker.
+        once: at most one start: a lost start fails the job instead of repeating it.
+        key: the user's key for ordering and affinity, empty when there is none.
+        ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.
+        headers: as :func:`headrace.model.headers.packed` gives them; empty for none.
+    """
+
+    task: str
+    queue: str = "default"
+    options: bytes = b""
+    priority: int = 0
+    delay: int = 0
+    at: int = 0
+    expires: int = 0
+    max_crashes: int = 0
+    once: bool = False
+    key: str = ""
+    ordered: bool = False
+    headers: bytes = b""
+
+
+class NewJob(msgspec.Struct, frozen=True, gc=False):
+    """One job to enqueue.
+
+    Attributes:
+        id: 22 characters, see :func:`headrace.model.ids.make_id`.
+        args: MessagePack of ``[args, kwargs]``.
+        form: everything else.
+    """
+
+    id: str
+    args: bytes
+    form: Form
+
+
+class Input(msgspec.Struct, frozen=True, array_like=True):
+    """What a node gets from one of its parents.
+
+    Attributes:
+        id, name, task, state: of the parent.
+        output: MessagePack of what it returned; of None where it returned nothing.
+    """
+
+    id: str
+    name: str
+    task: str
+    state: str
+    output: bytes
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One job leased to a dispatcher; also what it sends to a runner.
+
+    Attributes:
+        id, token: the job and the fencing token of this start (server microseconds, strictly increasing).
+        queue: where it came from.
+        ready: microseconds of server time when it became ready; 0: unknown, since the reply to its claim was lost.
+        task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
+        failures, crashes, interruptions, snoozes: how earlier starts of it ended.
+        once: at most one start.
+        expires: microseconds of server time after which it must not start; 0: never.
+        parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
+        inputs: those outputs, in edge order; empty until the dispatcher has read them.
+        priority: as enqueued; 0 for what is no priority.
+        journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
+        headers: as enqueued, undecoded; empty for none.
+    """
+
+    id: str
+    token: int
+    queue: str
+    ready: int
+    task: str
+    args: bytes
+    options: bytes = b""
+    key: str = ""
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    snoozes: int = 0
+    once: bool = False
+    expires: int = 0
+    parents: str = ""
+    facts: bytes = b""
+    inputs: tuple[Input, ...] = ()
+    priority: int = 0
+    journaled: int = 0
+    headers: bytes = b""
+
+    @property
+    def waited(self) -> int | None:
+        """Microseconds from when it became ready until this start; None where that is unknown.
+
+        A start that crashed or was interrupted lines up where it stood before it ran.
+        """
+        known = self.ready and not (self.crashes or self.interruptions)
+        return max(0, self.token - self.ready) if known else None
+
+    @property
+    def score(self) -> int:
+        """Where it stood in its queue, and lines up again when it is released; 0 where ``ready`` is unknown."""
+        return self.ready - self.priority * HEAD_START if self.ready else 0
+
+    @property
+    def attempt(self) -> int:
+        """Which start this is, from 1."""
+        return 1 + self.failures + self.crashes + self.interruptions + self.snoozes
+
+
+class StartNote(msgspec.Struct, frozen=True):
+    """What the journal of a job learns of one start from the dispatcher that ran it.
+
+    Attributes:
+        id: of the job.
+        ready: microseconds of server time when the job became ready; 0: unknown.
+        error: type and first line of the error; empty where there is none.
+        signal, exit_code: how the process of the start ended; 0 and -1 where it did not end.
+    """
+
+    id: str
+    ready: int
+    error: str = ""
+    signal: int = 0
+    exit_code: int = -1
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How one start ended; the dispatcher sends them in batches to ``settle``.
+
+    Attributes:
+        id, token: which start.
+        kind: succeeded, grown (a node that added others), skipped (a node whose condition did not hold), failed, retry,
+            snoozed, cancelled, crashed, released, interrupted, parked or corrupt (its record cannot be read).
+        data: result (MessagePack) of a success, error (JSON) otherwise; may be empty.
+        amount: microseconds: retention for final kinds and for crashed; delay for retry and snoozed.
+    """
+
+    id: str
+    token: int
+    kind: str
+    data: bytes = b""
+    amount: int = 0
+
+
+def error_json(error: JobError) -> bytes:
+    return msgspec.json.encode(error)
+
+
+def parse_error(data: bytes | None) -> JobError | None:
+    """The stored error; alien bytes become an error that says so rather than raise."""
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data, type=JobError)
+    except (msgspec.MsgspecError, ValueError):
+        return JobError(type="Corrupt", message=f"the stored error is not readable: {data[:200]!r}")
+
+
+# Bytes of an error's first line that the journal of a job keeps.
+JOURNAL_LINE = 200
+
+
+def first_line(error: JobError) -> str:
+    """Type and first line of the message, of at most ``JOURNAL_LINE`` bytes."""
+    line = next(iter(error.message.splitlines()), "")
+    text = f"{error.type}: {line}" if line else error.type
+    return text.encode("utf-8", "backslashreplace")[:JOURNAL_LINE].decode("utf-8", "ignore")
+
+
+def number(value: Any) -> int:
+    """An integer of a record's field; 0 where it is absent, alien, or larger than what is passed on can hold."""
+    if value is None:
+        return 0
+    try:
+        found = int(value)
+    except (TypeError, ValueError):
+        return 0
+    return found if found.bit_length() < 63 else 0
+
+
+# As far away as a score can be told exactly: the year 2255.
+_FAR = 2.0**53
+
+
+def moment(value: Any) -> int:
+    """A score in microseconds, whatever the store holds: 0 for none and for what is no number, else at least 1."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0
+    return 0 if found == 0 or math.isnan(found) else int(min(max(found, 1.0), _FAR))
+
+
+def priority_of(value: Any) -> int:
+    """The priority that a record's field says; 0 where it is absent, alien or out of range."""
+    found = number(value)
+    return found if -MOST_PRIORITY <= found <= MOST_PRIORITY else 0
+
+
+def ready_at(score: int, priority: int) -> int:
+    """When a job became ready, microseconds, of its score in its queue; 0 for a score that is unknown."""
+    return score + priority * HEAD_START if score else 0

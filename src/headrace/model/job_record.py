@@ -1,0 +1,285 @@
+"""A job as the store holds it, for people and for handles: times as datetimes, arguments and results as values.
+
+Pure. A list of jobs is read far more often than what its jobs carry is looked at, so that values are decoded when they
+are asked for; one that cannot be read raises then, and never breaks the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from headrace.model import codec
+from headrace.model.headers import NO_HEADERS
+from headrace.model.job import JobError, State
+
+# The journal of a job keeps so many of its first starts, and so many in all.
+JOURNAL_FIRST, JOURNAL_KEPT = 3, 10
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_journal = msgspec.msgpack.Decoder(list[tuple[int, int, int, str, str, str, int, int]])
+
+
+def utc(microseconds: int) -> datetime | None:
+    """A stored time as a datetime; None for 0, and for what alien bytes claim to be a time."""
+    try:
+        return EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
+    except OverflowError:
+        return None
+
+
+class ValueReader(Protocol):
+    """What makes values of the stored arguments and result of a task's jobs."""
+
+    def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def unpack_result(self, data: bytes) -> Any: ...
+    def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class PlainReader:
+    """Reads jobs of a task whose code is elsewhere: numbers, texts, bytes, lists and dictionaries."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Stored arguments.
+
+        Raises:
+            CorruptArguments: no enqueue wrote these bytes.
+        """
+        args, kwargs = codec.stored_arguments(self.task, data)
+        return tuple(args), kwargs
+
+    def unpack_result(self, data: bytes) -> Any:
+        """A stored result.
+
+        Raises:
+            ResultUndecodable: no job wrote these bytes.
+        """
+        return codec.stored_result(self.task, data)
+
+    def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name; those by position are called by their number, from 1."""
+        return {str(n): value for n, value in enumerate(args, 1)} | kwargs
+
+
+Finder = Callable[[str], ValueReader]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job as stored, for people and for handles.
+
+    Each time is there twice: as a datetime in UTC (``finished``), None when it was not reached, and as microseconds of
+    server time (``finished_us``), 0 when it was not. ``args``, ``kwargs``, ``arguments`` and ``result`` are decoded
+    when they are asked for, with the annotations of the task where the application has it. Arguments of a workflow's
+    node that parents give are plain, with a :class:`headrace.model.codec.ParentOutput` for what is to come.
+
+    Attributes:
+        packed_args: ``[args, kwargs]`` as stored; :attr:`form` says how.
+        packed_result: MessagePack; None: there is no result.
+        created_us: when its id was made.
+        started_us: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come
+            to nothing, as that of a parked job does.
+        due_us: when a scheduled job becomes ready; when a ready one did.
+        attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
+        headers: texts by name that travel with the job.
+        swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
+        fields: every stored field, undecoded.
+        finder: gives what reads the values of a task's jobs; None: they are read plain.
+    """
+
+    id: str
+    state: State
+    task: str
+    queue: str
+    packed_args: bytes = field(repr=False)
+    options: bytes
+    priority: int
+    key: str
+    created_us: int
+    due_us: int
+    started_us: int
+    finished_us: int
+    expires_us: int
+    failures: int
+    crashes: int
+    interruptions: int
+    snoozes: int
+    owner: str
+    packed_result: bytes | None = field(repr=False)
+    error: JobError | None
+    progress: float | None
+    note: str
+    fields: dict[str, bytes] = field(repr=False)
+    attempts: tuple[AttemptRecord, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    swallowed: JobError | None = None
+    finder: Finder | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def attempt(self) -> int:
+        """How many starts there were, the current one included; 0 before the first."""
+        ended = self.failures + self.crashes + self.interruptions + self.snoozes
+        known = ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
+        # A start that was cancelled is counted nowhere, but its error says which it was.
+        return max(known, self.error.attempt or 0) if self.error is not None else known
+
+    @property
+    def created(self) -> datetime:
+        """When its id was made; 1970 for what is no id of a job."""
+        return utc(self.created_us) or EPOCH
+
+    @property
+    def due(self) -> datetime | None:
+        """When a scheduled job becomes ready; when a ready one did."""
+        return utc(self.due_us)
+
+    @property
+    def started(self) -> datetime | None:
+        """When the current or last start was claimed."""
+        return utc(self.started_us)
+
+    @property
+    def finished(self) -> datetime | None:
+        """When it ended."""
+        return utc(self.finished_us)
+
+    @property
+    def expires(self) -> datetime | None:
+        """When it must have started."""
+        return utc(self.expires_us)
+
+    @property
+    def form(self) -> Literal["msgpack", "json"]:
+        """How its arguments are stored: as JSON where they were given as JSON."""
+        return "json" if codec.is_json(self.packed_args) else "msgpack"
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The arguments by position, decoded at each access.
+
+        Raises:
+            ArgumentError: they do not fit the task as it is here; ``fields["args"]`` has the bytes.
+            CorruptArguments: no enqueue wrote these bytes.
+        """
+        return self._unpacked()[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments by name; see :attr:`args`."""
+        return self._unpacked()[1]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All arguments by the names of the task's parameters, without defaults; see :attr:`args`.
+
+        Where the task is not known here, those by position are called by their number: ``1``, ``2``, ...
+        """
+        return self._reader.by_name(*self._unpacked())
+
+    @property
+    def result(self) -> Any:
+        """What the task returned, decoded at each access; None, too, while there is no result: :attr:`state` tells.
+
+        Raises:
+            ResultUndecodable: it does not fit the return annotation; ``fields["result"]`` has the bytes.
+        """
+        return None if self.packed_result is None else self._reader.unpack_result(self.packed_result)
+
+    def read_with(self, finder: Finder) -> Record:
+        """The same record, whose values are read by what ``finder`` gives for its task."""
+        return replace(self, finder=finder)
+
+    def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # What is to come from parents has no type yet.
+        reader = PlainReader(self.task) if codec.has_slots(self.packed_args) else self._reader
+        return reader.unpack(self.packed_args)
+
+    @property
+    def _reader(self) -> ValueReader:
+        return PlainReader(self.task) if self.finder is None else self.finder(self.task)
+
+
+def plausible(record: Record) -> Record:
+    """The record without what is stored of starts that are not its last."""
+    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
+        return record
+    # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
+    return replace(record, started_us=record.started_us if record.attempt else 0, swallowed=None)
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a job that has ended, as the job's journal keeps it.
+
+    Each time is there twice, as in :class:`Record`.
+
+    Attributes:
+        number: which start of the job it was, from 1; starts before a retry by hand count, too.
+        ready_us: when the job became ready for it; 0: unknown, since its worker died.
+        started_us, ended_us: when it was claimed, and when its end was stored.
+        worker: where it ran: ``host:pid``.
+        outcome: failed, retry, snoozed, interrupted, crashed, cancelled, corrupt, skipped, grown or succeeded.
+        error: type and first line of the error; empty where there is none.
+        signal: number of the signal that ended its process.
+        exit_code: exit code of its process.
+    """
+
+    number: int
+    ready_us: int
+    started_us: int
+    ended_us: int
+    worker: str
+    outcome: str
+    error: str = ""
+    signal: int | None = None
+    exit_code: int | None = None
+
+    @property
+    def ready(self) -> datetime | None:
+        """When the job became ready for it; None: unknown."""
+        return utc(self.ready_us)
+
+    @property
+    def started(self) -> datetime | None:
+        """When it was claimed."""
+        return utc(self.started_us)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When its end was stored."""
+        return utc(self.ended_us)
+
+
+def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
+    """The starts that a job's journal keeps, in order; none where it is absent or alien.
+
+    Args:
+        count: how many were added to it.
+    """
+    if not data:
+        return ()
+    try:
+        rows = _journal.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ()
+    left_out = max(0, count - len(rows))
+    return tuple(
+        AttemptRecord(
+            number=n + 1 if n < JOURNAL_FIRST else n + 1 + left_out,
+            ready_us=ready,
+            started_us=started,
+            ended_us=ended,
+            worker=worker,
+            outcome=outcome,
+            error=error,
+            signal=signal or None,
+            exit_code=None if code < 0 else code,
+        )
+        for n, (ready, started, ended, worker, outcome, error, signal, code) in enumerate(rows)
+    )

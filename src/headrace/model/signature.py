@@ -1,0 +1,375 @@
+"""A function's arguments and result as bytes and back, checked against its signature and annotations.
+
+Pure. The producer checks exactly what the worker will see: it decodes what it encoded, with the same decoder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, TypeAlias, TypedDict, cast
+
+import msgspec
+
+from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch, ResultUndecodable
+from headrace.model import codec
+from headrace.model.annotations import hints, is_open, reason_unchecked
+from headrace.model.job_record import PlainReader
+from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
+from headrace.model.type_registry import Types
+
+# What an enqueue without arguments sends: [[], {}].
+NOTHING = b"\x92\x90\x80"
+# Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
+SHAPES = 128
+
+Decoder: TypeAlias = msgspec.msgpack.Decoder[tuple[Positions, Keywords]]
+# Arguments, by position or name, that hold what is not known yet.
+Unknown = frozenset[int | str]
+
+
+class Signature:
+    """What one function takes and returns.
+
+    Attributes:
+        task: the task's name, for messages.
+        parameters: what it takes.
+    """
+
+    def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
+        """Read a signature.
+
+        Args:
+            types: the application's.
+            loose: let values without an annotation arrive as another type, a tuple as a list.
+        """
+        self.task = task
+        self.parameters = Parameters(task, function)
+        self._further = types
+        self._loose = loose
+        self._function = function
+        # Looked at for every job.
+        self._encoder = types.encoder
+        self._bare, self._demanded = self.parameters.bare, self.parameters.demanded
+        self._least, self._most = self.parameters.least, len(self.parameters.positions)
+        self._decoders: dict[Any, Decoder] = {}
+
+    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
+        """Arguments as an enqueue sends them: what the worker would refuse is refused here.
+
+        Raises:
+            ArgumentError: names the task, the argument and the path in it.
+            PayloadTooLarge: they take more than ``limit`` bytes.
+        """
+        if not args and not kwargs and self._bare:
+            return NOTHING
+        if kwargs or not self._least <= len(args) <= self._most or self._demanded:
+            args, kwargs = self.parameters.bound(args, kwargs)
+        try:
+            data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._encoder)
+        except (ArgumentError, PayloadTooLarge) as error:
+            raise _named(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
+        back = self._decode(data, len(args), kwargs)
+        if self._open:
+            self._refuse_changed((args, kwargs), back)
+        return data
+
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+        """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
+        args, kwargs = self.parameters.bound(args, kwargs)
+        data, unknown = _packed(self.task, self.parameters.named(args, kwargs), limit, slots)
+        back = self._decode(data, len(args), kwargs, unknown)
+        if self._open:
+            self._refuse_changed((args, kwargs), back, unknown)
+        return data
+
+    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
+        """As :meth:`pack`, of a JSON array and a JSON object: they stay JSON, and are checked as JSON.
+
+        Raises:
+            ArgumentError: they are something else, or do not fit.
+            PayloadTooLarge: they take more than ``limit`` bytes.
+        """
+        positions, keywords = self.parameters.bound(*codec.json_arguments(self.task, args, kwargs))
+        if not positions and not keywords:
+            return NOTHING
+        data = codec.pack_json(self.task, positions, keywords, limit)
+        self._decode(data, len(positions), keywords, json=True)
+        return data
+
+    def prepare(self) -> None:
+        """Make what the first :meth:`unpack` of each usual form would make: all arguments by position."""
+        for count in range(self._least, min(self._most, 15) + 1):
+            # Annotations that nothing can be made of are told by the job that meets them.
+            with contextlib.suppress(Exception):
+                self._decoder(count, count, ())
+        with contextlib.suppress(Exception):
+            self.pack_result(None, 1)
+
+    def accepts(self, name: str, count: int) -> bool:
+        """Whether a call with ``count`` positions may still be given ``name``."""
+        return self.parameters.accepts(name, count)
+
+    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
+        """Positions and keywords to call the function with, converted to its annotations.
+
+        Raises:
+            ArgumentError: they do not fit the function as it is here.
+            CorruptArguments: no enqueue wrote these bytes.
+        """
+        if data == NOTHING and self._bare:
+            return (), {}
+        if (found := self._by_position(data)) is not None:
+            return found
+        args, kwargs = codec.stored_arguments(self.task, data)
+        self.parameters.bound(tuple(args), kwargs)
+        return self._decode(data, len(args), kwargs, json=codec.is_json(data))
+
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """Arguments that fit, by the names of their parameters, without defaults."""
+        return self.parameters.by_name(args, kwargs)
+
+    def pack_result(self, value: object, limit: int) -> bytes:
+        """A result as it is stored: what its readers would refuse is refused here.
+
+        Raises:
+            ArgumentError: it has a type that cannot be sent.
+            PayloadTooLarge: it takes more than ``limit`` bytes.
+            ResultMismatch: it does not fit the return annotation.
+        """
+        if value is None and self._may_be_none:
+            return codec.NONE
+        data = codec.encode(value, limit, f"result of {self.task}", self._encoder)
+        if self._returns is not Any:
+            try:
+                self._result_decoder.decode(data)
+            except RecursionError:
+                raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
+            except (msgspec.MsgspecError, ValueError, TypeError) as error:
+                raise ResultMismatch(
+                    f"what {self.task} returned does not fit its return annotation: {_of_result(error)}"
+                ) from None
+        return data
+
+    def unpack_result(self, data: bytes) -> Any:
+        """The result that :meth:`pack_result` packed, converted to the return annotation.
+
+        Raises:
+            ResultUndecodable: it does not fit.
+        """
+        try:
+            return self._result_decoder.decode(data or codec.NONE)
+        except RecursionError:
+            raise ResultUndecodable(
+                f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value "
+                f"(job.refresh().packed_result has the bytes)"
+            ) from None
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            hint = "another version of the code may have returned it (job.refresh().packed_result has the bytes)"
+            if data == codec.NONE:
+                hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
+            raise ResultUndecodable(
+                f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; {hint}"
+            ) from None
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """Parameter (or ``return``) -> what its values are converted to; see ``unchecked`` for those that are not."""
+        found: dict[str, Any] = {}
+        for name, annotation in hints(self._function).items():
+            found[name] = Any if reason_unchecked(annotation, self._further) else annotation
+        return found
+
+    @cached_property
+    def unchecked(self) -> dict[str, str]:
+        """Parameter (or ``return``) -> why its values are not converted to its annotation."""
+        found = hints(self._function).items()
+        reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    @cached_property
+    def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:
+        return msgspec.msgpack.Decoder(self._returns, dec_hook=self._further.decode)
+
+    @cached_property
+    def _returns(self) -> Any:
+        return self.types.get("return", Any)
+
+    @cached_property
+    def _may_be_none(self) -> bool:
+        try:
+            self._result_decoder.decode(codec.NONE)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    @cached_property
+    def _open(self) -> frozenset[str]:
+        """Parameters whose values MessagePack may change the type of, since no annotation says it."""
+        if self._loose:
+            return frozenset()
+        return frozenset(name for name in self.parameters.names if name not in self.types or is_open(self.types[name]))
+
+    def _refuse_changed(
+        self, sent: tuple[Positions, Keywords], back: tuple[Positions, Keywords], unknown: Unknown = frozenset()
+    ) -> None:
+        places: list[tuple[int | str, Any, Any]] = [
+            *((n, one, other) for n, (one, other) in enumerate(zip(sent[0], back[0], strict=True))),
+            *((name, one, back[1][name]) for name, one in sent[1].items()),
+        ]
+        for place, one, other in places:
+            name = self.parameters.name_at(place)
+            if name not in self._open or place in unknown:
+                continue
+            try:
+                found = codec.changed(one, other)
+            except RecursionError:
+                raise self._too_deep() from None
+            if found is None:
+                continue
+            what, path = type(found.sent).__name__, f" at {name}{found.path}" if found.path else ""
+            fault = f"argument {name!r} of {self.task}: {what} would arrive as {type(found.back).__name__}{path}"
+            if name in self.unchecked:
+                raise ArgumentError(f"{fault}; its annotation does not help: {self.unchecked[name]}")
+            raise ArgumentError(
+                f"{fault}; annotate it in the task, {name}: {found.annotation}, or let it with @app.task(loose=True)"
+            )
+
+    def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
+        """Arguments in one decode, where all are given by position; None where more must be looked at."""
+        # A pair, then a short array whose second byte tells its length: see the MessagePack specification.
+        count = data[1] - 0x90 if len(data) > 2 and data[0] == 0x92 else -1
+        if self._demanded or not self._least <= count <= min(self._most, 15):
+            return None
+        try:
+            found = (self._decoders.get(count) or self._decoder(count, count, ())).decode(data)
+        except RecursionError:
+            raise self._too_deep() from None
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            return None
+        return None if found[1] else found
+
+    def _too_deep(self) -> ArgumentError:
+        return ArgumentError(f"the arguments of {self.task} are {codec.TOO_DEEP}: send a flat list, or ids")
+
+    def _decode(
+        self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset(), *, json: bool = False
+    ) -> tuple[Positions, Keywords]:
+        shape: Any = (count, tuple(kwargs)) if kwargs else count
+        if unknown:
+            shape = (shape, unknown)
+        if json:
+            shape = (shape, "json")
+        try:
+            decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown, json=json)
+            return decoder.decode(data)
+        except RecursionError:
+            raise self._too_deep() from None
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ArgumentError(self._explain(str(error), kwargs)) from None
+
+    def _decoder(
+        self, shape: Any, count: int, names: Collection[str], unknown: Unknown = frozenset(), *, json: bool = False
+    ) -> Decoder:
+        types, known = self.types, self.parameters
+        rest = types.get(known.rest or "", Any)
+        positions = [types.get(name, Any) for name in known.positions[:count]]
+        positions += [rest] * (count - len(positions))
+        others = types.get(known.others or "", Any)
+        keywords = {name: types.get(name, Any) if name in known.keywords else others for name in names}
+        for place in unknown:
+            if isinstance(place, int):
+                positions[place] = Any
+            else:
+                keywords[place] = Any
+        # To type checkers these are declarations, not values: hence the detour over Any.
+        typed_dict, array = cast(Any, TypedDict), cast(Any, tuple)
+        pair = array[array[tuple(positions)], typed_dict("Keywords", keywords) if keywords else dict[str, Any]]
+        form: Any = msgspec.json if json else msgspec.msgpack
+        if len(self._decoders) >= SHAPES:
+            self._decoders.clear()
+        decoder = self._decoders[shape] = form.Decoder(pair, dec_hook=self._further.decode)
+        return cast(Decoder, decoder)
+
+    def _explain(self, text: str, kwargs: Keywords) -> str:
+        """``Expected `int`, got `str` - at `$[0][1][2]` `` with the argument's name and the path inside it."""
+        what, _, path = text.rpartition(" - at `$")
+        path = path.removesuffix("`")
+        name, inside = self.parameters.culprit(path, kwargs)
+        fault = _lower(what.replace("`", ""))
+        return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
+
+
+class Unchecked:
+    """The signature of a task whose code is elsewhere: everything that can be sent is."""
+
+    def __init__(self, task: str, types: Types) -> None:
+        self.task = task
+        self._further = types
+        self._reader = PlainReader(task)
+
+    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
+        try:
+            return codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
+        except (ArgumentError, PayloadTooLarge) as error:
+            raise _named(error, self.task, unnamed(args, kwargs), limit, self._further) from None
+
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+        """See :meth:`Signature.pack_open`; nothing is checked."""
+        return _packed(self.task, unnamed(args, kwargs), limit, slots)[0]
+
+    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
+        """See :meth:`Signature.pack_json`; only the form is checked."""
+        positions, keywords = codec.json_arguments(self.task, args, kwargs)
+        return codec.pack_json(self.task, positions, keywords, limit) if positions or keywords else NOTHING
+
+    def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
+        """Nobody knows what it takes, so it is given no more than was meant for it."""
+        return False
+
+    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
+        """See :meth:`headrace.model.job_record.PlainReader.unpack`."""
+        return self._reader.unpack(data)
+
+    def unpack_result(self, data: bytes) -> Any:
+        """See :meth:`headrace.model.job_record.PlainReader.unpack_result`."""
+        return self._reader.unpack_result(data)
+
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """See :meth:`headrace.model.job_record.PlainReader.by_name`."""
+        return self._reader.by_name(args, kwargs)
+
+
+def _packed(task: str, values: Named, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
+    """Arguments with slots, and which of them have any."""
+    raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
+    for place, name, value in values:
+        met = slots.met
+        raws[place] = msgspec.Raw(slots.encode(value, limit, f"argument {name!r} of {task}"))
+        if slots.met != met:
+            unknown.add(place)
+    positions = [raw for place, raw in raws.items() if isinstance(place, int)]
+    keywords = {place: raw for place, raw in raws.items() if isinstance(place, str)}
+    return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
+
+
+def _named(error: Exception, task: str, values: Named, limit: int, types: Types) -> Exception:
+    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
+    for _, name, value in values:
+        try:
+            path = codec.culprit(name, value, types.encoder)
+            codec.encode(value, limit, f"argument {name!r} of {task}{path}", types.encoder)
+        except (ArgumentError, PayloadTooLarge) as named:
+            return named
+    return error
+
+
+def _of_result(error: Exception) -> str:
+    """What a decoder said of a result: the fault, and where in it."""
+    what, _, path = str(error).partition(" - at `$")
+    return _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,143 @@
+"""The watch: one thread that acts when something is due. Owns deadlines, overrun alerts and forgotten leases.
+
+1. a call that nobody began in time is taken out of its line and fails;
+2. a call that runs long is reported, and its member is killed at the last alert;
+3. a lease whose holder's thread has ended is given back;
+4. what an exception in a caller's thread left half done is repaired;
+5. a pool that nobody holds any more is finished.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from itertools import count
+from queue import Empty
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.errors import CallTimeout
+from headrace.pool.call import Call
+from headrace.pool.lease import Lease
+from headrace.pool.overrun import Alert, Overrun
+from headrace.pool.repair import repair
+
+if TYPE_CHECKING:
+    from headrace.pool.members import Crew
+
+# Seconds between two looks at who holds leases.
+_LOOK = 0.25
+
+
+class Watch:
+    """The watch of one pool."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._alerts = crew.options.alerts
+        self._due: list[tuple[float, int, float, Call[Any]]] = []
+        self._number = count()
+        self._most = 64
+        self._leases = False
+        self._closed = False
+        self._bell = crew.desk.bell
+        # Guards what is due.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def expire(self, call: Call[Any], timeout: float) -> None:
+        """Let the call fail when it has not begun in ``timeout`` seconds."""
+        deadline = call.born + timeout
+        with self._lock:
+            # Calls end long before their deadlines, as a rule; they must not be kept until then.
+            if len(self._due) > self._most:
+                due = [entry for entry in self._due if not entry[3].done()]
+                heapify(due)
+                self._due = due
+                self._most = max(64, 2 * len(self._due))
+            first = self._due[0][0] if self._due else float("inf")
+            heappush(self._due, (deadline, next(self._number), timeout, call))
+        if deadline < first:
+            self._bell.put(False)
+
+    def mind_leases(self) -> None:
+        """There is a lease."""
+        if not self._leases:
+            self._leases = True
+            self._bell.put(False)
+
+    def start(self) -> None:
+        """Watch, unless it does. There may be new members whose calls run long."""
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._watch, name=f"{self._crew.name}-watch", daemon=True)
+            self._thread.start()
+        self._bell.put(False)
+
+    def close(self) -> None:
+        self._closed = True
+        self._bell.put(False)
+
+    def _watch(self) -> None:
+        while not self._closed:
+            due = min(self._expire_due(), self._look_at_overruns(), self._look_at_leases())
+            self._answer(None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX))
+
+    def _answer(self, wait: float | None) -> None:
+        """Wait until something is due or the bell rings, and do what is asked."""
+        desk, asked = self._crew.desk, set[bool | Lease | None]()
+        with suppress(Empty):
+            asked.add(self._bell.get(timeout=wait))
+            while True:
+                asked.add(self._bell.get_nowait())
+        for lease in asked:
+            if isinstance(lease, Lease):
+                desk.end_lease(lease)
+        if True in asked:
+            repair(desk)
+        if None in asked:
+            self._crew.finish()
+
+    def _expire_due(self) -> float:
+        while True:
+            with self._lock:
+                if not self._due or self._due[0][0] > monotonic():
+                    return self._due[0][0] if self._due else float("inf")
+                _, _, timeout, call = heappop(self._due)
+            # Whoever takes it out of its line decides: from here on no member can get it.
+            if self._crew.desk.withdraw(call) and call.begin():
+                call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
+
+    def _look_at_overruns(self) -> float:
+        alerts, now = self._alerts, monotonic()
+        if alerts is None:
+            return float("inf")
+        soonest = now + alerts.after
+        for member in self._crew.desk.members:
+            call = member.running
+            if call is None or call.lease is not None or member.away:
+                continue
+            seconds = now - member.since
+            if seconds >= alerts.due(call.alerts + 1):
+                call.alerts += 1
+                self._alert(alerts, member.id, call, seconds, call.alerts)
+                if alerts.last(call.alerts):
+                    self._crew.kill(member, call, f"killed: {call.title} ran for {seconds:.3g} s")
+                    continue
+            soonest = min(soonest, member.since + alerts.due(call.alerts + 1))
+        return soonest
+
+    def _alert(self, alerts: Overrun, member: int, call: Call[Any], seconds: float, number: int) -> None:
+        kind: Literal["limit", "overrun"] = "limit" if alerts.last(number) else "overrun"
+        self._crew.events.alert(Alert(kind, self._crew.name, member, call.title, seconds, number))
+
+    def _look_at_leases(self) -> float:
+        if not self._leases:
+            return float("inf")
+        self._leases = False
+        leases = [member.lease for member in self._crew.desk.members if member.lease is not None]
+        self._leases = self._leases or bool(leases)
+        for lease in leases:
+            if lease.forgotten:
+                self._crew.desk.release(lease)
+        return monotonic() + _LOOK if leases else float("inf")

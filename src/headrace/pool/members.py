@@ -1,0 +1,233 @@
+"""The crew: members come, die, are replaced, are killed, leave. Decides nothing about who gets which call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any
+
+from headrace.errors import PoolBroken
+from headrace.pool import shutdown
+from headrace.pool.call import Call
+from headrace.pool.deadlines import Watch
+from headrace.pool.events import Events
+from headrace.pool.member import Body, Member
+from headrace.pool.options import PoolOptions
+from headrace.pool.restarts import Restarts
+from headrace.pool.scheduler import Desk, died, fail
+from headrace.pool.threads import ThreadBody
+from headrace.pool.unbroken import apart
+
+log = logging.getLogger("headrace.pool")
+
+
+class Crew:
+    """The members of one pool.
+
+    Attributes:
+        name: of the pool.
+        desk: who gets what.
+        events: who is told.
+        watch: what is due.
+    """
+
+    def __init__(self, options: PoolOptions, name: str) -> None:
+        self.name = name
+        self.options = options
+        self.desk = Desk(lifo=options.queue == "lifo", backlog=options.backlog)
+        self.events = Events(name, options.callbacks, options.overrun_handlers)
+        self.watch = Watch(self)
+        self._resizing = threading.Lock()
+        # How many members were asked for last.
+        self._size = 0
+        self._restarts = Restarts(options.restarts, options.period)
+        self._burying = threading.Lock()
+        self._living: set[int] = set()
+        self._next = 0
+        self._orphaned = False
+        shutdown.tell(self)
+
+    # -- size --------------------------------------------------------------------------------------------------------
+
+    def resize(self, n: int) -> None:
+        """Have ``n`` members. New ones start in the background; those with the largest ids leave when they are done."""
+        self._size = n
+        apart(self._resize)
+
+    def _resize(self) -> None:
+        with self._resizing:
+            # As asked last: the step of a resize that was cut short may come after the next one.
+            n = self._size
+            members = self.desk.snapshot.members[:n]
+            new = [self._member(number) for number in range(len(members), n)]
+            if not self._living:
+                self.events.tell("on_start")
+            for member in self.desk.publish((*members, *new)):
+                member.body.leave()
+            for member in new:
+                with self._burying:
+                    self._living.add(builtin_id(member))
+                member.body.start()
+            self.watch.start()
+
+    def _member(self, number: int) -> Member:
+        member = Member(number)
+        member.body = self._body(member)
+        return member
+
+    def _body(self, member: Member) -> Body:
+        if self.options.kind == "thread":
+            return ThreadBody(self, member)
+        # Only here, since it takes the interpreter's multiprocessing along.
+        from headrace.pool.processes import ProcessBody
+
+        return ProcessBody(self, member)
+
+    # -- life, told by the bodies ------------------------------------------------------------------------------------
+
+    def ready(self, member: Member) -> Call[Any] | None:
+        """A member's thread or process can work; what it runs first, or None."""
+        self.events.tell("on_member", member.id)
+        return self.desk.came_up(member)
+
+    def lost(self, member: Member, reason: str) -> float | None:
+        """A member's thread or process is gone: tell the callers at once, and how long its replacement must wait.
+
+        Returns:
+            seconds; None when there shall be none.
+        """
+        calls = self.desk.went_away(member, reason)
+        delay, late = 0.0, 0
+        if not member.leaving:
+            with self._burying:
+                delay, late = self._restarts.delay(monotonic()), self._restarts.late
+            if self.options.restarts and not delay:
+                # Before a caller hears of the death: to him the pool is not busy.
+                self.desk.expect(member)
+        else:
+            end(call for call in calls if not call.begun)
+        fail(calls, lambda: died(member, reason))
+        self.events.tell("on_death", member.id, reason)
+        if member.leaving:
+            return None
+        text = f"{self.name}: member {member.id} ended: {reason}"
+        if not self.options.restarts:
+            self._break(f"{text}; restarts=0 lets the first death end the pool", for_good=True)
+            return None
+        log.warning("%s; it is replaced %s", text, f"in {delay:g} s" if delay else "now")
+        if late and all(other.away for other in self.desk.snapshot.members):
+            hint = "" if self.options.kind == "thread" else (
+                "; if processes end while they start, is the program guarded by if __name__ == '__main__'?"
+            )  # fmt: skip
+            self._break(f"{text}; members keep dying, and the next start is in {delay:g} s{hint}", for_good=False)
+        member.restarts += 1
+        return delay
+
+    def gone(self, member: Member, reason: str = "") -> None:
+        """A member's thread or process has ended and will not be replaced."""
+        if reason:
+            self.events.tell("on_death", member.id, reason)
+        self.desk.forget(member)
+        with self._burying:
+            self._living.discard(builtin_id(member))
+            last = not self._living and bool(self.desk.closed)
+        if last:
+            self.watch.close()
+            self.events.close()
+
+    def _break(self, text: str, *, for_good: bool) -> None:
+        log.error("%s", text)
+        self.desk.fall_apart(text)
+        if for_good:
+            for member in self.desk.shut(text):
+                member.body.leave()
+        fail(self.desk.drain(), lambda: PoolBroken(text))
+
+    def kill(self, member: Member, call: Call[Any], reason: str) -> None:
+        """End a member for what it runs, unless it has just ended that by itself."""
+        if self.desk.doom(member, call):
+            member.body.kill(reason)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def shut(self, *, cancel: bool) -> None:
+        """Accept nothing more; members leave when nothing is left to do."""
+        apart(self._shut)
+        if cancel:
+            for call in self.desk.waiting():
+                call.cancel()
+
+    def _shut(self) -> None:
+        for member in self.desk.shut(f"{self.name} was shut down: make another pool"):
+            member.body.leave()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all members have ended; False when ``timeout`` seconds passed before."""
+        limit = None if timeout is None else monotonic() + timeout
+        for member in self.desk.members:
+            while not member.body.join(1.0 if limit is None else min(1.0, max(0.0, limit - monotonic()))):
+                if limit is not None and monotonic() >= limit:
+                    return False
+        return True
+
+    def stop(self, shutdown_timeout: float) -> None:
+        """Cancel the calls that wait, let those that run go on for so many seconds, then kill the members."""
+        self.shut(cancel=True)
+        for member in self.desk.members:
+            if member.lease is not None:
+                self.desk.release(member.lease)
+        try:
+            if self.wait(shutdown_timeout):
+                return
+        except BaseException:
+            apart(self._kill_all)  # a caller that gives up waiting wants the calls to end now
+            raise
+        apart(self._kill_all)
+        self.wait(10)
+
+    def interrupt(self) -> None:
+        """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
+        for member in self.desk.members:
+            member.body.interrupt()
+        self.stop(self.options.shutdown_timeout)
+
+    def _kill_all(self) -> None:
+        for member in self.desk.members:
+            with self.desk.lock:
+                member.leaving = True
+            if not member.body.join(0):
+                self.desk.doom(member, None)
+                member.body.kill("the pool was stopped")
+
+    def forget(self) -> None:
+        """The pool's object is gone. This may run in the midst of anything, where no lock may be waited for.
+
+        A thread cannot be started either: the garbage may be collected while the interpreter lists its threads.
+        """
+        self.desk.bell.put(None)
+
+    def finish(self) -> None:
+        """The pool is not used any more, or the interpreter ends: run what was accepted."""
+        if not self._orphaned:
+            self._shut()
+
+    def orphan(self) -> None:
+        """This is a fork of the process that had the pool: its threads are not here."""
+        self._orphaned = True
+        self.desk.begin_anew()
+        self.desk.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
+        for member in self.desk.members:
+            member.body.disown()
+
+
+# ``id`` is a member's attribute here; this is the object's identity.
+builtin_id = id
+
+
+def end(calls: Iterable[Call[Any]]) -> None:
+    """Cancel calls that nobody will run, and tell who waits for them."""
+    for call in calls:
+        if call.cancel():
+            call.begin()

@@ -1,0 +1,170 @@
+"""Every key that Headrace stores: the one place where keys are built.
+
+All keys of a shard share its hash tag, so one script may touch them in a cluster. Documented per key: type, owner
+(whose life it shares) and end.
+
+=====================  ======  ==================================================================================
+key                    type    meaning, owner and end
+=====================  ======  ==================================================================================
+``job:<id>``           hash    A job's record. Lives until the job is done and not kept, or its retention ends. Its
+                               field ``journal`` has the starts that ended (see journal.lua), at most ten.
+``log:<id>``           list    Lines that the job logged, newest last, capped. Ends with its job.
+``ready:<queue>``      zset    Ids ready to start, scored by server time less priority. Empty means absent. Queue
+                               ``@<owner>``: what was broadcast to an incarnation; ends with that.
+``wake:<queue>``       zset    At most one token: "this queue has work". Owned by the queue; set when work comes.
+                               ``wake:<queue>|<kind>``: a worker without room for this kind passed over jobs of it.
+``queues``             set     Names of queues that held work. Purge and the overview remove names of idle queues.
+``paused``             set     Names of paused queues; resume removes.
+``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
+``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
+``parking``            set     Names of tasks that have parked jobs.
+``parked:<task>``      zset    Ids whose task a worker that claimed them did not know, scored as in their queues.
+``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
+``owner:<owner>``      hash    What an incarnation says of itself, its declared lease, its last request. Ends with it.
+``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind. Ends with the incarnation.
+``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
+``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
+``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
+``succeeded`` ...      zset    Finished and kept ids, by the time they finished; one per final state.
+``expires``            zset    Finished and kept ids, by the end of their retention.
+``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait in chains. One per shard.
+``turn:<key>``         string  The ordered job of this key whose turn it is. Ends with the last of the key.
+``chain:<key>``        zset    Ordered jobs of this key that wait for their turn, first come first. Empty means absent.
+``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
+``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
+``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
+``lapses``             zset    Workflows that have ended or wait for their start, by when they are to be removed.
+``broken:<flow>``      zset    Its nodes that failed, were cancelled or quarantined, by time. Ends with the workflow.
+``held:<flow>``        zset    Its nodes that were to start while it was stopped. Ends with the workflow.
+``undo:<flow>``        zset    Its nodes that can be undone, by the time they succeeded. Ends with the workflow.
+``live:<live>``        string  The live workflow of a ``definition:key``. Ends when that workflow has ended.
+``chores``             zset    What scripts left to do (see tend.lua), by the time from which it may be done.
+``sender:<sender>``    string  Number of a producer's last applied request (makes repeats safe). Expires by itself.
+``request:<request>``  string  The job that a request id made. Expires after the request_id_ttl window.
+``cache:<name>``       string  A cached value: its tags, a line feed, MessagePack. Ends at its ttl.
+``cached``             zset    Names of cached values, scored by their end. Ends with the last.
+``tagged:<tag>``       zset    Names of cached values with this tag, scored by their end. Ends with the last.
+``filling:<name>``     string  Lease of those who compute this absent value: its number, since when. A write ends it.
+``dropped:<tag>``      string  Number of a tag's (``*``: the cache's) last deletion; outlives the leases before it.
+``leases``             string  Numbers leases and deletions by tag, strictly increasing. One per shard.
+``probe:<link>``       string  A cache's test that it hears of changes. Deleted at once, else expires.
+``stat:<bucket>``      hash    Counts by field of ``<date>:<label>``. Ends its resolution's retention after the bucket.
+``stat-sub:<label>``   zset    Labels below ``/<label>``, by the end of what was counted in them. Ends with the last.
+``stat-event:<id>``    string  Something that happened, as MessagePack. Ends its retention after it was told.
+``stat-events``        zset    Ids of events, by the time that they happened. Ends with the last.
+``stat-stream``        stream  Batches of counts that wait to be added, bounded. Ends when it was not used for a week.
+``stat-flow``          hash    ``lost`` batches, and when one was ``taken`` from the stream. Ends a week after that.
+``schema``             string  Version of this layout. One per shard.
+``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
+=====================  ======  ==================================================================================
+
+Channels (no key): ``mail:<owner>`` carries cancellations, questions, commands; ``done:<id>`` announces a finished job
+to its waiters.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from headrace.model.ids import check_name
+
+# What this version writes, and the oldest that it can work on: see headrace.migrations.
+SCHEMA = 2
+OLDEST = 2
+
+
+class Keys:
+    """Builds the keys of one shard.
+
+    Attributes:
+        prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
+    """
+
+    __slots__ = ("prefix", "shard")
+
+    def __init__(self, namespace: str = "hr", shard: int = 0) -> None:
+        self.shard = shard
+        self.prefix = f"{{{check_name('namespace', namespace)}:{shard}}}:"
+
+    def __call__(self, name: str) -> str:
+        return self.prefix + name
+
+    def job(self, id: str) -> str:
+        return f"{self.prefix}job:{id}"
+
+    def log(self, id: str) -> str:
+        return f"{self.prefix}log:{id}"
+
+    def ready(self, queue: str) -> str:
+        return f"{self.prefix}ready:{queue}"
+
+    def wake(self, queue: str) -> str:
+        return f"{self.prefix}wake:{queue}"
+
+    def turn(self, key: str) -> str:
+        return f"{self.prefix}turn:{key}"
+
+    def chain(self, key: str) -> str:
+        return f"{self.prefix}chain:{key}"
+
+    def parked(self, task: str) -> str:
+        return f"{self.prefix}parked:{task}"
+
+    def owner(self, owner: str) -> str:
+        return f"{self.prefix}owner:{owner}"
+
+    def tasks(self, owner: str) -> str:
+        return f"{self.prefix}tasks:{owner}"
+
+    def claims(self, owner: str) -> str:
+        return f"{self.prefix}claims:{owner}"
+
+    def flow(self, flow: str) -> str:
+        return f"{self.prefix}flow:{flow}"
+
+    def flows(self, view: str) -> str:
+        return f"{self.prefix}flows:{view}"
+
+    def cancels(self, owner: str) -> str:
+        return f"{self.prefix}cancels:{owner}"
+
+    def sender(self, sender: str) -> str:
+        return f"{self.prefix}sender:{sender}"
+
+    def request(self, request: str) -> str:
+        return f"{self.prefix}request:{request}"
+
+    def cache(self, name: str) -> str:
+        return f"{self.prefix}cache:{name}"
+
+    def tagged(self, tag: str) -> str:
+        return f"{self.prefix}tagged:{tag}"
+
+    def filling(self, name: str) -> str:
+        return f"{self.prefix}filling:{name}"
+
+    def dropped(self, tag: str) -> str:
+        return f"{self.prefix}dropped:{tag}"
+
+    def stat(self, bucket: str) -> str:
+        return f"{self.prefix}stat:{bucket}"
+
+    def stat_sub(self, label: str) -> str:
+        return f"{self.prefix}stat-sub:{label}"
+
+    def stat_event(self, id: str) -> str:
+        return f"{self.prefix}stat-event:{id}"
+
+    def mail(self, owner: str) -> str:
+        """The channel on which an incarnation hears of cancellations."""
+        return f"{self.prefix}mail:{owner}"
+
+    def done(self, id: str) -> str:
+        """The channel that announces the end of a job to its waiters."""
+        return f"{self.prefix}done:{id}"
+
+
+@lru_cache(maxsize=64)
+def keys_of(namespace: str, shard: int = 0) -> Keys:
+    """The key builder of a shard, the same object for the same shard."""
+    return Keys(namespace, shard)

@@ -1,0 +1,193 @@
+"""The two stores of an application, made at first use; and how a verb of several steps is run by either.
+
+Owns laziness: an application that is imported, forked or called in place never connects. A verb that needs more than
+one call is a generator that yields calls and receives replies, so that its logic exists once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+from headrace.model.job import NewJob
+from headrace.model.type_registry import Types
+from headrace.protocol.keys import Keys, keys_of
+from headrace.protocol.produce import Accepted, enqueue
+from headrace.protocol.script import Call
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.embedded import Embedded
+    from headrace.store.end_listener import EndListener
+    from headrace.store.store import AsyncStore, Store
+
+T = TypeVar("T")
+
+# What each yields is one call, or a list of calls that travel in one round trip.
+Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]], Any, T]
+
+
+class Client:
+    """One application's way to its server.
+
+    Attributes:
+        settings: of the application.
+        keys: of its shard.
+        types: how values are sent that MessagePack has no form for.
+        enqueue_middlewares: of the application, the first is outermost; :mod:`headrace.tasks.submission` enters them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys: Keys = keys_of(settings.namespace)
+        self.types = Types()
+        # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
+        # that another thread holds at a fork would stay locked in the child for ever.
+        self._made: dict[str, Any] = {}
+        self.enqueue_middlewares: list[Callable[[Any], Any]] = []
+
+    @property
+    def store(self) -> Store:
+        """The store for threads. Nothing connects until it is used; safe across forks."""
+        made: Store | None = self._made.get("store")
+        if made is None:
+            from headrace.store.store import Store
+
+            mine = Store(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = cast("Store", self._made.setdefault("store", mine))
+        return made
+
+    @property
+    def astore(self) -> AsyncStore:
+        """The store for an event loop."""
+        made: AsyncStore | None = self._made.get("astore")
+        if made is None:
+            from headrace.store.store import AsyncStore
+
+            mine = AsyncStore(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = cast("AsyncStore", self._made.setdefault("astore", mine))
+        return made
+
+    @property
+    def ends(self) -> EndListener:
+        """What hears of the ends of jobs and workflows, for all that waits here. Nothing connects until it is used."""
+        made: EndListener | None = self._made.get("ends")
+        if made is None:
+            from headrace.store.end_listener import EndListener
+
+            mine = EndListener(self.url(), self.settings)
+            mine.revive = self._reviver()
+            made = cast("EndListener", self._made.setdefault("ends", mine))
+        return made
+
+    def url(self) -> str:
+        """Where the server is; without a URL in the settings, the project's private server is started or joined.
+
+        Raises:
+            ServerError: the private server cannot be started.
+        """
+        if self.settings.url is not None:
+            return self.settings.url
+        held: Embedded | None = self._made.get("embedded")
+        if held is None:
+            from headrace.embedded import attach
+
+            mine = attach(
+                Path(self.settings.dir) if self.settings.dir else None, idle_timeout=self.settings.embedded_idle_timeout
+            )
+            held = cast("Embedded", self._made.setdefault("embedded", mine))
+            if held is not mine:
+                mine.close()
+        return held.url
+
+    def _reviver(self) -> Callable[[], str] | None:
+        held: Embedded | None = self._made.get("embedded")
+        return None if held is None else held.revive
+
+    async def ready(self) -> AsyncStore:
+        """``astore``, without holding up the event loop while a private server starts."""
+        if self.settings.url is None and "astore" not in self._made:
+            await asyncio.to_thread(self.url)
+        return self.astore
+
+    def move(self, settings: Settings, stores: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
+        """Go to another server, with these stores, and whatever was made for this one after it; for the test kit.
+
+        Returns:
+            what leads back.
+        """
+        before = self.settings, self._made
+        self.settings, self.keys, self._made = settings, keys_of(settings.namespace), stores
+        return before
+
+    def run(self, call: Call[T]) -> T:
+        return self.store.run(call)
+
+    async def arun(self, call: Call[T]) -> T:
+        return await (await self.ready()).run(call)
+
+    def submit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+        """Store new jobs, once however often the connection fails.
+
+        Args:
+            requests: of each job, empty for one without; none: no job has one.
+
+        Cost: one round trip.
+        """
+        store = self.store
+        sender, number = store.slots.take()
+        accepted = store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
+        store.slots.answered(sender, number)
+        return accepted
+
+    async def asubmit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+        store = await self.ready()
+        sender, number = store.slots.take()
+        accepted = await store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
+        store.slots.answered(sender, number)
+        return accepted
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run a verb of several calls, each or each list of them when the one before was answered."""
+        store = self.store
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(store.run_all(call) if isinstance(call, list) else store.run(call))
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def adrive(self, steps: Steps[T]) -> T:
+        store = await self.ready()
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await (store.run_all(call) if isinstance(call, list) else store.run(call)))
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    def disconnect(self) -> None:
+        """End all waits, and close the connections of the store for threads. They are made anew when they are used."""
+        if (ends := self._made.get("ends")) is not None:
+            ends.close()
+        if (store := self._made.get("store")) is not None:
+            store.close()
+
+    def close(self) -> None:
+        """End all waits, close the store for threads, and leave the private server. May be used again."""
+        self.disconnect()
+        self._made.pop("store", None)
+        self._made.pop("ends", None)
+        if (held := self._made.pop("embedded", None)) is not None:
+            held.close()
+
+    async def aclose(self) -> None:
+        # In a thread: it waits for the listener's.
+        await asyncio.to_thread(self.disconnect)
+        if (astore := self._made.pop("astore", None)) is not None:
+            await astore.close()
+        self.close()

@@ -1,0 +1,300 @@
+"""How a connection to the server is made, and what an error of the driver means for us.
+
+Owns Sentinel look-ups, time-outs and the checks of a server; what a URL says is in ``url``. Everything protocol-like
+is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import hiredis
+import redis.connection as synchronous
+from redis import Redis
+from redis import exceptions as driver
+from redis.backoff import NoBackoff
+from redis.retry import Retry as DriverRetry
+
+from headrace.errors import (
+    EvictingServer,
+    HeadraceError,
+    ServerError,
+    ServerTooOld,
+    StoreFull,
+    UrlError,
+)
+from headrace.store.url import Target
+
+# The driver does not type it.
+_pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
+
+CONNECT_TIMEOUT = 5.0
+
+
+def _common(target: Target, timeout: float) -> dict[str, Any]:
+    # A waiter may be silent for minutes: a network that forgets it must be noticed.
+    keepalive = {} if "path" in target.options else {"socket_keepalive": True}
+    return {
+        **keepalive,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        "health_check_interval": 0,
+        "client_name": "headrace",
+        # Retries are ours: redis-py's would repeat a script without our request numbers' knowledge.
+        **{name: value for name, value in target.options.items() if name != "connection_class"},
+        # Last, so that no query in a URL changes what replies look like.
+        "protocol": 2,
+        "decode_responses": False,
+    }
+
+
+# Commands that are sent as one piece, where there are so many.
+GATHER = 32
+
+
+def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
+    """Commands as what is sent. redis-py's own way to hiredis takes longer than all else that an idle enqueue does."""
+    packets: list[bytes] = [_pack_command(tuple(command)) for command in commands]
+    if len(packets) < GATHER:
+        return packets
+    # A system call for each of many takes longer than their copy.
+    return [b"".join(packets[first : first + GATHER]) for first in range(0, len(packets), GATHER)]
+
+
+def connect(target: Target, timeout: float) -> Any:
+    """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise.
+
+    Raises:
+        redis.exceptions.RedisError: see :func:`verdict`.
+    """
+    options = _common(target, timeout)
+    options["retry"] = DriverRetry(NoBackoff(), 0)
+    kind: Any = target.options.get("connection_class", synchronous.Connection)
+    if target.sentinels:
+        options["host"], options["port"] = _master(target, timeout)
+    connection = kind(**options)
+    try:
+        connection.connect()
+    except BaseException:
+        # Older drivers leave the socket of a handshake that failed to the garbage collector.
+        connection.disconnect()
+        raise
+    return connection
+
+
+def _master(target: Target, timeout: float) -> tuple[str, int]:
+    """Where the first Sentinel that knows the master says that it is.
+
+    redis-py's own way tells every failure as a missing master, with a description of the whole client.
+    """
+    error: driver.RedisError | None = None
+    for place, arguments in _sentinels(target, timeout):
+        with contextlib.closing(cast(Any, Redis)(**arguments)) as client:
+            try:
+                if found := client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = _unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
+    from redis.asyncio import Redis as AsyncRedis
+
+    error: driver.RedisError | None = None
+    for place, arguments in _sentinels(target, timeout):
+        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments)) as client:
+            try:
+                if found := await client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = _unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+def _sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
+    limit = min(timeout, CONNECT_TIMEOUT)
+    shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2, **target.sentinel_options}
+    return [(f"{host}:{port}", {"host": host, "port": port, **shared}) for host, port in target.sentinels]
+
+
+def _unknown(target: Target, place: str) -> driver.ConnectionError:
+    return driver.ConnectionError(f"the Sentinel at {place} knows no master {target.service!r}")
+
+
+async def aconnect(target: Target, timeout: float) -> Any:
+    """The same for asyncio."""
+    # Not at the top: who never awaits does not pay for loading asyncio.
+    import redis.asyncio.connection as asynchronous
+    from redis.asyncio.retry import Retry as AsyncRetry
+
+    options = _common(target, timeout)
+    options["retry"] = AsyncRetry(NoBackoff(), 0)
+    kinds: dict[Any, Any] = {
+        synchronous.UnixDomainSocketConnection: asynchronous.UnixDomainSocketConnection,
+        synchronous.SSLConnection: asynchronous.SSLConnection,
+    }
+    kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
+    if target.sentinels:
+        options["host"], options["port"] = await _amaster(target, timeout)
+    connection = kind(**options)
+    try:
+        await connection.connect()
+    except BaseException:
+        # As above; without waiting, since the caller may have been cancelled.
+        await connection.disconnect(nowait=True)
+        raise
+    return connection
+
+
+# Redis before 7 wraps what a command inside a script answered into an error of the script.
+_WRAPPED = re.compile(r"Error running script .*?: -?([A-Z]{3,} .*)", re.DOTALL)
+# Where in a script: of no use to whoever has to make room, and another text at each script that meets it.
+_WHERE = re.compile(r",? script: [^ ]*,? ?on @user_script:\d+\.?")
+# What servers say when a user may run a script, but not a command, key or channel inside it.
+_FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+_AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "NOREPLICAS", "BUSY ", "UNBLOCKED")
+
+Verdict = Literal["again", "load"] | HeadraceError
+
+
+def verdict(error: Exception, target: Target, doing: str, *, private: bool = False) -> Verdict:
+    """What a failed command means.
+
+    Args:
+        private: Headrace runs the server itself. It knows the password, so one that refuses it is another server, in a
+            directory that was made anew, and is joined as soon as it was looked up.
+
+    Returns:
+        ``again``: drop the connection, resolve anew and repeat (after a failover the old node says READONLY for
+        ever); ``load``: the server does not know the script; or the error to raise.
+    """
+    if isinstance(error.__cause__, (driver.AuthenticationError, driver.ResponseError)):
+        # The asynchronous driver makes a lost connection of a refused password or database.
+        error = error.__cause__
+    text = _WRAPPED.sub(r"\1", str(error))
+    if isinstance(error, driver.NoScriptError):
+        return "load"
+    if (fault := _fault(error, text, target, doing)) is not None:
+        return "again" if private and isinstance(fault, UrlError) else fault
+    # By class too: the driver takes the code that it knows off the text.
+    again = (
+        driver.ConnectionError,
+        driver.TimeoutError,
+        driver.ReadOnlyError,
+        driver.ClusterDownError,
+        driver.MasterDownError,
+        driver.TryAgainError,
+        OSError,
+    )
+    if isinstance(error, again) or text.startswith(_AGAIN):
+        return "again"
+    return ServerError(f"{target.shown} answered to {doing}: {text}")
+
+
+def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceError | None:
+    """The error to raise for what no repetition will mend; None for all else."""
+    if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
+        ("NOAUTH", "WRONGPASS")
+    ):
+        return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
+    if "CERTIFICATE_VERIFY_FAILED" in (said := _told(error)):
+        return ServerError(_certificate(said, target))
+    if isinstance(error, driver.InvalidResponse):
+        return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(text, target)}")
+    if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
+        return ServerError(
+            f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
+        )
+    if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
+        why = _WHERE.sub("", text)
+        return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({why})")
+    return None
+
+
+def _told(error: BaseException) -> str:
+    """What an error and those that it came from say: the driver's own text may be no more than a number."""
+    cause = error.__cause__ or error.__context__
+    return str(error) if cause is None else f"{error}: {_told(cause)}"
+
+
+def _certificate(text: str, target: Target) -> str:
+    reason = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0] or text
+    step = "name the file of the authority that signed it with ?ssl_ca_certs=/path"
+    if "mismatch" in reason:
+        step = "use a name in the URL that it is valid for, or ?ssl_check_hostname=false"
+    elif "expired" in reason:
+        step = "renew it"
+    return f"{target.shown} shows a certificate that is not accepted ({reason.rstrip('.')}): {step}"
+
+
+def _scheme(target: Target, *, tls: bool) -> str:
+    return ("sentinel" if target.sentinels else "redis") + ("s://" if tls else "://")
+
+
+def _speaks(text: str, target: Target) -> str:
+    if 'got "H"' in text or 'got "<"' in text:  # HTTP, or HTML without its head
+        return ": it looks like a web server; check host and port of the URL"
+    if target.tls:
+        return f": the port may be one without TLS, then write {_scheme(target, tls=False)}"
+    return "" if "path" in target.options else f": the port may be one with TLS, then write {_scheme(target, tls=True)}"
+
+
+# How a connection ends that was made, and then spoke in a way that the other end did not expect.
+_ENDED = ("reset by peer", "closed by server", "closed the connection", "EOF occurred", "alert", "Broken pipe")
+# What a TLS client says of a port that answers in another way, or waits for more.
+_PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
+
+
+def advice(error: BaseException, target: Target) -> str:
+    """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
+    text = _told(error)
+    if target.tls and any(sign in text for sign in _PLAIN):
+        other = _scheme(target, tls=False)
+        return f"is the server running, and does this port speak TLS? If it does not, write {other} in the URL."
+    if target.tls and any(sign in text for sign in _ENDED):
+        return "does the server ask for a client's certificate? Add ?ssl_certfile=/path&ssl_keyfile=/path to the URL."
+    if "path" not in target.options and any(sign in text for sign in _ENDED):
+        other = _scheme(target, tls=True)
+        return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
+    if "knows no master" in text:
+        return "check the name in the URL."
+    return (
+        f"do the Sentinels run, and their master {target.service!r}?" if target.sentinels else "is the server running?"
+    )
+
+
+def pause_before(attempt: int, dice: float) -> float:
+    """Seconds to wait before the ``attempt``-th repetition (from 1): doubling, at most 2, with half of it random."""
+    return min(0.02 * 2.0 ** min(attempt, 10), 2.0) * (0.5 + 0.5 * dice)
+
+
+def check_server(info: str, target: Target, allow_eviction: bool) -> None:
+    """Whether the server may hold jobs, by its INFO text.
+
+    Raises:
+        ServerTooOld: below Redis 6.2 or Valkey 7.2.
+        EvictingServer: its policy may drop keys, and with them jobs.
+    """
+    facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
+    if "valkey_version" in facts:
+        name, least, version = "Valkey", (7, 2), facts["valkey_version"]
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers and numbers < least:
+        raise ServerTooOld(
+            f"{target.shown} is {name} {version}: Headrace needs Redis 6.2 or Valkey 7.2 at least; upgrade the server"
+        )
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and not allow_eviction:
+        raise EvictingServer(
+            f"{target.shown} has maxmemory-policy {policy} and would drop jobs when memory is short: set it to "
+            f"noeviction (CONFIG SET maxmemory-policy noeviction), or accept the risk with HEADRACE_ALLOW_EVICTION=1"
+        )

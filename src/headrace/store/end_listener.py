@@ -1,0 +1,326 @@
+"""The agent that hears of the ends of jobs and workflows: one thread, one connection for all waits of an application.
+
+Duties:
+
+1. Subscribe to the end of each job that is waited for, then look whether it has ended; tell those who wait.
+2. Look again each few seconds at those that were looked at longest ago. A look that is answered shows that the
+   connection lives; one that is not, that it does not.
+3. Connect anew when the connection is lost, and look at all again. Give up when the server is away for longer than the
+   settings' ``timeout``, as any call does.
+4. Send the calls of those who wait, many in one round trip, so that a thousand of them need no further connections.
+5. Leave when nothing was waited for in a while.
+6. Begin anew in a forked child: no thread, no socket and nobody who waits of the parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from redis import exceptions as driver
+
+from headrace.errors import AppClosed, HeadraceError
+from headrace.model.workflow import WorkflowState
+from headrace.protocol.keys import Keys
+from headrace.protocol.produce import Watched
+from headrace.protocol.script import Call
+from headrace.settings import Settings, microseconds
+from headrace.store.connection import verdict
+from headrace.store.end_link import EndLink
+from headrace.store.fork_reset import in_forks
+from headrace.store.raw_connection import Bell, Lost
+from headrace.store.reach import Reach
+
+# A job is looked at again this often (seconds), and this many are at most.
+RECHECK = 5.0
+LOOKS = 1000
+# Calls in one round trip: many, but a server ends a subscribed connection to which it owes 8 MiB for a minute.
+BATCH = 100
+# Without anything to wait for, the connection is kept for so long (seconds).
+IDLE = 5.0
+# Announcements are asked for longer than until the next look (seconds), which may be late.
+SPARE = 60.0
+
+Seen: TypeAlias = Watched | WorkflowState | None
+Look: TypeAlias = Callable[[Keys, str, int], Call[Any]]
+Tell: TypeAlias = Callable[[Any], object]
+
+
+def end_of(seen: Seen) -> str:
+    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
+    state = seen.state if isinstance(seen, Watched) else seen
+    if state is None:
+        return "missing"
+    return str(state) if state.final else ""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A job or workflow that is waited for, and who is to be told of its end."""
+
+    look: Look
+    tells: set[Tell]
+
+
+@dataclass(slots=True)
+class _Question:
+    """Calls of one who waits, and who is to be told what came of them."""
+
+    calls: Sequence[Call[Any]]
+    tell: Tell
+
+
+@dataclass(slots=True)
+class _Life:
+    """One thread: what wakes it, whether it is to end, its connection, and how often that failed in a row."""
+
+    bell: Bell = field(default_factory=Bell)
+    over: threading.Event = field(default_factory=threading.Event)
+    attempt: int = 0
+    link: EndLink | None = None
+    thread: threading.Thread | None = None
+
+
+class EndListener(Reach):
+    """See the module.
+
+    Attributes:
+        fault: why there is no connection, in words; empty while there is one, or nothing to wait for.
+    """
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__(url, settings)
+        self._begin()
+
+    def _begin(self) -> None:
+        # Guards all that follows but `_removed`: a finalizer, which adds to that, may run anywhere and must not wait.
+        self._lock = threading.Lock()
+        self._life: _Life | None = None
+        self._first = False
+        self.fault = ""
+        self._waits: dict[str, _Wait] = {}
+        self._due: deque[str] = deque()
+        self._left: list[str] = []
+        self._questions: deque[_Question] = deque()
+        self._removed: deque[tuple[Sequence[str], Tell]] = deque()
+
+    def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
+        """Call ``tell((id, state))`` once for each id when it has ended or is not stored; ``tell(error)`` on a failure.
+
+        ``tell`` is called by the listening thread, and must not wait.
+        """
+        with self._lock:
+            for id, look in looks:
+                wait = self._waits.get(id)
+                if wait is None:
+                    self._waits[id] = _Wait(look, {tell})
+                    self._due.append(id)
+                else:
+                    wait.tells.add(tell)
+            self._wake()
+
+    def remove(self, ids: Sequence[str], tell: Tell) -> None:
+        """``tell`` is not to be called any more for these; it may be once more. Never waits, not even for a lock."""
+        self._removed.append((ids, tell))
+
+    def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
+        """Send calls over the listener's connection, and ``tell`` the list of their values, or an error."""
+        with self._lock:
+            self._questions.append(_Question(calls, tell))
+            self._wake()
+
+    def first(self) -> bool:
+        """Whether the caller is alone, and may ask over a connection of the store; :meth:`second` ends that."""
+        with self._lock:
+            if self._life is not None or self._first:
+                return False
+            self._first = True
+            return True
+
+    def second(self) -> None:
+        self._first = False
+
+    def close(self) -> None:
+        """End the thread and all waits, with :class:`AppClosed`. It starts again when it is used again."""
+        with self._lock:
+            life = self._life
+            self._leave(AppClosed("the application was closed during this wait, and what it waits for goes on"))
+        if life is not None and life.thread is not None and life.thread is not threading.current_thread():
+            life.thread.join(2 * self.settings.timeout)
+
+    def begin_anew(self) -> None:
+        """Forget the parent's thread and close our copies of its sockets."""
+        life = self._life
+        self._begin()
+        with contextlib.suppress(Exception):
+            if life is not None:
+                life.bell.close()
+                if life.link is not None:
+                    life.link.close()
+
+    def _wake(self) -> None:
+        """See to it that the thread looks. Holds the lock."""
+        if self._life is None:
+            in_forks(self)
+            life = _Life()
+            life.thread = threading.Thread(target=self._run, args=(life,), name="headrace-ends", daemon=True)
+            life.thread.start()
+            self._life = life
+        self._life.bell.ring()
+
+    def _leave(self, error: Exception | None = None) -> None:
+        """The thread is to end, and nobody waits for it any more. Holds the lock."""
+        life, self._life, self.fault = self._life, None, ""
+        waits, self._waits, questions, self._questions = self._waits, {}, self._questions, deque()
+        self._due.clear()
+        for tell in (*(tell for wait in waits.values() for tell in wait.tells), *(one.tell for one in questions)):
+            tell(error)
+        if life is not None:
+            life.over.set()
+            life.bell.ring()
+
+    def _run(self, life: _Life) -> None:
+        deadline, error = 0.0, HeadraceError("the thread that listens for ends has failed; see its traceback")
+        try:
+            while not life.over.is_set():
+                try:
+                    self._serve(life)
+                except (driver.RedisError, OSError, Lost) as lost:
+                    fault = driver.ConnectionError(str(lost)) if isinstance(lost, Lost) else lost
+                    life.attempt += 1
+                    deadline = deadline if life.attempt > 1 else time.monotonic() + self.settings.timeout
+                    self.fault = str(fault)
+                    life.over.wait(self.give_up_or_wait(fault, life.attempt, deadline, "SUBSCRIBE"))
+                    self.try_to_revive(life.attempt)
+        except HeadraceError as given_up:
+            error = given_up
+        finally:
+            with self._lock:
+                if self._life is life:
+                    self._leave(error)
+            life.bell.close()
+
+    def _serve(self, life: _Life) -> None:
+        """Hear over one connection until there is nothing to wait for. Raises what ended the connection."""
+        link = life.link = EndLink(self.target, self.settings.timeout)
+        try:
+            self.check_server(_accepted(link.ask([("INFO", "server"), ("INFO", "memory")])))
+            greeting = self.greeting()
+            self.check_schema(greeting.parse(_accepted(link.run([greeting]))[0]))
+            with self._lock:
+                self._due = deque(self._waits)
+                self.fault = ""
+            self._live(life, link)
+        finally:
+            life.link = None
+            self.round_trips += link.trips
+            link.close()
+
+    def _live(self, life: _Life, link: EndLink) -> None:
+        looked = used = time.monotonic()
+        while True:
+            with self._lock:
+                if self._life is not life:
+                    return
+                self._forget_removed()
+                now = time.monotonic()
+                if self._waits or self._questions:
+                    used = now
+                elif now - used >= IDLE:
+                    self._leave()
+                    return
+                if now - looked >= RECHECK:
+                    looked = now
+                    self._due.extend(itertools.islice(self._waits, LOOKS))
+            if self._due or self._questions or self._left:
+                self._round(link)
+                life.attempt = 0
+            seconds = 0.0 if self._due or self._questions else min(looked + RECHECK, used + IDLE) - now
+            for channel, state in link.hear(life.bell, seconds):
+                self._tell(channel[len(self.keys.done("")) :], state)
+
+    def _forget_removed(self) -> None:
+        """Holds the lock."""
+        while self._removed:
+            ids, tell = self._removed.popleft()
+            for id in ids:
+                if (wait := self._waits.get(id)) is not None:
+                    wait.tells.discard(tell)
+                    if not wait.tells:
+                        del self._waits[id]
+                        self._left.append(id)
+
+    def _round(self, link: EndLink) -> None:
+        """Listen to what is new, look at what is due, ask what is to be asked: as much as one batch holds."""
+        ids, questions, gone = self._batch()
+        try:
+            if gone := [channel for channel in map(self.keys.done, gone) if channel in link.subscribed]:
+                link.unsubscribe(gone)
+            if new := [channel for channel in map(self.keys.done, ids) if channel not in link.subscribed]:
+                link.subscribe(new)
+            ready = microseconds(SPARE + RECHECK * (2 + len(self._waits) // LOOKS))
+            looks = [look(self.keys, id, ready) for id, look in ids.items()]
+            calls = [*looks, *(call for question in questions for call in question.calls)]
+            replies = iter(self._values(calls, link.run(calls)))
+        except BaseException:
+            self._questions.extendleft(reversed(questions))
+            raise
+        for id in ids:
+            seen = next(replies)
+            if word := seen if isinstance(seen, Exception) else end_of(seen):
+                self._tell(id, word)
+        for question in questions:
+            question.tell([next(replies) for _ in question.calls])
+
+    def _batch(self) -> tuple[dict[str, Look], list[_Question], list[str]]:
+        """What is next: ids to look at, the oldest first; questions; ids whose announcements nobody wants any more."""
+        ids: dict[str, Look] = {}
+        questions: list[_Question] = []
+        with self._lock:
+            while self._due and len(ids) < BATCH:
+                if (wait := self._waits.pop(id := self._due.popleft(), None)) is not None:
+                    # The last one in the order of the dictionary was looked at last.
+                    self._waits[id] = wait
+                    ids[id] = wait.look
+            room = BATCH
+            while self._questions and room > 0:
+                questions.append(self._questions.popleft())
+                room -= len(questions[-1].calls)
+            gone, self._left = [id for id in self._left if id not in self._waits], []
+        return ids, questions, gone
+
+    def _values(self, calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
+        """Replies as values; a call that the server refuses for good is an error among them, and harms no other.
+
+        Raises:
+            redis.exceptions.RedisError: the connection, or the server, is of no use.
+        """
+        found: list[Any] = []
+        for call, reply in zip(calls, replies, strict=True):
+            if not isinstance(reply, driver.RedisError):
+                found.append(call.parse(reply))
+            elif isinstance(word := verdict(reply, self.target, call.script.name), HeadraceError):
+                found.append(word)
+            else:
+                raise reply
+        return found
+
+    def _tell(self, id: str, word: str | Exception) -> None:
+        with self._lock:
+            wait = self._waits.pop(id, None)
+            self._left.append(id)
+        for tell in () if wait is None else wait.tells:
+            tell(word if isinstance(word, Exception) else (id, word))
+
+
+def _accepted(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, driver.RedisError):
+            raise reply
+    return replies

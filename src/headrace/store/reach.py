@@ -1,0 +1,180 @@
+"""What every way to one server shares: where it is, whether it may be used, when a failed call is repeated; no socket.
+
+Also how the replies of several calls become values, with the scripts loaded that the server does not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from redis import exceptions as driver
+
+from headrace.errors import SchemaMismatch, StoreUnavailable
+from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_of
+from headrace.protocol.operations import Greeting, greet
+from headrace.protocol.script import Call
+from headrace.settings import Settings
+from headrace.store.connection import advice, check_server, pause_before, verdict
+from headrace.store.url import Target, parse
+
+log = logging.getLogger("headrace.store")
+
+# A caller that has waited for so long (seconds) is told what for.
+SILENCE = 1.0
+# A private server is looked after at this many failures in a row.
+REVIVE_AT = 2
+
+
+def _check_schema(found: Greeting, target: Target) -> None:
+    if found.version > SCHEMA:
+        raise SchemaMismatch(
+            f"{target.shown} holds schema {found.version}, written by a newer Headrace; this one knows {SCHEMA}: "
+            f"upgrade headrace here"
+        )
+    if found.moving:
+        raise SchemaMismatch(
+            f"{target.shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
+            f"migrate, which goes on where it was"
+        )
+    if found.version < OLDEST:
+        raise SchemaMismatch(
+            f"{target.shown} holds schema {found.version}, written by an older Headrace; this one needs {OLDEST}: stop "
+            f"the programs that use it and run headrace migrate"
+        )
+
+
+class Reach:
+    """One server, as the stores and the listener for ends know it before they connect.
+
+    Attributes:
+        url: of the server; a private one may come back under another.
+        target: where that is.
+        keys: of its shard.
+        round_trips: requests sent so far.
+        revive: brings a private server back whose guard was killed or whose directory was removed, and returns its
+            URL; None where Headrace does not run the server.
+    """
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url
+        self.target = parse(url)
+        self.settings = settings
+        self.keys: Keys = keys_of(settings.namespace)
+        self.round_trips: int = 0
+        self._checked = False
+        self._told = False
+        self.revive: Callable[[], str] | None = None
+
+    def greeting(self) -> Call[Greeting]:
+        """What is asked once, to see whether the server holds what this Headrace can read."""
+        return greet(self.keys, SCHEMA)
+
+    def check_server(self, info: Sequence[bytes]) -> None:
+        """Whether the server may hold jobs, by its INFO, before anything is written there.
+
+        Raises:
+            ServerTooOld, EvictingServer: it may not.
+        """
+        check_server(b"\n".join(info).decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
+
+    def check_schema(self, found: Greeting) -> None:
+        """Whether this Headrace can read what is stored, by the answer to the greeting.
+
+        Raises:
+            SchemaMismatch: it cannot.
+        """
+        _check_schema(found, self.target)
+        self._checked = True
+
+    def try_to_revive(self, attempt: int) -> None:
+        # Once, and not at the first failure: a server that restarts by itself needs no help.
+        if attempt == REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
+            self.url, self.target, self._checked = url, parse(url), False
+
+    def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
+        """Seconds to wait before the next attempt; 0 to repeat at once.
+
+        Raises:
+            HeadraceError: there is no point in repeating.
+        """
+        word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
+        if isinstance(word, Exception):
+            raise word from None
+        if time.monotonic() >= deadline:
+            raise self._unavailable(error) from None
+        if time.monotonic() >= deadline - self.settings.timeout + SILENCE:
+            self.tell_waiting(error)
+        return 0.0 if word == "load" else pause_before(attempt, random.random())
+
+    def tell_waiting(self, error: Exception | None = None) -> None:
+        """Say once what is waited for, until a connection is made: people must not sit before a silent program."""
+        if not self._told:
+            self._told = True
+            why = "" if error is None else f" ({error}): {advice(error, self.target)}"
+            log.warning("waiting for %s%s", self.target.shown, why)
+
+    @contextlib.contextmanager
+    def patience(self) -> Generator[None]:
+        """Around making a connection in a thread: a network may keep silent for as long as that may take."""
+        # Told by a thread of its own, for the first connection of a program over a network only.
+        timer = (
+            None
+            if self._checked or self._told or "path" in self.target.options
+            else threading.Timer(SILENCE, self.tell_waiting)
+        )
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()
+        self._told = False
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): "
+            f"{advice(error, self.target)} The call may be repeated"
+        )
+
+
+def names(calls: Sequence[Call[Any]]) -> str:
+    """The scripts that a request runs, for messages."""
+    return "+".join(dict.fromkeys(call.script.name for call in calls))
+
+
+def missing(replies: Sequence[Any]) -> list[int]:
+    """Which calls' scripts the server does not know."""
+    for reply in replies:
+        # Every enqueue passes here, and a comprehension is one more function to call.
+        if isinstance(reply, driver.NoScriptError):
+            return [n for n, reply in enumerate(replies) if isinstance(reply, driver.NoScriptError)]
+    return []
+
+
+def loads(calls: Sequence[Call[Any]]) -> list[tuple[str, str, str]]:
+    """The commands that make the server know their scripts, one for each script."""
+    return [("SCRIPT", "LOAD", text) for text in dict.fromkeys(call.script.text for call in calls)]
+
+
+def fill(replies: list[Any], absent: Sequence[int], loaded: Sequence[Any], answers: Sequence[Any]) -> None:
+    """Put answers in their places; where a script could not be loaded, that says more than that it is missing."""
+    refused = next((reply for reply in loaded if isinstance(reply, driver.ResponseError)), None)
+    for n, answer in zip(absent, answers, strict=True):
+        replies[n] = refused if refused is not None and isinstance(answer, driver.NoScriptError) else answer
+
+
+def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
+    """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
+    for reply in replies:
+        if isinstance(reply, driver.ResponseError):
+            raise reply
+    return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]

@@ -1,0 +1,271 @@
+"""Store and AsyncStore: send a Call, read its reply. The only code that talks to the server for producers and people.
+
+They differ in their driver's verbs only. Both repeat a call whose connection failed, with a jittered back-off, until
+the settings' ``timeout``: every call is safe to repeat (see docs/design/store.md). Both may be shared by threads or
+tasks, and both begin anew in a forked child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, TypeVar
+
+from redis import exceptions as driver
+
+from headrace.protocol.script import Call
+from headrace.settings import Settings
+from headrace.store.connection import aconnect, connect, packed, verdict
+from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, values
+
+T = TypeVar("T")
+
+
+class Slots:
+    """Producer slots: a name and the number of its next request.
+
+    A slot is used by one call at a time, so the server can tell a repeated request from a new one by its number alone,
+    whatever happened to the job since.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[tuple[str, int]] = deque()
+        self._pid = os.getpid()
+
+    def take(self) -> tuple[str, int]:
+        """A slot for one request, and the request's number."""
+        if self._pid != os.getpid():
+            self._free, self._pid = deque(), os.getpid()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return os.urandom(9).hex(), 1
+
+    def answered(self, sender: str, number: int) -> None:
+        """The slot may serve the next request. One whose request failed stays out of use: its fate is unknown."""
+        self._free.append((sender, number + 1))
+
+
+class Store(Reach):
+    """The store for threads.
+
+    Attributes:
+        target: where it is.
+        keys: of its shard.
+        slots: for enqueues.
+        round_trips: requests sent so far.
+    """
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__(url, settings)
+        self.slots = Slots()
+        self._idle: deque[Any] = deque()
+        self._pid = os.getpid()
+
+    def run(self, call: Call[T]) -> T:
+        """Send one call.
+
+        Raises:
+            StoreUnavailable: no answer within the settings' ``timeout``.
+            StoreFull: the server refused to store.
+            ServerError: it answered with another error.
+
+        Cost: one round trip.
+        """
+        value: T = self.run_all([call])[0]
+        return value
+
+    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Send several calls in one round trip; they are applied in order, but not as one.
+
+        Raises: as :meth:`run`.
+        """
+        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        while True:
+            try:
+                connection = self._take()
+                # Not a context manager: an idle program pays for each function that it calls before it sends.
+                try:
+                    found = self._exchange(connection, calls)
+                except BaseException as error:
+                    self._drop(connection, error)
+                    raise
+                self._idle.append(connection)
+                return found
+            except (driver.RedisError, OSError) as error:
+                attempt += 1
+                time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
+                self.try_to_revive(attempt)
+
+    def close(self) -> None:
+        """Close the idle connections; the store may be used again."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    def _take(self) -> Any:
+        """A connection that nobody else uses."""
+        if self._pid != os.getpid():
+            # The parent's sockets are not ours: two processes that read one stream garble both.
+            self._idle, self._pid = deque(), os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _drop(self, connection: Any, error: BaseException) -> None:
+        """Close a connection, unless the error was the server's answer and another will do no better."""
+        if isinstance(error, driver.ResponseError) and verdict(error, self.target, "") != "again":
+            self._idle.append(connection)
+        else:
+            connection.disconnect()
+
+    def _connect(self) -> Any:
+        with self.patience():
+            connection: Any = connect(self.target, self.settings.timeout)
+            try:
+                self._greet(connection)
+            except BaseException:
+                connection.disconnect()
+                raise
+            return connection
+
+    def _greet(self, connection: Any) -> None:
+        if self._checked:
+            return
+        self._send(connection, [("INFO", "server"), ("INFO", "memory")])
+        self.check_server([connection.read_response(), connection.read_response()])
+        self.check_schema(self._exchange(connection, [self.greeting()])[0])
+
+    def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
+        self.round_trips += 1
+        connection.send_packed_command(packed(commands), check_health=False)
+
+    def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
+        self._send(connection, [call.command() for call in calls])
+        replies = [self._reply(connection) for _ in calls]
+        if absent := missing(replies):
+            scripts = loads([calls[n] for n in absent])
+            self._send(connection, [*scripts, *(calls[n].command() for n in absent)])
+            loaded, answers = [self._reply(connection) for _ in scripts], [self._reply(connection) for _ in absent]
+            fill(replies, absent, loaded, answers)
+        return values(calls, replies)
+
+    def _reply(self, connection: Any) -> Any:
+        try:
+            return connection.read_response()
+        except driver.ResponseError as error:
+            return error
+
+
+class AsyncStore(Reach):
+    """The store for one event loop; see :class:`Store` for each verb's guarantee, errors and cost."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        super().__init__(url, settings)
+        self.slots = Slots()
+        self._idle: deque[Any] = deque()
+        self._home: tuple[int, asyncio.AbstractEventLoop | None] = (os.getpid(), None)
+        self._keeper: AsyncIterator[None] | None = None
+        self._parents: list[Any] = []
+
+    async def run(self, call: Call[T]) -> T:
+        value: T = (await self.run_all([call]))[0]
+        return value
+
+    async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        while True:
+            try:
+                async with self._connection() as connection:
+                    return await self._exchange(connection, calls)
+            except (driver.RedisError, OSError) as error:
+                attempt += 1
+                await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
+                await asyncio.to_thread(self.try_to_revive, attempt)
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().disconnect()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Any]:
+        home = (os.getpid(), asyncio.get_running_loop())
+        if self._home != home:
+            await self._settle_in(home)
+        # Not in a handler of IndexError: that would take the place of what a failed connection came from.
+        connection = self._idle.pop() if self._idle else await self._connect()
+        try:
+            yield connection
+        except driver.ResponseError as error:
+            if verdict(error, self.target, "") == "again":
+                await connection.disconnect()
+            else:
+                self._idle.append(connection)
+            raise
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        self._idle.append(connection)
+
+    async def _connect(self) -> Any:
+        timer = asyncio.get_running_loop().call_later(SILENCE, self.tell_waiting)
+        try:
+            connection: Any = await aconnect(self.target, self.settings.timeout)
+            try:
+                await self._greet(connection)
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+        finally:
+            timer.cancel()
+        self._told = False
+        return connection
+
+    async def _settle_in(self, home: tuple[int, asyncio.AbstractEventLoop | None]) -> None:
+        """Begin anew in this process and loop: a connection belongs to those that made it."""
+        if self._home[0] != home[0]:
+            # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
+            self._parents.append((self._idle, self._keeper))
+        self._idle, self._home = deque(), home
+        self._keeper = self._keep(self._idle)
+        await anext(self._keeper)
+
+    async def _keep(self, idle: deque[Any]) -> AsyncGenerator[None]:
+        """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
+        try:
+            yield
+        finally:
+            while idle:
+                await idle.pop().disconnect()
+
+    async def _greet(self, connection: Any) -> None:
+        if self._checked:
+            return
+        await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
+        self.check_server([await connection.read_response(), await connection.read_response()])
+        self.check_schema((await self._exchange(connection, [self.greeting()]))[0])
+
+    async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
+        self.round_trips += 1
+        await connection.send_packed_command(packed(commands), check_health=False)
+
+    async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
+        await self._send(connection, [call.command() for call in calls])
+        replies = [await self._reply(connection) for _ in calls]
+        if absent := missing(replies):
+            scripts = loads([calls[n] for n in absent])
+            await self._send(connection, [*scripts, *(calls[n].command() for n in absent)])
+            loaded = [await self._reply(connection) for _ in scripts]
+            answers = [await self._reply(connection) for _ in absent]
+            fill(replies, absent, loaded, answers)
+        return values(calls, replies)
+
+    async def _reply(self, connection: Any) -> Any:
+        try:
+            return await connection.read_response()
+        except driver.ResponseError as error:
+            return error

@@ -1,0 +1,175 @@
+"""Waits for the ends of jobs and workflows, of threads and of an event loop's tasks, by the application's one listener.
+
+Each wait is an inbox that the listener fills. The first look of a caller that waits alone goes over a connection of the
+store, everything else over the listener's: a thousand callers that wait take no connections of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import queue
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.protocol.keys import Keys
+from headrace.protocol.produce import Watched, watch
+from headrace.protocol.script import Call
+from headrace.store.client import Client
+from headrace.store.end_listener import BATCH, Look, end_of
+
+# A result of more bytes comes over the caller's own connection: the server ends a subscribed one that owes too much.
+INLINE = 1 << 16
+# A thread leaves its wait this often (seconds): an exception that another thread raises in it comes no sooner.
+SLICE = 5.0
+
+
+def job_end(keys: Keys, id: str, wait: int) -> Call[Watched]:
+    """Look whether a job has ended; what it returned comes with a mere look only, and where it is small."""
+    return watch(keys, id, wait, most=0 if wait else INLINE)
+
+
+class Inbox:
+    """What a thread is told, in order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.put = self._queue.put
+
+    def get(self, end: float | None) -> Any:
+        """The next message, None when ``end`` (monotonic) comes first.
+
+        Raises:
+            HeadraceError: this was told instead.
+        """
+        while True:
+            left = SLICE if end is None else end - time.monotonic()
+            try:
+                return _message(self._queue.get(timeout=max(0.0, min(left, SLICE))))
+            except queue.Empty:
+                if left <= SLICE and end is not None and time.monotonic() >= end:
+                    return None
+
+
+class AsyncInbox:
+    """What a task of this event loop is told."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, message: Any) -> None:
+        # The loop may have ended, and the wait with it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    async def get(self, end: float | None) -> Any:
+        try:
+            async with asyncio.timeout(None if end is None else max(0.0, end - time.monotonic())):
+                return _message(await self._queue.get())
+        except TimeoutError:
+            return None
+
+
+def _message(told: Any) -> Any:
+    # Each who waits raises an error of his own: one that several threads raise grows a traceback of all of them.
+    if isinstance(told, Exception):
+        raise copy.copy(told)
+    return told
+
+
+def _value(values: list[Any]) -> list[Any]:
+    for value in values:
+        _message(value)
+    return values
+
+
+def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
+    """Values of calls: for a caller that is alone over the store's connection, else over the listener's.
+
+    Cost: one round trip per 100 calls; over the listener's, shared with others.
+    """
+    found: list[Any] = []
+    for first in range(0, len(calls), BATCH):
+        piece = calls[first : first + BATCH]
+        if client.ends.first():
+            try:
+                found += client.store.run_all(piece)
+            finally:
+                client.ends.second()
+        else:
+            inbox = Inbox()
+            client.ends.ask(piece, inbox.put)
+            found += _value(inbox.get(None))
+    return found
+
+
+async def aask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
+    """See :func:`ask_all`."""
+    found: list[Any] = []
+    for first in range(0, len(calls), BATCH):
+        piece = calls[first : first + BATCH]
+        if client.ends.first():
+            try:
+                found += await client.astore.run_all(piece)
+            finally:
+                client.ends.second()
+        else:
+            inbox = AsyncInbox()
+            client.ends.ask(piece, inbox.put)
+            found += _value(await inbox.get(None))
+    return found
+
+
+def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
+    """What ``look`` sees of a job or workflow that has ended, or of one that has not when ``timeout`` seconds are over.
+
+    Does not poll. While the server does not answer, the last that was seen is returned in time.
+
+    Cost: one round trip when it has ended; three, shared with others who wait, when it has not.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    (seen,) = ask_all(client, [look(client.keys, id, 0)])
+    while not end_of(seen) and (end is None or time.monotonic() < end):
+        inbox = Inbox()
+        client.ends.add([(id, look)], inbox.put)
+        try:
+            told = inbox.get(end)
+        finally:
+            client.ends.remove([id], inbox.put)
+        if told is None and client.ends.fault:
+            return seen
+        (seen,) = ask_all(client, [look(client.keys, id, 0)])
+    return seen
+
+
+async def await_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
+    """See :func:`wait_end`."""
+    await client.ready()
+    end = None if timeout is None else time.monotonic() + timeout
+    (seen,) = await aask_all(client, [look(client.keys, id, 0)])
+    while not end_of(seen) and (end is None or time.monotonic() < end):
+        inbox = AsyncInbox()
+        client.ends.add([(id, look)], inbox.put)
+        try:
+            told = await inbox.get(end)
+        finally:
+            client.ends.remove([id], inbox.put)
+        if told is None and client.ends.fault:
+            return seen
+        (seen,) = await aask_all(client, [look(client.keys, id, 0)])
+    return seen
+
+
+def wait_job(client: Client, id: str, timeout: float | None) -> Watched:
+    """A job's end with what it returned, or its unfinished state when ``timeout`` seconds are over."""
+    seen: Watched = wait_end(client, job_end, id, timeout)
+    return seen if seen.whole else client.store.run(watch(client.keys, id, 0))
+
+
+async def await_job(client: Client, id: str, timeout: float | None) -> Watched:
+    """See :func:`wait_job`."""
+    seen: Watched = await await_end(client, job_end, id, timeout)
+    return seen if seen.whole else await client.astore.run(watch(client.keys, id, 0))

@@ -1,0 +1,225 @@
+"""Many jobs at once: a stream of unsent jobs in chunks, one round trip each, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from headrace.errors import ArgumentError
+from headrace.model.ids import make_ids
+from headrace.model.job import NewJob
+from headrace.model.signature import Unchecked
+from headrace.protocol.produce import CHUNK, Accepted
+from headrace.store.client import Client
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.submission import Verb, asubmit, submit
+from headrace.tasks.task import BoundTask
+from headrace.tasks.unsent_job import UnsentJob
+
+# A chunk is sent early when its arguments take this many bytes: a thousand large jobs must not make one huge request.
+CHUNK_BYTES = 1 << 20
+
+T = TypeVar("T")
+Unsent = Iterable[UnsentJob[Any]]
+Packed = Iterable[bytes]
+
+_NOTHING = Accepted("")
+
+
+class Receipt(NamedTuple):
+    """What became of one envelope.
+
+    Attributes:
+        id: of the job in the envelope.
+        stored: whether the job was stored now; False: it is a duplicate of a job that is or was stored.
+        job_id: id of the job that is stored: that of the envelope, or of the job that its request id had made before.
+    """
+
+    id: str
+    stored: bool
+    job_id: str
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What is stored in one round trip.
+
+    Attributes:
+        requests: of each row, as :func:`headrace.protocol.produce.enqueue` takes them.
+        accepted: the store's answer.
+    """
+
+    rows: list[NewJob]
+    requests: Sequence[str]
+    accepted: Accepted = _NOTHING
+
+
+class Stream:
+    """Unsent jobs that wait for their chunk to be full.
+
+    Attributes:
+        stored: how many jobs the store has taken.
+        receipts: what became of each, where that is wanted.
+        verb: the one that streams.
+    """
+
+    def __init__(self, verb: Verb, *, receipts: bool = False) -> None:
+        self.stored = 0
+        self.receipts: list[Receipt] | None = [] if receipts else None
+        self.verb: Verb = verb
+        self._jobs: list[UnsentJob[Any]] = []
+        self._ids: set[str] = set()
+        self._bytes = 0
+
+    def add(self, job: UnsentJob[Any]) -> bool:
+        """Take one more; True when the chunk is full."""
+        if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")
+        self._jobs.append(job)
+        if self.receipts is not None:
+            self._ids.add(job.drawn)
+        self._bytes += len(job.args) + len(job.form.headers)
+        return len(self._jobs) >= CHUNK or self._bytes >= CHUNK_BYTES
+
+    @contextmanager
+    def chunk(self) -> Generator[Chunk, None, None]:
+        """What to store in the block. If that fails, it may be stored or not: it is asked for by id from then on."""
+        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs))
+        taken: list[UnsentJob[Any]] = []
+        try:
+            rows: list[NewJob] = []
+            for job, id in zip(self._jobs, ids, strict=True):
+                rows.append(job.take(id))
+                taken.append(job)
+            wishes = [job.wish for job in taken]
+            chunk = Chunk(rows, wishes if any(wishes) else ())
+            yield chunk
+        except BaseException:
+            for job in taken:
+                job.untaken()
+            raise
+        self._told(taken, chunk.accepted.duplicates)
+        self._jobs.clear()
+        self._ids.clear()
+        self._bytes = 0
+
+    def _told(self, taken: list[UnsentJob[Any]], earlier: dict[str, str]) -> None:
+        self.stored += len(taken) - len(earlier)
+        for job in taken if earlier else ():
+            job.stored = earlier.get(job.drawn, job.drawn)
+        if self.receipts is not None:
+            self.receipts += [Receipt(job.drawn, job.drawn not in earlier, job.stored) for job in taken]
+
+    def holds(self, job: UnsentJob[Any]) -> bool:
+        """Whether a job of this id waits here: what becomes of the second is known when the first is stored."""
+        return self.receipts is not None and job.drawn in self._ids
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    @contextmanager
+    def told(self) -> Generator[None, None, None]:
+        """Whatever ends the stream early says how far it came."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"{self.verb} had stored {self.stored:,} jobs before this")
+            raise
+
+
+def enqueue_many(client: Client, jobs: Unsent) -> int:
+    """See :meth:`headrace.app.Headrace.enqueue_many`."""
+    stream = Stream("enqueue_many")
+    _store(client, stream, jobs)
+    return stream.stored
+
+
+async def aenqueue_many(client: Client, jobs: Unsent | AsyncIterable[UnsentJob[Any]]) -> int:
+    """See :meth:`headrace.app.Headrace.enqueue_many`."""
+    stream = Stream("enqueue_many")
+    await _astore(client, stream, _each(jobs))
+    return stream.stored
+
+
+def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
+    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
+    stream = Stream("enqueue_packed", receipts=True)
+    opened = _opener(context)
+    _store(context.client, stream, (opened(data, row) for row, data in enumerate(envelopes)))
+    return stream.receipts or []
+
+
+async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable[bytes]) -> list[Receipt]:
+    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
+    stream = Stream("enqueue_packed", receipts=True)
+    opened = _opener(context)
+
+    async def jobs() -> AsyncIterator[UnsentJob[Any]]:
+        row = 0
+        async for data in _each(envelopes):
+            yield opened(data, row)
+            row += 1
+
+    await _astore(context.client, stream, jobs())
+    return stream.receipts or []
+
+
+def _store(client: Client, stream: Stream, jobs: Unsent) -> None:
+    with stream.told():
+        for job in jobs:
+            if stream.holds(job):
+                _send(client, stream)
+            if stream.add(job):
+                _send(client, stream)
+        if stream:
+            _send(client, stream)
+
+
+def _send(client: Client, stream: Stream) -> None:
+    with stream.chunk() as chunk:
+        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests)
+
+
+async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
+    with stream.told():
+        async for job in jobs:
+            if stream.holds(job):
+                await _asend(client, stream)
+            if stream.add(job):
+                await _asend(client, stream)
+        if stream:
+            await _asend(client, stream)
+
+
+async def _asend(client: Client, stream: Stream) -> None:
+    with stream.chunk() as chunk:
+        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests)
+
+
+def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
+    """What makes a job of an envelope: it is stored only if it is not there yet."""
+    # Loaded at first use: a program without envelopes must not pay for them.
+    from headrace.tasks.envelope import Reader
+
+    client = context.client
+    reader = Reader(client.settings.max_payload, client.keys.shard)
+
+    def opened(data: object, row: int) -> UnsentJob[Any]:
+        letter = reader.read(data, row)
+        bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task, context.types), letter.options)
+        return UnsentJob(bound, letter.args, letter.form, letter.options.request_id, letter.id, shared=True)
+
+    return opened
+
+
+async def _each(given: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    if isinstance(given, AsyncIterable):
+        async for one in given:
+            yield one
+    else:
+        for one in given:
+            yield one

@@ -1,0 +1,257 @@
+"""The envelope: one job that is not stored yet as bytes, which other programs may keep, carry and write.
+
+Pure. Owns the format, version 1, which docs/envelope.md describes: a MessagePack map with a field for each thing that
+differs from its default. Envelopes are read as bytes that anybody may have written.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import msgspec
+
+from headrace.errors import EnvelopeError, OptionsError
+from headrace.model import codec
+from headrace.model.form import form_of, overrides_of
+from headrace.model.headers import packed as packed_headers
+from headrace.model.headers import shown
+from headrace.model.ids import check_name, is_ordered, is_plain, shard_of
+from headrace.model.job import Form
+from headrace.model.options import Options, of_call, of_task
+from headrace.model.retry import Retry
+from headrace.settings import microseconds
+
+VERSION = 1
+# Bytes that an envelope may take besides its arguments.
+MOST_BYTES = 16_384
+# The largest integer that every language reads exactly.
+MOST_INTEGER = 2**53 - 1
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The fields of an envelope. Durations and times are integers, in microseconds; None means not given."""
+
+    v: int
+    id: str
+    task: str
+    args: list[msgspec.Raw] = []
+    kwargs: dict[str, msgspec.Raw] = {}
+    form: Literal["msgpack", "json"] = "msgpack"
+    queue: str = "default"
+    priority: int = 0
+    delay: int = 0
+    at: int = 0
+    expires: int = 0
+    key: str = ""
+    ordered: bool = False
+    at_most_once: bool = False
+    max_crashes: int = 0
+    strategy: str = ""
+    retries: int | None = None
+    retry_delay: int | None = None
+    retry_factor: float | None = None
+    retry_max_delay: int | None = None
+    retry_jitter: float | None = None
+    timeout: int | None = None
+    hard_timeout: int | None = None
+    result_ttl: int | None = None
+    failure_ttl: int | None = None
+    request_id: str = ""
+    headers: dict[str, str] = {}
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """An envelope that was read and checked.
+
+    Attributes:
+        id: of the job.
+        args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
+        options: what it asks for; ``headers`` among them.
+        form: everything that is stored of it but id and arguments.
+    """
+
+    id: str
+    args: bytes
+    options: Options
+    form: Form
+
+
+class _Version(msgspec.Struct):
+    v: Any = None
+
+
+_TIMES = ("timeout", "hard_timeout", "retry_delay", "retry_max_delay")
+_RETRIES = {"retry_delay": "delay", "retry_factor": "factor", "retry_max_delay": "max_delay", "retry_jitter": "jitter"}
+_encode = msgspec.msgpack.Encoder().encode
+_halves = msgspec.msgpack.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw]])
+_envelope = msgspec.msgpack.Decoder(Envelope)
+_version = msgspec.msgpack.Decoder(_Version)
+
+
+def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
+    """A job as an envelope.
+
+    Args:
+        args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
+    """
+    own = overrides_of(form)
+    is_json = codec.is_json(args)
+    positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)
+    times: dict[str, Any] = {name: _duration(getattr(own, name)) for name in _TIMES}
+    return _encode(
+        Envelope(
+            v=VERSION, id=id, task=form.task, args=positions, kwargs=named,
+            form="json" if is_json else "msgpack", queue=form.queue, priority=form.priority,
+            delay=form.delay, at=form.at, expires=form.expires, key=form.key, ordered=form.ordered,
+            at_most_once=form.once, max_crashes=form.max_crashes, strategy=own.strategy or "", retries=own.retries,
+            retry_factor=own.retry_factor, retry_jitter=own.retry_jitter, result_ttl=_duration(own.result_ttl),
+            failure_ttl=_duration(own.failure_ttl), request_id=request_id, headers=dict(shown(form.headers)), **times,
+        )
+    )  # fmt: skip
+
+
+def _duration(seconds: float | None) -> int | None:
+    # 0 says that there is no limit: the shortest one is a microsecond.
+    return None if seconds is None else max(1, microseconds(seconds)) if seconds else 0
+
+
+class Reader:
+    """Reads envelopes; options that repeat are checked once.
+
+    Attributes:
+        most: bytes of arguments that are let pass.
+        shard: of the store that they are for.
+    """
+
+    def __init__(self, most: int, shard: int) -> None:
+        self.most = most
+        self.shard = shard
+        self._known: dict[tuple[Any, ...], tuple[Options, Form]] = {}
+
+    def read(self, data: object, row: int) -> Letter:
+        """One envelope.
+
+        Args:
+            row: its place among others, for errors.
+
+        Raises:
+            EnvelopeError: it cannot be stored; says which field of which row, and why.
+        """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise EnvelopeError(f"envelope {row} is of type {type(data).__name__}: give the bytes of job.pack()", row)
+        data = bytes(cast(Any, data))
+        if len(data) > self.most + MOST_BYTES:
+            raise _refused(row, "", f"it takes {len(data):,} bytes, and {self.most + MOST_BYTES:,} are the most")
+        found = _decoded(data, row)
+        try:
+            check_name("task", found.task)
+            self._check_id(found)
+            options, form = self._options(found)
+            args = codec.encode((found.args, found.kwargs), self.most, f"arguments of {found.task}")
+            values = codec.decode(args)
+            if found.form == "json":
+                args = codec.pack_json(found.task, values[0], values[1], self.most)
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            raise _refused(row, found.id, str(error)) from None
+        return Letter(found.id, args, options, form)
+
+    def _check_id(self, found: Envelope) -> None:
+        if shard_of(found.id) != self.shard or not is_plain(found.id):
+            raise OptionsError("its id is not that of a job of this store: docs/envelope.md says how to make one")
+        if is_ordered(found.id) != found.ordered:
+            raise OptionsError("its id and its field ordered contradict each other: the id of an ordered job says so")
+
+    def _options(self, found: Envelope) -> tuple[Options, Form]:
+        headers = packed_headers(found.headers)
+        asked = (
+            found.task, found.queue, found.priority, found.delay, found.at, found.expires, found.key, found.ordered,
+            found.at_most_once, found.max_crashes, found.strategy, found.retries, found.retry_delay,
+            found.retry_factor, found.retry_max_delay, found.retry_jitter, found.timeout, found.hard_timeout,
+            found.result_ttl, found.failure_ttl, found.request_id, headers,
+        )  # fmt: skip
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= 256:
+                self._known.clear()
+            options = _checked(found)
+            known = self._known[asked] = (options, form_of(found.task, options))
+        return known
+
+
+def _decoded(data: Any, row: int) -> Envelope:
+    try:
+        found = _envelope.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        version = _version_of(data)
+        if version is not None and version != VERSION:
+            raise _unknown(row, "", version) from None
+        raise _refused(row, "", str(error) if not isinstance(error, RecursionError) else codec.TOO_DEEP) from None
+    if found.v != VERSION:
+        raise _unknown(row, found.id, found.v)
+    return found
+
+
+def _version_of(data: Any) -> Any:
+    try:
+        return _version.decode(data).v
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _unknown(row: int, id: str, version: Any) -> EnvelopeError:
+    return _refused(
+        row, id, f"it has version {version!r:.20}, and this Headrace knows {VERSION}: upgrade headrace here"
+    )
+
+
+def _refused(row: int, id: str, why: str) -> EnvelopeError:
+    return EnvelopeError(f"envelope {row}{f' (job {id:.40})' if id else ''} cannot be stored: {why}", row)
+
+
+def _checked(found: Envelope) -> Options:
+    """What an envelope asks for, under the checks of every option."""
+    given: dict[str, Any] = {
+        "queue": found.queue,
+        "priority": found.priority,
+        "delay": _seconds(found.delay),
+        "expires": _seconds(found.expires) or None,
+        "key": found.key or None,
+        "ordered": found.ordered,
+        "at_most_once": found.at_most_once,
+        "max_crashes": found.max_crashes or None,
+        "strategy": found.strategy or None,
+        "retries": found.retries,
+        "timeout": _limit(found.timeout),
+        "hard_timeout": _limit(found.hard_timeout),
+        "result_ttl": _seconds(found.result_ttl),
+        "failure_ttl": _seconds(found.failure_ttl),
+        "request_id": found.request_id or None,
+        "headers": found.headers,
+    }
+    if found.at and found.delay:
+        raise OptionsError("delay and at contradict each other: give the one or the other")
+    if not 0 <= found.at <= MOST_INTEGER:
+        raise OptionsError(f"at must be microseconds since 1970, below 2**53, not {found.at}")
+    options = of_call(of_task({}), given)
+    if options.ordered and not options.key:
+        raise OptionsError("it is ordered by key, and has no key")
+    overrides = msgspec.structs.replace(options.overrides, **_retries(found))
+    return replace(options, delay=found.delay, at=found.at, expires=found.expires, overrides=overrides)
+
+
+def _retries(found: Envelope) -> dict[str, Any]:
+    """What it asks for its retries, checked."""
+    every: dict[str, Any] = {name: getattr(found, name) for name in _RETRIES if getattr(found, name) is not None}
+    given = {name: value / 1e6 if name in _TIMES else value for name, value in every.items()}
+    Retry(**{_RETRIES[name]: value for name, value in given.items()})
+    return given
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _limit(microseconds: int | None) -> float | None:
+    return math.inf if microseconds == 0 else _seconds(microseconds)

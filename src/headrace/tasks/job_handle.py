@@ -1,0 +1,362 @@
+"""A handle on one job: what its producer, or anybody who has its id, may ask of it.
+
+Owns no connection. Each verb has an asynchronous pair; what a reply means is decided once, in the functions below.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from headrace.context import check_wait
+from headrace.errors import (
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobQuarantined,
+    JobSkipped,
+    JobStateError,
+    JobUnsuccessful,
+    ResultTimeout,
+)
+from headrace.model.ids import flow_of, shard_of
+from headrace.model.job import JobError, State, parse_error
+from headrace.model.job_record import AttemptRecord, Record, ValueReader
+from headrace.protocol import operations, produce
+from headrace.protocol.produce import Watched
+from headrace.protocol.script import Call
+from headrace.protocol.why import why
+from headrace.settings import Duration, microseconds, seconds
+from headrace.store.client import Client
+from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
+from headrace.tasks.reasons import PAGE, reason
+
+R = TypeVar("R")
+
+# What a record says of its task: what reads its values, and how long its failure stays, seconds.
+Find: TypeAlias = Callable[[Record], tuple[ValueReader, float | None]]
+
+
+class Job(Generic[R]):
+    """One durable request to run a task. ``R`` is the type that the task returns.
+
+    Attributes:
+        id: 22 characters that sort by the time of the enqueue.
+        task: name of its task; on a handle of ``app.job(id)`` empty until a verb has read it.
+    """
+
+    __slots__ = ("_client", "_failure_ttl", "_find", "_reader", "id", "task")
+
+    def __init__(
+        self,
+        client: Client,
+        id: str,
+        task: str,
+        reader: ValueReader | None,
+        failure_ttl: float | None,
+        find: Find | None = None,
+    ) -> None:
+        """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``.
+
+        Args:
+            reader: makes values of its arguments and result; None: ``find`` gives it, once its record is read.
+            find: gives what a record says of its task.
+        """
+        self.id = id
+        self.task = task
+        self._client = client
+        self._reader = reader
+        self._failure_ttl = failure_ttl
+        self._find = find
+
+    @property
+    def state(self) -> State:
+        """Where the job is now.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return self._state(self._client.run(self._watch()))
+
+    async def astate(self) -> State:
+        """See :attr:`state`."""
+        return self._state(await self._client.arun(self._watch()))
+
+    def refresh(self) -> Record:
+        """Everything that is stored of the job: times, counts, progress, error.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return self._record(self._client.run(self._read()))
+
+    async def arefresh(self) -> Record:
+        """See :meth:`refresh`."""
+        return self._record(await self._client.arun(self._read()))
+
+    def result(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
+        """Wait until the job has ended, and return what its task returned. Does not poll.
+
+        Args:
+            timeout: the longest wait; None waits for ever, 0 only looks.
+            allow_wait: wait even inside of a job, or on a running event loop.
+
+        Raises:
+            WaitRefused: it is called inside of a job, or blocks a running event loop.
+            ResultTimeout: it has not ended by then; it goes on, and the text says what it waits for.
+            JobFailed: it raised, or exceeded a limit; the text holds its traceback.
+            JobCancelled: it was cancelled, or expired.
+            JobQuarantined: it crashed too often, or cannot be read.
+            JobSkipped: it is a node of a workflow that was passed over.
+            JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
+            StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
+            AppClosed: the application was closed meanwhile.
+            ResultUndecodable: the result does not fit the task's return annotation.
+
+        Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
+        the application waits for share, as they share one connection; another one for what it waits for when the
+        time is over, unless the timeout is 0.
+        """
+        if timeout != 0 and not allow_wait:
+            check_wait("result()", "await job, or job.aresult()")
+        self._learn()
+        seen = wait_job(self._client, self.id, _wait(timeout))
+        if _overdue(seen) and timeout:
+            raise self._late(seen, timeout, self._reason())
+        return self._conclude(seen, timeout)
+
+    async def aresult(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
+        """See :meth:`result`. ``await job`` does the same without a time."""
+        if timeout != 0 and not allow_wait:
+            check_wait("aresult()")
+        await self._alearn()
+        seen = await await_job(self._client, self.id, _wait(timeout))
+        if _overdue(seen) and timeout:
+            raise self._late(seen, timeout, await self._areason())
+        return self._conclude(seen, timeout)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.aresult().__await__()
+
+    def cancel(self) -> State:
+        """End the job if it waits; ask it to stop if it runs.
+
+        Returns:
+            ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
+            or the final state that it was in already.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        self._learn()
+        return self._cancelled(self._client.run(self._cancel()))
+
+    async def acancel(self) -> State:
+        """See :meth:`cancel`."""
+        await self._alearn()
+        return self._cancelled(await self._client.arun(self._cancel()))
+
+    def retry(self) -> None:
+        """Run the finished job again, with the same arguments and fresh budgets.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+            JobStateError: it has not ended.
+
+        Cost: one round trip.
+        """
+        self._retried(self._client.run(self._rerun()))
+
+    async def aretry(self) -> None:
+        """See :meth:`retry`."""
+        self._retried(await self._client.arun(self._rerun()))
+
+    def attempts(self) -> list[AttemptRecord]:
+        """The starts of the job that have ended, if the first of them did not succeed; empty for any other job.
+
+        The first three and the last seven are kept, with those before a retry by hand, as long as the job.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+
+        Cost: one round trip.
+        """
+        return list(self.refresh().attempts)
+
+    async def aattempts(self) -> list[AttemptRecord]:
+        """See :meth:`attempts`."""
+        return list((await self.arefresh()).attempts)
+
+    def logs(self, limit: int = 1000) -> list[str]:
+        """The last lines that the job logged, at most 1,000 are kept. Cost: one round trip."""
+        return self._client.run(operations.logs(self._client.keys, self.id, limit))
+
+    async def alogs(self, limit: int = 1000) -> list[str]:
+        """See :meth:`logs`."""
+        return await self._client.arun(operations.logs(self._client.keys, self.id, limit))
+
+    def _learn(self) -> None:
+        """Read which task it is of, where that is not known."""
+        if self._reader is None:
+            self.refresh()
+
+    async def _alearn(self) -> None:
+        if self._reader is None:
+            await self.arefresh()
+
+    def _watch(self) -> Call[Watched]:
+        return produce.watch(self._client.keys, self.id, 0, most=0)
+
+    def _reason(self) -> str:
+        if fault := self._client.ends.fault:
+            return f"the server does not answer ({fault})"
+        return reason(ask_all(self._client, [why(self._client.keys, self.id)])[0])
+
+    async def _areason(self) -> str:
+        if fault := self._client.ends.fault:
+            return f"the server does not answer ({fault})"
+        return reason((await aask_all(self._client, [why(self._client.keys, self.id)]))[0])
+
+    def _read(self) -> Call[list[Record | None]]:
+        return produce.read(self._client.keys, [self.id])
+
+    def _rerun(self) -> Call[str]:
+        return produce.rerun(self._client.keys, self.id, os.urandom(8).hex())
+
+    def _cancel(self) -> Call[str]:
+        ttl = self._client.settings.failure_ttl if self._failure_ttl is None else self._failure_ttl
+        return produce.cancel(self._client.keys, self.id, microseconds(ttl))
+
+    def _state(self, seen: Watched) -> State:
+        if seen.state is None:
+            raise not_found(self.id)
+        return seen.state
+
+    def _record(self, found: list[Record | None]) -> Record:
+        if found[0] is None:
+            raise not_found(self.id)
+        if self._reader is None:
+            assert self._find is not None
+            self.task = found[0].task
+            self._reader, self._failure_ttl = self._find(found[0])
+        reader = self._reader
+        return found[0].read_with(lambda _task: reader)
+
+    def _cancelled(self, word: str) -> State:
+        if word == "missing":
+            raise not_found(self.id)
+        return State.RUNNING if word == "asked" else produce.state_of(word)
+
+    def _retried(self, word: str) -> None:
+        if word == "missing":
+            raise not_found(self.id)
+        if word == "broadcast":
+            raise JobStateError(f"job {self.id} was for one worker alone, which may be gone: broadcast it anew")
+        if word == "node":
+            raise JobStateError(
+                f"job {self.id} is a node of workflow {flow_of(self.id)}, which goes on from it: "
+                f"app.workflows.get({flow_of(self.id)!r}).retry_failed()"
+            )
+        if word != "retried":
+            raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
+
+    def _conclude(self, seen: Watched, timeout: Duration | None) -> R:
+        if seen.state is None:
+            raise not_found(self.id)
+        if seen.state is State.SUCCEEDED:
+            assert self._reader is not None
+            return cast(R, self._reader.unpack_result(seen.result or b""))
+        if seen.state.final:
+            raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
+        raise self._late(seen, timeout, "")
+
+    def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
+        said = f"{cause}; " if cause else ""
+        more = "" if seen.state is State.RUNNING else f" ({PAGE})"
+        late = f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s"
+        return ResultTimeout(f"{late}: {said}ask again, or cancel it{more}")
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.task}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def check_id(id: str) -> str:
+    """``id``, if it has the form of one.
+
+    Raises:
+        JobNotFound: it has not, so there is no such job.
+    """
+    try:
+        shard_of(id)
+    except (ValueError, TypeError):
+        raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
+    return id
+
+
+def not_found(id: str) -> JobNotFound:
+    """What to raise where nothing is stored."""
+    return JobNotFound(
+        f"no job {id} is stored: it never existed, or it ended and its retention (result_ttl, failure_ttl) is over"
+    )
+
+
+def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:
+    """What to raise for a job that has no result; the text carries the evidence."""
+    kinds = {
+        State.FAILED: JobFailed,
+        State.CANCELLED: JobCancelled,
+        State.QUARANTINED: JobQuarantined,
+        State.SKIPPED: JobSkipped,
+    }
+    return kinds[state](f"job {id} of {task} {_WORDS[state]}{describe(error)}", id, error)
+
+
+_WORDS = {
+    State.FAILED: "failed",
+    State.CANCELLED: "was cancelled",
+    State.QUARANTINED: "is quarantined",
+    State.SKIPPED: "was skipped: a condition or a node before it said so",
+}
+
+
+def describe(error: JobError | None) -> str:
+    """A stored error as text: the exception, what is known of a crash, and the traceback where it was raised."""
+    if error is None:
+        return ""
+    attempt = f" at attempt {error.attempt}" if error.attempt else ""
+    where = f" on {error.worker}" if error.worker else ""
+    facts: list[str] = []
+    if error.signal is not None:
+        facts.append(f"ended by signal {error.signal}")
+    if error.exit_code is not None:
+        facts.append(f"exit code {error.exit_code}")
+    if error.peak_memory is not None:
+        facts.append(f"peak memory {error.peak_memory / (1 << 20):.0f} MiB")
+    text = f"{attempt}{where}: {error.type}" + (f": {error.message}" if error.message else "")
+    text += f" ({', '.join(facts)})" if facts else ""
+    if error.stderr:
+        text += f"\n\nlast lines of stderr:\n{error.stderr.rstrip()}"
+    if error.traceback:
+        text += f"\n\n{error.traceback.rstrip()}"
+    return text
+
+
+def _overdue(seen: Watched) -> bool:
+    return seen.state is not None and not seen.state.final
+
+
+def _wait(timeout: Duration | None) -> Any:
+    return None if timeout is None else seconds(timeout, "timeout")

@@ -1,0 +1,221 @@
+"""A submission: one act that stores work, as the enqueue middleware of an application sees it.
+
+The one way from each verb that stores work to the store. Without middleware a verb passes in one comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import Any, Literal, TypeAlias, Unpack
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model import codec
+from headrace.model.form import asked, changed
+from headrace.model.headers import check as check_headers
+from headrace.model.headers import packed, shown
+from headrace.model.job import Form, NewJob
+from headrace.model.options import JobOptions
+from headrace.model.workflow import NewNode
+from headrace.protocol.produce import Accepted
+from headrace.store.client import Client
+from headrace.tasks.middleware import Manager, aenter, enter
+
+Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcast", "create", "start", "grow"]
+
+_args = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=lambda code, data: None)  # noqa: ARG005
+_JOBS = frozenset({"", "undo", "callback"})
+_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered"})
+_NOT_OF_NODES = _NOT_OF_JOBS | {"at", "expires", "result_ttl", "failure_ttl"}
+_NOT_OF_BROADCASTS = _NOT_OF_JOBS | {"at", "delay", "queue", "priority", "key"}
+_ORDER = frozenset({"key"})
+_ADVICE = {
+    "headers": "write job.headers[...] = ...",
+    "key": "it says in which order the job runs",
+    "ordered": "the id of the job says it already",
+    "request_id": "the caller gives it",
+}
+
+
+class SubmittedJob:
+    """A job that is about to be stored; a middleware may change its headers and options, not its arguments.
+
+    Attributes:
+        id: of the job; empty where the store has yet to give one: ``broadcast`` and ``grow``.
+        task: name of its task.
+    """
+
+    __slots__ = ("_args", "_form", "_headers", "_refused", "id", "task")
+
+    def __init__(self, id: str, args: bytes, form: Form, refused: frozenset[str] = frozenset()) -> None:
+        """Made by the verb that stores it; ``refused``: options that this verb does not take."""
+        self.id = id
+        self.task = form.task
+        self._args = args
+        self._form = form
+        self._headers: dict[str, str] | None = None
+        self._refused = refused | _ORDER if form.ordered else refused
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its arguments by position, as plain values; None stands for the output of a node that is not known yet."""
+        return self._arguments()[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Its arguments by name; those that have a position are in ``args``."""
+        return self._arguments()[1]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Its headers, inherited ones included. What is changed here is stored: ``job.headers["tenant"] = "a"``."""
+        if self._headers is None:
+            self._headers = dict(shown(self._form.headers))
+        return self._headers
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it asks for, by the names of :class:`headrace.model.options.JobOptions`; durations are seconds."""
+        return asked(self._form)
+
+    def change(self, **options: Unpack[JobOptions]) -> None:
+        """Ask for something else: ``job.change(queue="low", priority=-1)``.
+
+        Raises:
+            OptionsError: an option is out of range, contradicts another, or cannot be changed any more.
+        """
+        for name in options:
+            if name in self._refused:
+                raise OptionsError(
+                    f"{name} cannot be changed here: {_ADVICE.get(name, 'this verb takes it from its caller')}"
+                )
+        self._form = changed(self._form, options)
+
+    def form(self) -> Form:
+        """What is stored of it besides id and arguments, with all changes.
+
+        Raises:
+            OptionsError: its headers cannot be sent.
+        """
+        if self._headers is not None:
+            check_headers("headers", self._headers)
+            data = packed(self._headers)
+            if data != self._form.headers:
+                self._form = msgspec.structs.replace(self._form, headers=data)
+        return self._form
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            if codec.is_json(self._args):
+                args, kwargs = codec.arguments(self._args)
+                return tuple(args), kwargs
+            return _args.decode(self._args)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return (codec.readable(self._args),), {}
+
+    def __repr__(self) -> str:
+        return f"<SubmittedJob {self.id} {self.task}>"
+
+
+class Submission:
+    """One act that stores work: a call of a verb, or a chunk of one that streams.
+
+    Attributes:
+        verb: ``enqueue``, ``enqueue_many``, ``enqueue_packed``, ``broadcast``; ``create`` and ``start`` of a workflow;
+            ``grow``: a running node adds nodes, by ``flow.map`` or by itself. The asynchronous pairs have the same.
+        jobs: what is stored. A broadcast shows one job for all workers; a start shows none, since it stores none.
+        workflow_id: of the workflow that they are nodes of; empty for other jobs.
+    """
+
+    __slots__ = ("jobs", "verb", "workflow_id")
+
+    def __init__(self, verb: Verb, jobs: Sequence[SubmittedJob], workflow_id: str = "") -> None:
+        """Made by the verb."""
+        self.verb: Verb = verb
+        self.jobs = jobs
+        self.workflow_id = workflow_id
+
+    def rows(self, rows: Sequence[NewJob]) -> list[NewJob]:
+        """Rows to store, with what was changed."""
+        return [NewJob(row.id, row.args, job.form()) for row, job in zip(rows, self.jobs, strict=True)]
+
+    def nodes(self, nodes: Sequence[NewNode]) -> tuple[NewNode, ...]:
+        """Nodes to store, with what was changed."""
+        jobs = iter(self.jobs)
+        return tuple(
+            msgspec.structs.replace(node, form=next(jobs).form()) if node.role in _JOBS else node for node in nodes
+        )
+
+    def __repr__(self) -> str:
+        return f"<Submission by {self.verb} of {len(self.jobs)} jobs>"
+
+
+EnqueueMiddleware: TypeAlias = Callable[[Submission], Manager]
+
+
+@contextmanager
+def around(client: Client, act: Submission) -> Generator[None, None, None]:
+    """The enqueue middleware of an application around an act. The act's own error is raised, whoever swallows it."""
+    failed: BaseException | None = None
+    with ExitStack() as stack:
+        for middleware in client.enqueue_middlewares:
+            enter(stack, middleware(act), f"{act.verb} was not awaited: await its asynchronous pair")
+        try:
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+    if failed is not None:
+        raise failed
+
+
+@asynccontextmanager
+async def aaround(client: Client, act: Submission) -> AsyncGenerator[None, None]:
+    """See :func:`around`."""
+    failed: BaseException | None = None
+    async with AsyncExitStack() as stack:
+        for middleware in client.enqueue_middlewares:
+            await aenter(stack, middleware(act))
+        try:
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+    if failed is not None:
+        raise failed
+
+
+def submit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+    """Store new jobs. Cost: one round trip."""
+    if not client.enqueue_middlewares:
+        return client.submit(rows, requests)
+    act = of_rows(verb, rows)
+    with around(client, act):
+        return client.submit(act.rows(rows), requests)
+
+
+async def asubmit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+    """See :func:`submit`."""
+    if not client.enqueue_middlewares:
+        return await client.asubmit(rows, requests)
+    act = of_rows(verb, rows)
+    async with aaround(client, act):
+        return await client.asubmit(act.rows(rows), requests)
+
+
+def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
+    refused = _NOT_OF_BROADCASTS if verb == "broadcast" else _NOT_OF_JOBS
+    return Submission(verb, [SubmittedJob(row.id, row.args, row.form, refused) for row in rows])
+
+
+def of_nodes(verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callable[[int], str]) -> Submission:
+    """Of the nodes of a graph or a graft.
+
+    Args:
+        ids: the id of a node, by its number.
+    """
+    numbered = enumerate(nodes, 1)
+    jobs = [SubmittedJob(ids(n), one.args, one.form, _NOT_OF_NODES) for n, one in numbered if one.role in _JOBS]
+    return Submission(verb, jobs, workflow_id)

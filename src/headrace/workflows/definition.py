@@ -1,0 +1,328 @@
+"""A workflow as a program knows it: a function that defines graphs, and the verbs that store one.
+
+Owns the way from a typed call to a stored workflow. What the function may say is flow.py's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, wraps
+from typing import Any, Generic, ParamSpec, TypedDict, Unpack
+
+import msgspec
+
+from headrace.context import current_job
+from headrace.errors import OptionsError
+from headrace.model import codec
+from headrace.model.headers import Given, merged
+from headrace.model.headers import check as check_headers
+from headrace.model.ids import check_name, flow_id, node_id
+from headrace.model.options import flag, of_task
+from headrace.model.signature import Signature
+from headrace.model.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
+from headrace.protocol import graph as verbs
+from headrace.settings import Duration, microseconds, seconds
+from headrace.store.client import Steps
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.submission import Submission, aaround, around, of_nodes
+from headrace.tasks.task import BoundTask, Task
+from headrace.workflows import graph_builder
+from headrace.workflows.builder import OUTER, define
+from headrace.workflows.collection import OwnFilter, WorkflowPage, Workflows
+from headrace.workflows.graph_builder import Sheet
+from headrace.workflows.node import arguments
+from headrace.workflows.run import WorkflowRun
+from headrace.workflows.scope import Definition, Scope
+
+P = ParamSpec("P")
+
+# Stands for a workflow's id until it has one, in the arguments of what is called at its end.
+UNBORN = "0" * 22
+
+
+class CreateOptions(TypedDict, total=False):
+    """What one workflow may ask for; its definition gives the defaults.
+
+    Attributes:
+        key: at most one live workflow of this definition has it: ``create`` gives that one, if there is. A text, or a
+            function of the arguments that gives one.
+        ttl: how long it stays after its end; None keeps it for ever. Default: the setting ``workflow_ttl``.
+        queue: of nodes for which neither they nor their task name one.
+        globals: arguments by name for every node whose function takes them; those of a node itself come first.
+        headers: texts by name for every node, its undo and the calls at its end; see
+            :class:`headrace.model.options.JobOptions`. A node's own come first.
+    """
+
+    key: str | Callable[..., str] | None
+    ttl: Duration | None
+    queue: str | None
+    globals: Mapping[str, Any] | None
+    headers: Mapping[str, str | None] | None
+
+
+class WorkflowOptions(CreateOptions, total=False):
+    """What ``@app.workflow(...)`` takes; see also :class:`CreateOptions`.
+
+    Attributes:
+        name: instead of ``module.function``.
+        on_success, on_failure: a task, or the name of one, that runs when it has succeeded, or has failed or was
+            cancelled; called with the workflow's id.
+        loose: arguments without an annotation may arrive as another type in a nested workflow; see ``@app.task``.
+    """
+
+    name: str
+    on_success: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+    on_failure: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+    loose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    key: str | Callable[..., str] | None = None
+    ttl: int | None = None
+    queue: str = ""
+    globals: dict[str, Any] = field(default_factory=dict[str, Any])
+    headers: Given = ()
+    on_success: Any = None
+    on_failure: Any = None
+    loose: bool = False
+
+
+class Workflow(Generic[P]):
+    """A function that defines workflows. ``P``: what it takes besides the flow.
+
+    Attributes:
+        name: in the store.
+        definition: the function, and what it gives to all nodes.
+    """
+
+    def __init__(
+        self, context: AppContext, name: str, function: Callable[..., object], options: Mapping[str, Any]
+    ) -> None:
+        """Use ``@app.workflow``.
+
+        Raises:
+            OptionsError: an option is unknown or out of range.
+        """
+        self.name = name
+        self._context = context
+        self._options = _read(_Options(), options, WorkflowOptions.__annotations__.keys() - {"name"})
+        bare = partial(function, None)
+        self.definition = Definition(
+            name,
+            function,
+            Signature(name, bare, context.types, loose=self._options.loose),
+            _task(context, name, function),
+            self._options.queue,
+            self._options.globals,
+            self._options.headers,
+        )
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+
+    def create(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
+        """Store a workflow, which does not run until ``start``.
+
+        The function runs here and now, once. Where the definition has a key and a live workflow has it too, nothing
+        is stored: the handle is on that one, and its ``fresh`` is False.
+
+        Raises:
+            ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; of the function or
+                of a node.
+            WorkflowError: the graph cannot be stored: a cycle, a name that means nothing or several, too many nodes.
+            StoreUnavailable: no answer; a workflow of which a part was stored is removed within about an hour.
+            StoreFull: the server refused to store it.
+
+        Cost: one round trip per 250 nodes (or mebibyte).
+        """
+        act, graph = self._submission(self.graph(*args, **kwargs))
+        with around(self._context.client, act):
+            return self._run(self._context.client.drive(self._creation(act, graph)))
+
+    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
+        """See :meth:`create`."""
+        act, graph = self._submission(self.graph(*args, **kwargs))
+        async with aaround(self._context.client, act):
+            return self._run(await self._context.client.adrive(self._creation(act, graph)))
+
+    def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
+        """What ``create`` would store, without a server: for tests and pictures.
+
+        Raises:
+            ArgumentError, WorkflowError: as :meth:`create`.
+
+        Cost: none.
+        """
+        client, options = self._context.client, self._options
+        data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
+        scope = Scope(self._context, self.name, Sheet(self.name))
+        define(scope, self.definition, args, kwargs)
+        nodes = graph_builder.nodes(scope.sheet)
+        ends: dict[str, int] = {}
+        for when in ("on_success", "on_failure"):
+            task = getattr(options, when)
+            if task is not None:
+                nodes.append(_callback(scope, task, when))
+                ends[when] = len(nodes)
+        ttl = microseconds(client.settings.workflow_ttl) if options.ttl is None else options.ttl
+        shared = codec.encode(
+            scope.globals, client.settings.max_payload, f"globals of workflow {self.name}", client.types.encoder
+        )
+        waits = microseconds(client.settings.unstarted_workflow_ttl)
+        key = self._key(args, kwargs)
+        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, **ends)
+
+    def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
+        """The same workflow with other options, for one or more creations.
+
+        Raises:
+            OptionsError: an option is unknown or out of range.
+        """
+        made: Workflow[P] = Workflow.__new__(Workflow)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_lists"})
+        made._options = _read(self._options, options, CreateOptions.__annotations__.keys())
+        own = made._options
+        made.definition = replace(self.definition, queue=own.queue, globals=own.globals, headers=own.headers)
+        return made
+
+    def page(self, *, cursor: str | None = None, **which: Unpack[OwnFilter]) -> WorkflowPage:
+        """Stored workflows of this definition; see :meth:`headrace.workflows.collection.Workflows.page`."""
+        return self._lists.page(cursor=cursor, definition=None, **which)
+
+    async def apage(self, *, cursor: str | None = None, **which: Unpack[OwnFilter]) -> WorkflowPage:
+        """See :meth:`page`."""
+        return await self._lists.apage(cursor=cursor, definition=None, **which)
+
+    def ids(self, **which: Unpack[OwnFilter]) -> list[str]:
+        """Ids of stored workflows of this definition; see :meth:`headrace.workflows.collection.Workflows.ids`."""
+        return self._lists.ids(definition=None, **which)
+
+    async def aids(self, **which: Unpack[OwnFilter]) -> list[str]:
+        """See :meth:`ids`."""
+        return await self._lists.aids(definition=None, **which)
+
+    def count(self, *, state: WorkflowState | str | None = None) -> int:
+        """How many workflows of this definition are stored. Cost: one round trip."""
+        return self._lists.count(state=state)
+
+    async def acount(self, *, state: WorkflowState | str | None = None) -> int:
+        """See :meth:`count`."""
+        return await self._lists.acount(state=state)
+
+    @cached_property
+    def _lists(self) -> Workflows:
+        return Workflows(self._context.client, self.name, self._context.tasks)
+
+    def _submission(self, graph: Graph) -> tuple[Submission, Graph]:
+        client = self._context.client
+        id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, client.keys.shard)
+        graph = addressed(graph, id)
+        # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
+        nodes = graph.nodes if client.enqueue_middlewares else ()
+        return of_nodes("create", nodes, id, partial(node_id, id)), graph
+
+    def _creation(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
+        keys, id = self._context.client.keys, act.workflow_id
+        if act.jobs:
+            graph = msgspec.structs.replace(graph, nodes=act.nodes(graph.nodes))
+        created: verbs.Created = yield verbs.create(keys, id, graph)
+        while created.word == "more":
+            created = yield verbs.create(keys, id, graph, created.next)
+        return created
+
+    def _run(self, created: verbs.Created) -> WorkflowRun:
+        return WorkflowRun(
+            self._context.client, created.id, self.name, created=created.word != "live", tasks=self._context.tasks
+        )
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        key = self._options.key
+        if key is None:
+            return ""
+        text: Any = key if isinstance(key, str) else key(*args, **kwargs)
+        if not isinstance(text, str) or not 0 < len(text) <= 256:
+            raise OptionsError(f"key of workflow {self.name} must be a text of 1 to 256 characters, not {text!r:.80}")
+        return text
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name}>"
+
+
+def addressed(graph: Graph, id: str) -> Graph:
+    """The graph, with what is called at its end told the workflow's id."""
+    nodes = list(graph.nodes)
+    for number in {graph.on_success, graph.on_failure} - {0}:
+        node = nodes[number - 1]
+        nodes[number - 1] = msgspec.structs.replace(node, args=node.args.replace(UNBORN.encode(), id.encode(), 1))
+    return msgspec.structs.replace(graph, nodes=tuple(nodes))
+
+
+def _callback(scope: Scope, task: Any, when: str) -> NewNode:
+    checks, form = scope.target(task, {})
+    args, _ = scope.pack(checks, (UNBORN,), {})
+    return NewNode(form, args, facts=pack_facts(NodeFacts(f"({when})", scope.name)), role="callback")
+
+
+def _task(context: AppContext, name: str, function: Callable[..., object]) -> Task[..., Any, Any]:
+    """The task that builds a nested workflow where its arguments are known."""
+
+    @wraps(function)
+    def grow(*args: Any, **kwargs: Any) -> None:
+        definition = context.definitions[name].definition
+        on_failure: Policy = "stop"
+        if (given := kwargs.pop(OUTER, None)) is not None:
+            definition, on_failure = replace(definition, queue=given[0], globals=given[1]), POLICIES[given[2]]
+        scope = current_job().workflow.scope
+        scope.gather = True
+        define(scope, definition, args, kwargs, ("", {}, on_failure))
+
+    plain = inspect.signature(partial(function, None))
+    parameters = list(plain.parameters.values())
+    extra = inspect.Parameter(OUTER, inspect.Parameter.KEYWORD_ONLY, default=None)
+    at = next((n for n, one in enumerate(parameters) if one.kind is inspect.Parameter.VAR_KEYWORD), len(parameters))
+    parameters.insert(at, extra)
+    grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+    # What it is given was checked where the workflow's own signature packed it.
+    return Task(context, f"workflow:{name}", grow, "process", of_task({}), loose=True)
+
+
+def check_function(function: Any) -> None:
+    """Refuse what cannot define workflows.
+
+    Raises:
+        OptionsError: says why.
+    """
+    if inspect.isclass(function) or not callable(function):
+        raise OptionsError(f"@app.workflow takes a function, not {function!r:.80}")
+    name = getattr(function, "__name__", "workflow")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise OptionsError(
+            f"a workflow is defined by an ordinary function, and {name} awaits or yields, which nobody would carry on: "
+            f"let nodes do the work"
+        )
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        raise OptionsError(f"a definition takes the flow as its first argument: def {name}(flow: Flow, ...)")
+
+
+def _read(known: _Options, given: Mapping[str, Any], names: Collection[str]) -> _Options:
+    changes = dict(given)
+    for name in changes:
+        if name not in names:
+            raise OptionsError(f"there is no option {name!r} here: a workflow takes {', '.join(sorted(names))}")
+    if "ttl" in changes:
+        ttl = changes["ttl"]
+        changes["ttl"] = FOR_EVER if ttl is None else microseconds(seconds(ttl, "ttl"))
+    if "queue" in changes:
+        changes["queue"] = check_name("queue", changes["queue"]) if changes["queue"] else ""
+    if "loose" in changes:
+        changes["loose"] = flag("loose", changes["loose"])
+    if "globals" in changes:
+        changes["globals"] = known.globals | arguments(changes["globals"], "globals")
+    if "headers" in changes:
+        changes["headers"] = merged(known.headers, check_headers("headers", changes["headers"] or {}))
+    return replace(known, **changes)

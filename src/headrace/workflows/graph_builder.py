@@ -1,0 +1,300 @@
+"""The nodes of one graph while it is defined, and the graph that they make. Pure: it knows no task and no server.
+
+Owns names, edges and their limits; who may be meant by a reference is flow.py's to say. Everything here is iterative
+and linear in nodes and edges, however deep the graph is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headrace.errors import DuplicateNode, WorkflowCycle, WorkflowError, WorkflowTooLarge
+from headrace.model.job import Form
+from headrace.model.workflow import (
+    LETTERS,
+    MAX_EDGES,
+    MAX_NODES,
+    Graft,
+    NewNode,
+    NodeFacts,
+    Policy,
+    Role,
+    cycle,
+    pack_facts,
+)
+
+# An undo gets what its node returned, the output of its only parent.
+UNDO_ARGS = b"\x92\x91\xd4\x07\x00\x80"
+NO_FORM = Form("")
+# Names of a cycle that an error tells.
+TOLD = 12
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One node to be.
+
+    Attributes:
+        edges: position of each parent, in edge order -> the policy that was given for this edge; None: the parent's.
+        on_failure: policy of the edges that lead on from here.
+        of_items: of a map: policy of the edges from its items to their join.
+        when: position in ``edges`` of the condition; -1: none.
+        heads: rows that an edge to this one leads to instead, where it stands for several.
+        undo: form of the job that undoes it.
+        first: where the rows begin that this one stands for, up to its own place: their names begin with its name. -1:
+            it stands for itself.
+    """
+
+    name: str
+    task: str
+    form: Form = NO_FORM
+    args: bytes = b""
+    edges: dict[int, Policy | None] = field(default_factory=dict[int, "Policy | None"])
+    on_failure: Policy = "stop"
+    role: Role = ""
+    map: bool = False
+    of_items: Policy = "stop"
+    when: int = -1
+    heads: tuple[int, ...] = ()
+    undo: Form | None = None
+    first: int = -1
+
+
+class Sheet:
+    """All rows of one graph, those of nested definitions included.
+
+    Attributes:
+        rows: in the order of their definition.
+        names: full name -> position.
+        known: by the identity of a value that is meant for many nodes, the value and what they take for it.
+    """
+
+    def __init__(self, definition: str) -> None:
+        self.definition = definition
+        self.rows: list[Row] = []
+        self.names: dict[str, int] = {}
+        self._edges = 0
+        self._numbers: dict[str, int] = {}
+        # Names without a number, of nodes that were not given one: a second one of the kind numbers the first.
+        self.bare: set[str] = set()
+        self.known: dict[int, tuple[object, object]] = {}
+
+    def fresh(self, stem: str) -> str:
+        """A name for a node that was given none: ``stem``, or ``stem-1``, ``stem-2``, ... where there are several."""
+        number = self._numbers.get(stem, 0)
+        if not number and stem not in self.names:
+            self._numbers[stem] = 1
+            self.bare.add(stem)
+            return stem
+        self._number(stem)
+        while True:
+            number += 1
+            name = f"{stem}-{number}"
+            if name not in self.names:
+                self._numbers[stem] = number
+                return name
+
+    def _number(self, stem: str) -> None:
+        """Give the one node of a kind that has no number its number, and what it stands for."""
+        place, name = self.names.get(stem, -1), f"{stem}-1"
+        if stem not in self.bare or place < 0 or name in self.names:
+            return
+        self.bare.discard(stem)
+        first = self.rows[place].first
+        for at in range(place if first < 0 else first, place + 1):
+            old = self.rows[at].name
+            new = self.rows[at].name = name + old[len(stem) :]
+            del self.names[old]
+            self.names[new] = at
+            if old in self.bare:
+                self.bare.discard(old)
+                self.bare.add(new)
+                self._numbers[new] = self._numbers.pop(old)
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that was given to a node.
+
+        Raises:
+            DuplicateNode: it is taken.
+        """
+        self._number(name)
+        if name in self.names:
+            raise DuplicateNode(
+                f"workflow {self.definition} has a node {name!r} already (of {self.rows[self.names[name]].task}): "
+                f"names are unique in a graph; give name= another, or leave it out"
+            )
+
+    def add(self, row: Row) -> int:
+        """Take a row; its position.
+
+        Raises:
+            DuplicateNode: its name is taken.
+            WorkflowTooLarge: there are too many nodes or edges.
+        """
+        if row.name in self.names:
+            self.check_free(row.name)
+        place = len(self.rows)
+        if place >= MAX_NODES:
+            raise WorkflowTooLarge(
+                f"workflow {self.definition} has more than {MAX_NODES:,} nodes (at {row.name!r}): give each node "
+                f"more to do, or let nodes create workflows of their own"
+            )
+        self.rows.append(row)
+        self.names[row.name] = place
+        self._grew(len(row.edges), row)
+        return place
+
+    def link(self, parent: int, child: int, policy: Policy | None) -> None:
+        """Make the edge, or give the one that is there its policy.
+
+        Raises:
+            WorkflowCycle: from a node to itself.
+            WorkflowError: the edge was given another policy before.
+            WorkflowTooLarge: there are too many edges.
+        """
+        row = self.rows[child]
+        if parent == child:
+            raise WorkflowCycle(
+                f"node {row.name!r} of workflow {self.definition} waits for itself: it would never start"
+            )
+        if parent not in row.edges:
+            self._grew(1, row)
+        self.agree(row.edges, parent, policy)
+
+    def agree(self, edges: dict[int, Policy | None], parent: int, policy: Policy | None) -> None:
+        """Put a parent among edges, with the policy that was given for this edge, if one was.
+
+        Raises:
+            WorkflowError: the edge was given another policy before.
+        """
+        known = edges.get(parent)
+        if known and policy and known != policy:
+            raise WorkflowError(
+                f"one edge from {self.rows[parent].name!r} was given two policies: say on_failure(...) once for each "
+                f"node that follows"
+            )
+        edges[parent] = policy or known
+
+    def check_acyclic(self) -> None:
+        """Refuse a graph that could never end.
+
+        Raises:
+            WorkflowCycle: names the cycle.
+        """
+        # Without references forward every edge leads from an earlier row to a later one.
+        if all(parent < place for place, row in enumerate(self.rows) for parent in row.edges):
+            return
+        found = cycle([list(row.edges) for row in self.rows])
+        if found:
+            names = [self.rows[place].name for place in found]
+            if len(names) > TOLD:
+                names[TOLD - 1 : -1] = [f"({len(names) - TOLD} more)"]
+            raise WorkflowCycle(
+                f"nodes of workflow {self.definition} wait for each other: {' -> '.join(names)}; none could start"
+            )
+
+    def _grew(self, edges: int, row: Row) -> None:
+        self._edges += edges
+        if self._edges > MAX_EDGES:
+            raise WorkflowTooLarge(
+                f"workflow {self.definition} has more than {MAX_EDGES:,} edges (at {row.name!r}): put a node between "
+                f"those that all wait for the same ones"
+            )
+
+
+def heads(sheet: Sheet, places: Iterable[int]) -> list[int]:
+    """Those of some rows that wait for none of them."""
+    among = set(places)
+    return [place for place in sorted(among) if among.isdisjoint(sheet.rows[place].edges)]
+
+
+def leaves(sheet: Sheet, places: Iterable[int]) -> list[int]:
+    """Those of some rows that none of them waits for."""
+    among = list(places)
+    parents = {parent for place in among for parent in sheet.rows[place].edges}
+    return [place for place in among if place not in parents]
+
+
+def soften(sheet: Sheet, places: Iterable[int]) -> None:
+    """Let a failure among some rows skip what waits for it among them, where it would stop it.
+
+    So each of them comes to an end, and who waits for all of them can go on.
+    """
+    among = set(places)
+    for place in among:
+        row = sheet.rows[place]
+        for parent, policy in row.edges.items():
+            if parent in among and (policy or sheet.rows[parent].on_failure) == "stop":
+                row.edges[parent] = "skip"
+        if row.map and row.of_items == "stop":
+            row.of_items = "skip"
+
+
+def onward(row: Row, policy: Policy) -> Policy:
+    """Policy of the edge from one of the last rows of a group to the row that stands for the group, which has this."""
+    return policy if row.on_failure == "stop" else row.on_failure
+
+
+def nodes(sheet: Sheet) -> list[NewNode]:
+    """The rows as nodes to store, and after them the nodes that undo some of them.
+
+    Raises:
+        WorkflowCycle: some wait for each other.
+    """
+    sheet.check_acyclic()
+    rows = sheet.rows
+    children: list[list[tuple[int, Policy]]] = [[] for _ in rows]
+    values = {place for place, row in enumerate(rows) if row.role == "given"}
+    for place, row in enumerate(rows):
+        for parent, policy in row.edges.items():
+            if parent not in values:
+                children[parent].append((place + 1, policy or rows[parent].on_failure))
+    made: list[NewNode] = []
+    undos: list[NewNode] = []
+    for place, row in enumerate(rows):
+        if row.role == "given":
+            made.append(NewNode(NO_FORM, row.args, role="given"))
+            continue
+        number = 0
+        if row.undo is not None:
+            facts = pack_facts(NodeFacts(f"{row.name} (undo)", sheet.definition))
+            undos.append(NewNode(row.undo, UNDO_ARGS, (place + 1,), (), facts, "undo"))
+            number = len(rows) + len(undos)
+        above = tuple([parent + 1 for parent in row.edges])
+        facts, soft = _facts(sheet, row), row.on_failure != "stop"
+        given = len(values & row.edges.keys()) if values else 0
+        made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft, given))
+    return made + undos
+
+
+def graft(sheet: Sheet, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
+    """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves.
+
+    Args:
+        prefix: of the nodes' names.
+        on_failure: what a failure among the last of them means for the join.
+
+    Raises:
+        WorkflowCycle: some wait for each other.
+    """
+    ends = leaves(sheet, range(len(sheet.rows)))
+    role: Role = "pass" if gather and len(ends) == 1 else "join"
+    made = nodes(sheet)
+    join = len(made) + 1
+    for place in ends:
+        made[place] = msgspec.structs.replace(made[place], children=((join, onward(sheet.rows[place], on_failure)),))
+    facts = pack_facts(NodeFacts(sheet.fresh(f"{prefix}join"), sheet.definition))
+    made.append(NewNode(NO_FORM, b"", tuple([place + 1 for place in ends]), (), facts, role))
+    return Graft(tuple(made), join, gather)
+
+
+def _facts(sheet: Sheet, row: Row) -> bytes:
+    if not row.map:
+        return pack_facts(NodeFacts(row.name, sheet.definition, when=row.when))
+    form = row.form
+    return pack_facts(
+        NodeFacts(row.name, sheet.definition, True, row.when, LETTERS[row.of_items], form.priority, form.max_crashes)
+    )

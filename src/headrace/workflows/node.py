@@ -1,0 +1,220 @@
+"""A node of a workflow that is being defined, and what may be asked for one. Pure: checks, and decides nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
+
+from headrace.errors import OptionsError, WorkflowError
+from headrace.model.options import JobOptions
+from headrace.model.workflow import Policy, check_policy
+from headrace.settings import Duration
+from headrace.tasks.task import BoundTask, Task
+from headrace.workflows.graph_builder import Sheet
+
+if TYPE_CHECKING:
+    from headrace.workflows.scope import Definition
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_BY_CALL = ("queue", "delay", "priority", "key")
+REFUSED = {
+    "at": "nobody knows when a node's turn comes; delay= counts from the moment its parents are done",
+    "expires": "nobody knows when a node's turn comes; a timeout limits how long it runs",
+    "result_ttl": "a node stays as long as its workflow: give ttl= to that",
+    "failure_ttl": "a node stays as long as its workflow: give ttl= to that",
+    "ordered": "its edges say what a node waits for; jobs outside of workflows can be ordered by key",
+    "request_id": "key= of the workflow keeps it from running twice",
+}
+
+
+class Node(Generic[R_co]):
+    """A job that will run in the workflow. Passed as an argument, it makes an edge and delivers what it returned.
+
+    Attributes:
+        sheet, place: where it is defined.
+    """
+
+    __slots__ = ("place", "sheet")
+
+    def __init__(self, sheet: Sheet, place: int) -> None:
+        """Use ``flow.run(...)`` or ``flow.map(...)``."""
+        self.sheet = sheet
+        self.place = place
+
+    @property
+    def name(self) -> str:
+        """Unique in its graph. One that was not given, but made of the task's, is numbered once there is a second."""
+        return self.sheet.rows[self.place].name
+
+    def on_failure(self, policy: Policy) -> Edge[R_co]:
+        """This node, for one use as an argument or in ``after=``, with this edge's own policy.
+
+        Args:
+            policy: ``stop``: what follows waits until it has succeeded. ``continue``: what follows goes on, with None
+                for its output. ``skip``: what follows is skipped.
+
+        Raises:
+            WorkflowError: there is no such policy.
+        """
+        return Edge(self, check_policy(policy))
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}>"
+
+
+class Edge(Generic[R_co]):
+    """A node together with what its failure means for one other: see :meth:`Node.on_failure`."""
+
+    __slots__ = ("node", "policy")
+
+    def __init__(self, node: Node[R_co], policy: Policy) -> None:
+        self.node = node
+        self.policy: Policy = policy
+
+    def __repr__(self) -> str:
+        return f"<Edge from {self.node.name}>"
+
+
+class Nested(Protocol):
+    """What can be run within a workflow besides tasks: a workflow."""
+
+    @property
+    def definition(self) -> Definition: ...
+
+
+Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | BoundTask[..., Any] | Nested | str
+Runnable: TypeAlias = Task[..., R, Any] | BoundTask[..., R]
+
+
+class MapOptions(TypedDict, total=False):
+    """What ``flow.map(...)`` takes besides the task and its arguments by position.
+
+    Attributes:
+        after, before: a node, a task or workflow that has one node here, a name, or a list of them; those that are
+            defined later may be named too.
+        queue, delay, priority, key: of the job; ``delay`` counts from the moment its parents are done.
+        params: the task's arguments by name.
+        name: instead of ``task``, or of ``task-1``, ``task-2``, ... where there are several; unique in the graph.
+        on_failure: what its failure means for those that follow: ``stop``, ``continue`` or ``skip``.
+        when: a node: this one is skipped unless that gave something truthy.
+        options: the other options of a job, such as ``retries`` and ``timeout``.
+    """
+
+    after: Ref | Sequence[Ref] | None
+    before: Ref | Sequence[Ref] | None
+    queue: str | None
+    delay: Duration | None
+    priority: int | None
+    key: str | None
+    params: Mapping[str, Any] | None
+    name: str | None
+    on_failure: Policy
+    when: Node[Any] | Edge[Any] | None
+    options: JobOptions | None
+
+
+class NodeOptions(MapOptions, total=False):
+    """What ``flow.run(...)`` takes besides the task and its arguments by position; see :class:`MapOptions`.
+
+    Attributes:
+        undo: the task that undoes it when the workflow fails or is cancelled later; called with what it returned.
+    """
+
+    undo: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+
+
+_OPTIONS = tuple(NodeOptions.__annotations__)
+
+
+@dataclass(slots=True)
+class Wish:
+    """What was asked for one node, as far as it can be checked without its task.
+
+    Attributes:
+        on_failure: the policy of the edges that lead on from it.
+        options: the job's own.
+    """
+
+    after: list[Any]
+    before: list[Any]
+    params: dict[str, Any]
+    name: str | None
+    on_failure: Policy
+    when: Node[Any] | Edge[Any] | None
+    undo: Any
+    options: dict[str, Any]
+
+
+def wish(given: Mapping[str, Any]) -> Wish:
+    """What is asked for.
+
+    Raises:
+        OptionsError: there is no such option, or not for nodes.
+        WorkflowError: it has a policy that there is not, or a condition that is no node.
+    """
+    for name in given:
+        if name not in _OPTIONS:
+            raise OptionsError(f"a node has no option {name!r}: {_hint(name)}")
+    options = {name: given[name] for name in _BY_CALL if given.get(name) is not None}
+    for name, value in arguments(given.get("options"), "options").items():
+        if name in REFUSED:
+            raise OptionsError(f"a node takes no {name}=: {REFUSED[name]}")
+        options.setdefault(name, value)
+    when = given.get("when")
+    if when is not None and not isinstance(when, (Node, Edge)):
+        raise WorkflowError(f"when= takes a node, not {when!r:.80}: what is known by now needs only an `if`")
+    params, on_failure = arguments(given.get("params"), "params"), check_policy(given.get("on_failure", "stop"))
+    return Wish(
+        _several(given.get("after")), _several(given.get("before")), params,
+        _name(given.get("name")), on_failure, cast(Any, when), given.get("undo"), options,
+    )  # fmt: skip
+
+
+def _hint(name: str) -> str:
+    """What somebody may have meant by an option that nodes do not have."""
+    if name in REFUSED:
+        return REFUSED[name]
+    if name in JobOptions.__annotations__:
+        return f"what its job may ask for goes into options={{{name!r}: ...}}"
+    if close := difflib.get_close_matches(name, _OPTIONS, 1, 0.8):
+        return f"did you mean {close[0]!r}?"
+    if close := difflib.get_close_matches(name, JobOptions.__annotations__, 1, 0.8):
+        return f"did you mean options={{{close[0]!r}: ...}}?"
+    return f"a task's own argument goes into params={{{name!r}: ...}}"
+
+
+def is_node(value: object) -> TypeGuard[Node[Any] | Edge[Any]]:
+    return isinstance(value, (Node, Edge))
+
+
+def arguments(value: Any, what: str) -> dict[str, Any]:
+    """Arguments by name, as ``params=`` and ``globals=`` give them.
+
+    Raises:
+        OptionsError: they are something else.
+    """
+    try:
+        found: dict[Any, Any] = dict(value or {})
+    except (TypeError, ValueError):
+        found = {None: None}
+    if not all(isinstance(name, str) for name in found):
+        raise OptionsError(f"{what}= takes a dictionary of arguments by name, not {value!r:.80}")
+    return found
+
+
+def _several(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+
+
+def _name(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
+        raise OptionsError(f"the name of a node must be a printable text of 1 to 200 characters, not {value!r:.80}")
+    return value
