@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -45,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The developer's own settings must neither help nor hinder a test.
     for name in [n for n in os.environ if n.startswith("HEADRACE_")]:
         del os.environ[name]
+    # Where it is set, each of the thousand programs that the suite starts compiles all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     _end_in_order_on_term()
     # A shell without job control has what it starts in the background ignore this, and all that we start would do so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
