@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, group_of, lives
 from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
+from tests.system.nursery import NURSERY
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 30.0
 LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
@@ -47,10 +46,7 @@ class Worker:
     def __init__(self, environ: dict[str, str], errors: Path) -> None:
         self.errors = errors
         with errors.open("ab") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.system.station"],
-                cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
-            )  # fmt: skip
+            self.process = NURSERY.start("tests.system.station", environ, err.fileno())
         self.pid = self.process.pid
         self.place = f"{socket.gethostname()}:{self.pid}"
         self._seen: dict[int, psutil.Process] = {}

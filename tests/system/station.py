@@ -1,4 +1,4 @@
-"""Start one worker of the fault suite: ``python -m tests.system.station``, its options as JSON in HR_OPTIONS.
+"""One worker of the fault suite, in a process that ``nursery.py`` forks; its options are JSON in HR_OPTIONS.
 
 While the file HR_FULL exists, it cannot be forked.
 """
@@ -9,7 +9,6 @@ import errno
 import json
 import logging
 import os
-import sys
 from pathlib import Path
 
 from headrace.worker.supervisor import supervisor_process
@@ -38,7 +37,3 @@ def main() -> int:
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
     return Supervisor(app, WorkerOptions(**given)).run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
