@@ -52,22 +52,6 @@ def run(text: str) -> Any:
     return json.loads(run.stdout)
 
 
-def test_children_have_the_interpreters_code_in_their_page_tables() -> None:
-    """Where the kernel lets a process write to its own code; else forks cost more, and nothing is wrong."""
-    ours, before, after = run("""
-places = set()
-while not places:
-    # What reclaims memory may have been here.
-    compile("x = 1\\n" * 10_000, "", "exec")
-    places = {one.start for one in memory_mapping._mappings() if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= 2e5}
-before = fork(lambda: told("Rss:", places))
-memory_mapping.share_code()
-print(json.dumps([told("Rss:", places), before, fork(lambda: told("Rss:", places))]))
-""")
-    assert before < ours
-    assert after >= ours
-
-
 @pytest.mark.skipif(not joins(), reason="this kernel joins no pages on request")
 def test_memory_that_is_in_use_is_joined_and_children_have_it_so() -> None:
     before, ours, childs, right, left = run("""

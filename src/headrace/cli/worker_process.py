@@ -6,9 +6,6 @@ is paid for at each fork. Nobody starts it by hand.
 
 from __future__ import annotations
 
-from headrace.cli import shared_objects  # noqa: F401 # pyright: ignore[reportUnusedImport] - first of all
-
-# isort: split
 import contextlib
 import logging
 import os

@@ -1,14 +1,13 @@
 """How the kernel maps the memory of a process that is forked often. Linux only; where it refuses, nothing is lost.
 
 A fork copies a table with an entry for each page (4 kB), and the end of the child takes that table apart: both cost
-more than most jobs do. Here entries become fewer, or are made before they are missed.
+more than most jobs do. Here entries become fewer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,8 +17,6 @@ _HUGE = Path("/sys/kernel/mm/transparent_hugepage")
 _FIELDS = frozenset((b"Rss:", b"Shared_Clean:", b"Shared_Dirty:", b"AnonHugePages:"))
 # Since Linux 6.1.
 _COLLAPSE = 25
-# A file's mapping with fewer resident pages (bytes) is not worth a copy of its table.
-_LARGE = 200 << 10
 # Bytes of a mapping that are not in use: with more, somebody reserved what may never be needed.
 _SPARE = 4 << 20
 # Bytes that others have as well, in small pages: to join them is to copy them.
@@ -72,18 +69,6 @@ def join() -> None:
             room -= one.shared
             with contextlib.suppress(OSError, AttributeError):
                 _madvise()(start, end - start, _COLLAPSE)
-
-
-def share_code() -> None:
-    """Let children find the interpreter's code in their page tables, instead of faulting for each piece of it.
-
-    Linux copies the table of a file's mapping at a fork only if a page of it was written to. So one byte of each large
-    mapping is written over by itself, which a process may do to its own code by this file, as debuggers do.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:  # noqa: PTH123 - no path
-        for one in _mappings():
-            if one.file and one.mode in (b"r--p", b"r-xp") and one.resident >= _LARGE:
-                os.pwrite(memory.fileno(), os.pread(memory.fileno(), 1, one.start), one.start)
 
 
 def _mappings() -> Iterator[Mapping]:

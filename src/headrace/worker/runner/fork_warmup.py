@@ -32,7 +32,6 @@ def prepare(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
     # What is garbage now, children must not collect.
     gc.collect()
     gc.freeze()
-    memory_mapping.share_code()
     # Again: what was written to since the fork has been copied in small pieces.
     memory_mapping.join()
 
