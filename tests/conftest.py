@@ -19,6 +19,7 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from headrace.protocol.script import load
+from headrace.protocol.script_header import parse_header
 from tests import deadline, servers
 from tests.servers import Server, connect
 
@@ -151,8 +152,11 @@ def client(server: Server) -> Iterator[redis.Redis]:
 @pytest.fixture
 def loaded(client: redis.Redis) -> None:
     """Every script is on the shared server, for tests that count round trips: a script's first use takes one more."""
-    for entry in resources.files("headrace").joinpath("scripts").iterdir():
-        client.script_load(load(entry.name.removesuffix(".lua")).text)
+    folder = resources.files("headrace").joinpath("scripts")
+    headers = {entry.name.removesuffix(".lua"): parse_header(entry.read_text()) for entry in folder.iterdir()}
+    included = {name for header in headers.values() for name in header.includes}
+    for name in headers.keys() - included:
+        client.script_load(load(name).text)
 
 
 @pytest.fixture

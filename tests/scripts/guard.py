@@ -10,7 +10,8 @@ from typing import Any
 
 import redis
 
-from headrace.protocol.script import Call, Key, Script
+from headrace.protocol.script import Call, Script
+from headrace.protocol.script_header import Key
 
 USER = "only-what-is-declared"
 _COMMAND = re.compile(r"redis\.p?call\('([A-Z]+)'")
@@ -22,8 +23,7 @@ def commands(script: Script) -> set[str]:
 
 
 def _start(key: Key, prefix: str) -> str:
-    constant, hole, _ = key.pattern.partition("<")
-    return prefix + constant + ("*" if hole else "")
+    return prefix + key.constant + ("*" if key.hole else "")
 
 
 def rules(call: Call[Any], prefix: str) -> list[str]:

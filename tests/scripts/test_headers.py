@@ -12,7 +12,8 @@ import redis
 
 from headrace.protocol import script as loader
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call, Script, load, parse_header
+from headrace.protocol.script import Call, Script, load
+from headrace.protocol.script_header import parse_header
 from headrace.testing import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage
@@ -94,12 +95,6 @@ def test_holes_of_declared_keys_are_arguments(name: str) -> None:
     assert holes <= {arg.name for arg in header.args}
 
 
-@pytest.mark.parametrize("name", sorted(INCLUDED))
-def test_included_files_survive_being_one_line(name: str) -> None:
-    for line in SOURCES[name].splitlines():
-        assert line.lstrip().startswith("--") or "--" not in line, line
-
-
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_no_global_is_made_or_read(name: str) -> None:
     """A bare assignment or function would be a global, which the servers refuse only when the line runs."""
@@ -113,17 +108,28 @@ def test_an_error_names_the_line_of_the_file(name: str, client: redis.Redis, mon
     first = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     lines.insert(first, "error({err = 'ERR ' .. nil})")
     script = altered(name, "\n".join(lines), monkeypatch)
-    with pytest.raises(redis.ResponseError, match=rf"user_script: ?{first + 1}\b") as caught:
+    with pytest.raises(redis.ResponseError, match="concatenate a nil") as caught:
         client.execute_command("EVAL", script.text, *dummy(script).command()[2:])
-    assert "concatenate a nil" in str(caught.value)
+    script.locate(caught.value)
+    assert f"{name}.lua:{first + 1}: attempt" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_an_included_error_names_the_first_line(name: str) -> None:
-    """Includes and bindings share the title's line, so that the body keeps its own numbers."""
-    text = load(name).text
-    assert text.split("\n")[1:] == SOURCES[name].split("\n")[1:]
-    assert text.startswith("local prefix = ARGV[1] ")
+def test_each_line_of_the_text_is_known_by_its_file(name: str) -> None:
+    script = load(name)
+    lines = script.text.split("\n")
+    assert len(lines) == len(script.places)
+    sources = {file: SOURCES[file].splitlines() for file in {file for file, _ in script.places}}
+    for text, (file, line) in list(zip(lines, script.places, strict=True))[1:]:
+        assert line == 1 or not text or text.startswith("end local reply") or text == sources[file][line - 1].strip()
+
+
+@pytest.mark.parametrize("name", sorted(INCLUDED))
+def test_an_include_keeps_what_it_collects_in_the_batch_only(name: str) -> None:
+    """What stands at the margin of an include: functions, constants, and what is computed from keys once."""
+    for line in body(SOURCES[name]).splitlines():
+        if line.startswith("local "):
+            assert re.match(r"local (function \w+\(|[A-Z_]+(, [A-Z_]+)* = |finals = )", line), line
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.protocol import script as loader
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Argument, HeaderError, Key, blob, load, parse_header
+from headrace.protocol.script import blob, load
+from headrace.protocol.script_header import Argument, HeaderError, Key, parse_header
 
 TITLE = "-- Try: a job is tried.\n"
 
@@ -70,10 +71,11 @@ def test_names_take_positions_and_the_body_its_own_lines(monkeypatch: pytest.Mon
         main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg n int\n-- arg rows packed\nreturn n",
     )
     first, *rest = script.text.split("\n")
+    assert script.places == (("main", 1), *(("main", n) for n in range(1, 7)))
     assert "local ready = KEYS[1]" in first
     assert "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = cmsgpack.unpack(ARGV[4])" in first
     assert rest[-1] == "return n"
-    assert len(rest) == 5
+    assert len(rest) == 6
     assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
 
 
@@ -92,11 +94,65 @@ def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pyte
     assert script.header.keys == (Key("totals", "hash", "totals"),)
     assert script.header.derives == (Key("job", "hash", "job:<id>"),)
     assert script.header.clock
-    first, _, rest = script.text.partition("\n")
-    assert first.count("local function f()") == 1
-    assert first.index("local function f()") < first.index("local function g()")
+    assert script.text.count("local function f()") == 1
+    assert script.text.index("local function f()") < script.text.index("local function g()")
     assert "remark" not in script.text
-    assert rest == main.split("\n", 1)[1]
+    lines = script.text.split("\n")
+    for file, line, text in (
+        ("part", 6, "return now"),
+        ("more", 4, "local function g() return f() end"),
+        ("main", 6, "return g()"),
+    ):
+        assert lines[script.places.index((file, line))] == text
+
+
+BATCH = "-- Part: included.\n-- batch rows {}\n-- step store_rows\nlocal function store_rows() end\n"
+
+
+def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "-- Other: included.\n-- include part\n-- batch n 0\n-- step count\nlocal function count() end\n"
+    main = TITLE + "-- include other\n-- commit batch\nreturn 1\n"
+    lines = made(monkeypatch, main=main, part=BATCH, other=other).text.split("\n")
+    assert "local batch = {rows = {}, n = 0}" in lines[0]
+    begun = lines.index("local function body()")
+    assert lines[begun + 3] == "return 1"
+    assert lines[-1].startswith("end local reply = body() count() store_rows() ")
+    assert max(lines.index(line) for line in lines if line.startswith("local function")) == begun
+
+
+@pytest.mark.parametrize(
+    ("main", "why"),
+    [
+        (TITLE + "-- include part\nreturn 1", "commit batch"),
+        (TITLE + "-- commit batch\nreturn 1", "commit batch"),
+        (TITLE + "-- removes first paused\nreturn 1", "no declared key"),
+        (TITLE + "-- key token string token\n-- removes first token\nreturn 1", "nothing can be removed"),
+    ],
+)
+def test_a_header_that_promises_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, main: str, why: str) -> None:
+    with pytest.raises(HeaderError, match=why):
+        made(monkeypatch, main=main, part=BATCH)
+
+
+@pytest.mark.parametrize(("kind", "command"), [("zset", "ZREM"), ("set", "SREM"), ("hash", "HDEL")])
+def test_a_removal_of_nothing_comes_first(monkeypatch: pytest.MonkeyPatch, kind: str, command: str) -> None:
+    main = TITLE + f"-- key one {kind} paused\n-- removes first one\nredis.call('SET', one, 1)"
+    assert f"redis.call('{command}', one, '')" in made(monkeypatch, main=main).text.split("\n")[0]
+
+
+def test_a_command_for_many_values_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = "-- Part: included.\n-- many ZADD\n-- many ZADD GT\n-- many UNLINK\n"
+    first = made(monkeypatch, main=TITLE + "-- include part\n-- many ZADD\nreturn 1", part=part).text.split("\n")[0]
+    assert first.count("local function zadd_all(key, list)") == 1
+    assert "redis.call('ZADD', key, 'GT', unpack(" in first
+    assert "local function unlink_all(list)" in first
+
+
+def test_an_error_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = made(monkeypatch, main=TITLE + "-- include part\n-- commit batch\nreturn x.y", part=BATCH)
+    error = ValueError("@user_script: 5: user_script:9: oops script: on @user_script:1.", 7)
+    script.locate(error)
+    assert error.args == ("part.lua:4: main.lua:4: oops script: on main.lua:1.", 7)
 
 
 def test_arguments_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,8 @@
 """Lua scripts as typed values: a header that binds names, a Script per file, a Call per use.
 
-Owns loading and binding only; never talks to a server. The header of a file is executable, so that Lua and Python
-cannot disagree::
+Owns loading and binding only; never talks to a server. ``script_header`` has the grammar of headers.
 
-    -- Settle: record how starts ended.                    title; the loader's bindings take its line
-    -- include finish                                      another file's functions (and its declarations)
-    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument
-    -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
-    -- channel done    done:<id>                           likewise, for PUBLISH
-    -- clock   now                                         local now = microseconds of the server's clock, or as told
-    -- arg     owner   text    who settles                 text, int or packed (MessagePack, unpacked)
-    -- return  ...                                         words for people
-
-Bodies never say ``KEYS[`` or ``ARGV[``; error line numbers match the file.
+Bodies never say ``KEYS[`` or ``ARGV[``. :meth:`Script.locate` names the file and line that a server's error means.
 """
 
 from __future__ import annotations
@@ -20,21 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from headrace.protocol.keys import Keys
+from headrace.protocol.script_header import Header, Many, merge, parse_header, removable
 
 T = TypeVar("T")
-Kind = Literal["text", "int", "packed"]
 
 _pack = msgspec.msgpack.Encoder().encode
-_WORDS = ("arg", "key", "derive", "channel", "include", "clock")
-_HOLE = re.compile(r"<(\w+)>")
+_LINE = re.compile(r"@?user_script: ?(\d+)")
+_REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "cmsgpack.unpack({})"}
 
@@ -58,36 +47,6 @@ def blob(data: bytes) -> msgspec.Raw:
     if size < 65536:
         return msgspec.Raw(b"\xda" + size.to_bytes(2, "big") + data)
     return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + data)
-
-
-class HeaderError(Exception):
-    """A script's header cannot be read: a fault of this package, found by its tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key that a script touches: ``pattern`` may hold ``<argument>`` (declared) or ``<anything>`` (derived)."""
-
-    name: str
-    type: str
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    name: str
-    kind: Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    title: str
-    keys: tuple[Key, ...]
-    derives: tuple[Key, ...]
-    channels: tuple[Key, ...]
-    args: tuple[Argument, ...]
-    includes: tuple[str, ...]
-    clock: bool
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
@@ -122,19 +81,19 @@ class Script:
         header: what the file declares, includes merged in.
         text: what the server gets.
         sha: its SHA1, by which the server knows it.
+        places: file and line that each line of the text was made of.
     """
 
-    __slots__ = ("_encoders", "_patterns", "_prefixed", "header", "name", "sha", "text")
+    __slots__ = ("_encoders", "_patterns", "_prefixed", "header", "name", "places", "sha", "text")
 
-    def __init__(self, name: str, header: Header, text: str) -> None:
+    def __init__(self, name: str, header: Header, text: str, places: tuple[tuple[str, int], ...]) -> None:
         self.name = name
         self.header = header
         self.text = text
+        self.places = places
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         # A declared key is a constant, or a constant part and one argument at its end.
-        self._patterns = tuple(
-            (key.pattern.split("<")[0], (_HOLE.findall(key.pattern) or [""])[0]) for key in header.keys
-        )
+        self._patterns = tuple((key.constant, key.hole) for key in header.keys)
         self._prefixed: dict[str, list[tuple[str, str]]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
@@ -164,81 +123,61 @@ class Script:
             args.append(_pack(values[name]) if packed else values[name])
         return Call(self, tuple(bound), tuple(args), parse)
 
+    def locate(self, error: Exception) -> None:
+        """Have a server's error name this script's files and their own lines, in place of lines of the text."""
 
-def parse_header(text: str) -> Header:
-    """Read the comment lines that open a script."""
-    lines = text.splitlines()
-    if not lines or not lines[0].startswith("-- "):
-        raise HeaderError("a script opens with a title line: -- Title: what changes for a job")
-    keys: list[Key] = []
-    derives: list[Key] = []
-    channels: list[Key] = []
-    args: list[Argument] = []
-    includes: list[str] = []
-    clock = False
-    for line in lines[1:]:
-        if not line.startswith("--"):
-            break
-        words = line[2:].split()
-        match words:
-            case ["include", name]:
-                includes.append(name)
-            case ["key", name, kind, pattern, *_]:
-                keys.append(Key(name, kind, pattern))
-            case ["derive", name, kind, pattern, *_]:
-                derives.append(Key(name, kind, pattern))
-            case ["channel", name, pattern, *_]:
-                channels.append(Key(name, "channel", pattern))
-            case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
-                args.append(Argument(name, kind))
-            case ["clock", "now"]:
-                clock = True
-            case [word, *_] if word in _WORDS:
-                raise HeaderError(f"cannot read the header line {line!r}")
-            case _:
-                pass
-    return Header(lines[0][3:], tuple(keys), tuple(derives), tuple(channels), tuple(args), tuple(includes), clock)
+        def place(found: re.Match[str]) -> str:
+            n = int(found[1])
+            file, line = self.places[n - 1] if 0 < n <= len(self.places) else (self.name, n)
+            return f"{file}.lua:{line}"
+
+        error.args = tuple(_LINE.sub(place, arg) if isinstance(arg, str) else arg for arg in error.args)
 
 
 def _source(name: str) -> str:
     return files("headrace").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _one_line(text: str) -> str:
-    """An included file without comments and line breaks, so that the includer keeps its line numbers."""
-    return " ".join(line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("--"))
+def _lines(text: str) -> list[str]:
+    """The lines of a file; those that hold comments only are empty, so that all keep their numbers."""
+    return ["" if line.lstrip().startswith("--") else line.strip() for line in text.splitlines()]
 
 
-def _merge(header: Header, includes: list[Header]) -> Header:
-    def union(mine: tuple[Key, ...], theirs: list[tuple[Key, ...]]) -> tuple[Key, ...]:
-        return tuple({key.name: key for group in (mine, *theirs) for key in group}.values())
-
-    return Header(
-        header.title,
-        union(header.keys, [part.keys for part in includes]),
-        union(header.derives, [part.derives for part in includes]),
-        union(header.channels, [part.channels for part in includes]),
-        header.args,
-        header.includes,
-        header.clock or any(part.clock for part in includes),
-    )
-
-
-def _prelude(header: Header) -> str:
-    """Lua that names every key and argument, in one line."""
+def _bindings(header: Header) -> list[str]:
+    """Lua that names every key and argument."""
     parts = ["local prefix = ARGV[1]"]
     parts += [f"local {key.name} = KEYS[{n}]" for n, key in enumerate(header.keys, 1)]
-    parts += [
-        f"local {key.name} = prefix .. '{key.pattern.split('<')[0]}'" for key in (*header.derives, *header.channels)
-    ]
+    parts += [f"local {key.name} = prefix .. '{key.constant}'" for key in (*header.derives, *header.channels)]
     first = 2
     if header.clock:
         parts.append("local now = tonumber(ARGV[2])")
         parts.append("if now <= 0 then local t = redis.call('TIME') now = t[1] * 1000000 + t[2] - now end")
         first = 3
-    parts += [
+    return parts + [
         f"local {arg.name} = {_UNPACK[arg.kind].format(f'ARGV[{n}]')}" for n, arg in enumerate(header.args, first)
     ]
+
+
+def _in_pieces(many: Many) -> str:
+    """Lua that sends a list of any length, since no call takes more values than Lua can unpack."""
+    key = "" if many.command == "UNLINK" else "key, "
+    option = f"'{many.option}', " if many.option else ""
+    piece = "unpack(list, n, math.min(n + 999, #list))"
+    return (
+        f"local function {many.name}({key}list) "
+        f"for n = 1, #list, 1000 do redis.call('{many.command}', {key}{option}{piece}) end end"
+    )
+
+
+def _prelude(header: Header) -> str:
+    """What comes before the first file, in one line."""
+    parts = _bindings(header)
+    if header.removes:
+        key = removable(header)
+        parts.append(f"redis.call('{_REMOVALS[key.type]}', {key.name}, '')")
+    parts += [_in_pieces(many) for many in header.many]
+    if header.batch:
+        parts.append(f"local batch = {{{', '.join(f'{part.name} = {part.empty}' for part in header.batch)}}}")
     return " ".join(parts)
 
 
@@ -255,10 +194,20 @@ def _includes(names: tuple[str, ...]) -> list[str]:
 @cache
 def load(name: str) -> Script:
     """The script of ``scripts/<name>.lua``."""
-    source = _source(name)
-    own = parse_header(source)
+    own = parse_header(_source(name))
     names = _includes(own.includes)
-    header = _merge(own, [parse_header(_source(part)) for part in names])
-    prelude = " ".join([_prelude(header), *(_one_line(_source(part)) for part in names)])
-    body = source.split("\n", 1)[1]
-    return Script(name, header, f"{prelude}\n{body}")
+    header = merge(own, [parse_header(_source(part)) for part in names])
+    lines, places = [_prelude(header)], [(name, 1)]
+    for part in (*names, name):
+        text = _lines(_source(part))
+        if header.commits and part == name:
+            text[0] = "local function body()"
+        lines += text
+        places += [(part, n) for n in range(1, len(text) + 1)]
+    if header.commits:
+        steps = " ".join(f"{step}()" for step in header.steps)
+        lines.append(
+            f"end local reply = body() {steps} if type(reply) == 'function' then return reply() end return reply"
+        )
+        places.append((name, len(places)))
+    return Script(name, header, "\n".join(lines), tuple(places))

@@ -6,6 +6,7 @@
 -- derive  ready      zset    ready:<queue>
 -- derive  job        hash    job:<id>
 -- derive  asked      string  request:<request>
+-- many    ZADD
 -- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id names this one.
 local function made_by(wish, id)
   local earlier = redis.call('GET', asked .. wish) or redis.call('EXISTS', job .. id) == 1 and id
@@ -62,9 +63,7 @@ local function accept(in_turn)
     elseif #line > 0 then
       wake_up(queue)
     end
-    for first = 1, #line, 1000 do
-      redis.call('ZADD', waits and scheduled or ready .. queue, unpack(line, first, math.min(first + 999, #line)))
-    end
+    zadd_all(waits and scheduled or ready .. queue, line)
   end
   return {'ok', twice}
 end

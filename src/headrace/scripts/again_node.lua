@@ -13,10 +13,10 @@ end
 
 local function retry_broken(fid, f)
   -- To clear a record and line it up takes as long as to walk two edges.
-  local popped = room > 0 and redis.call('ZPOPMIN', broken .. fid, math.ceil(room / 2)) or {}
+  local popped = batch.room > 0 and redis.call('ZPOPMIN', broken .. fid, math.ceil(batch.room / 2)) or {}
   for n = 1, #popped, 2 do
     retry_node(popped[n], f)
-    room = room - 2
+    batch.room = batch.room - 2
   end
   if redis.call('EXISTS', broken .. fid) == 1 then leave(f, 'retry:' .. fid) end
 end

@@ -4,13 +4,12 @@
 -- key     cached   zset    cached
 -- key     leases   string  leases
 -- key     dropped  string  dropped:<tag>
+-- removes first cached
 -- arg     tag      text    or * for all values
 -- arg     first    int     1 at the first call of a deletion, 0 at those that go on
 -- arg     life     int     seconds that a lease may live
 -- arg     limit    int     most values, at most 1000
 -- return  {{name, ...}, left}
--- The removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', cached, '')
 if first == 1 then redis.call('SET', dropped, redis.call('INCR', leases), 'EX', life) end
 local index = tag == '*' and cached or tagged .. tag
 local rows, names = redis.call('ZRANGE', index, 0, limit - 1, 'WITHSCORES'), {}

@@ -2,7 +2,7 @@
 -- key     probe  string  probe:<link>
 -- arg     link   text    names the connection that asks
 -- return  ok
--- The removal comes first: once a script has written, a server whose memory is full lets it write on.
+-- A full server lets this pass, since a removal comes first.
 redis.call('UNLINK', probe)
 redis.call('SET', probe, '1', 'PX', 5000)
 redis.call('UNLINK', probe)

@@ -5,7 +5,7 @@
 -- arg     lease    text    number from cache_lease
 -- return  released | gone
 if string.match(redis.call('GET', filling) or '', '^%d+') ~= lease then return 'gone' end
--- The removal comes first: once a script has written, a server whose memory is full lets it write on.
+-- A full server lets this pass, since a removal comes first.
 redis.call('UNLINK', filling)
 -- Those who wait hear of the value's key only.
 if redis.call('SET', value, '', 'NX', 'PX', 1000) then redis.call('UNLINK', value) end

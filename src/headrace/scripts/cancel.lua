@@ -1,9 +1,9 @@
 -- Cancel: a waiting job ends as cancelled; a running one is asked to stop.
 -- include withdraw
 -- clock   now
+-- removes first scheduled
+-- commit  batch
 -- arg     id         text
 -- arg     ttl        int   microseconds that the cancelled job stays
 -- return  cancelled | asked | missing | the final state it is in already
-local word = withdraw(id, ttl)
-finish_all()
-return word
+return withdraw(id, ttl)

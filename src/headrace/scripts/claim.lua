@@ -14,6 +14,8 @@
 -- derive  log        list    log:<id>
 -- derive  flow       hash    flow:<flow>
 -- derive  held       zset    held:<flow>
+-- many    ZADD
+-- removes first claims
 -- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
@@ -77,8 +79,6 @@ if (tonumber(before[1]) or 0) >= request then
   return {'ok', now, nearest, jobs, more, nodes, lost, 0}
 end
 
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', claims, '')
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
 local first, holds, left = token, {}, limit
 
@@ -182,9 +182,7 @@ end
 -- member: with a hundred claims that was a fifth of what the server did for a job.
 local large = #holds > 32
 if large then redis.call('ZADD', claims, 0, string.rep('-', 65)) end
-for n = 1, #holds, 1000 do
-  redis.call('ZADD', claims, unpack(holds, n, math.min(n + 999, #holds)))
-end
+zadd_all(claims, holds)
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)

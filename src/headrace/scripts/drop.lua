@@ -9,6 +9,7 @@
 -- derive  held     zset    held:<flow>
 -- derive  undo     zset    undo:<flow>
 -- derive  live     string  live:<live>
+-- many    UNLINK
 local function tell_gone(id, word)
   if redis.call('ZREM', waited, id) == 1 then redis.call('PUBLISH', done .. id, word) end
 end
@@ -16,7 +17,7 @@ end
 -- Nodes from number 'from' on leave with their places; returns where it stopped, or nil when all are gone.
 local function drop_nodes(fid, from, size)
   local dead, anyone = {}, redis.call('EXISTS', waited) == 1
-  while from <= size and room > 0 do
+  while from <= size and batch.room > 0 do
     local id = node_of(fid, code_of(from))
     -- A record of another type must not keep the others.
     local n = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
@@ -24,9 +25,9 @@ local function drop_nodes(fid, from, size)
     if anyone then tell_gone(id, 'cancelled') end
     dead[#dead + 1] = job .. id
     dead[#dead + 1] = log .. id
-    from, room = from + 1, room - 1
+    from, batch.room = from + 1, batch.room - 1
   end
-  for first = 1, #dead, 1000 do redis.call('UNLINK', unpack(dead, first, math.min(first + 999, #dead))) end
+  unlink_all(dead)
   return from <= size and from or nil
 end
 

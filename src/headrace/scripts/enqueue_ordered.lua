@@ -1,6 +1,7 @@
 -- Enqueue: as enqueue, with ordered jobs among them: one of a key lines up, the others wait until it has ended.
 -- include accept
 -- include turn
+-- commit  batch
 -- key     seen     string  sender:<sender>  number of this sender's last request
 -- arg     sender   text    a producer's slot; its requests come one after another
 -- arg     number   text    number of the request; the same again means: the reply was lost
@@ -8,6 +9,4 @@
 -- arg     request_id_ttl   int     milliseconds that a request id is remembered
 -- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args, ...}} each; microseconds. The key of ordered jobs, else none
 -- return  {ok | repeated, {id, the job that its request id had made, ...} of those that were not stored}
-local answer = accept(turns().take)
-line_up_all()
-return answer
+return accept(turns().take)

@@ -1,5 +1,5 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
--- Collects a batch: finish(...) for each job, then finish_all() once, which also lines up what became ready by it. The caller takes the job out of its old structure.
+-- The caller takes the job out of its old structure.
 -- include node
 -- include turn
 -- clock   now
@@ -13,15 +13,22 @@
 -- derive  job          hash  job:<id>
 -- derive  log          list  log:<id>
 -- channel done         done:<id>           told the final state
+-- many    ZADD
+-- many    UNLINK
+-- batch   gone      {}   keys of the jobs that do not stay
+-- batch   indexed   {}   by state: {time, id, ...} of those that stay
+-- batch   retained  {}   {end of retention, id, ...} of those that stay
+-- batch   bytes     0    that their results and errors take
+-- batch   told      {}   {id, state} of each that is waited for
+-- batch   waits     nil  whether any job is waited for, once that was asked
+-- step    store_ends
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
-local gone, retained, indexed, told, bytes = {}, {}, {}, {}, 0
-local anyone_waits
 
 -- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least.
 local function finish(id, state, data, ttl)
-  if anyone_waits == nil then anyone_waits = redis.call('EXISTS', waited) == 1 end
-  local waits = anyone_waits and redis.call('ZSCORE', waited, id)
-  if waits then ttl = math.max(ttl, 60000000) told[#told + 1] = {id, state} end
+  if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
+  local waits = batch.waits and redis.call('ZSCORE', waited, id)
+  if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
   if is_ordered(id) then turns().ended(id) end
   if is_node(id) then
     local f = touch(flow_of(id))
@@ -30,8 +37,8 @@ local function finish(id, state, data, ttl)
     ttl = 0
   end
   if ttl <= 0 then
-    gone[#gone + 1] = job .. id
-    gone[#gone + 1] = log .. id
+    local n = #batch.gone
+    batch.gone[n + 1], batch.gone[n + 2] = job .. id, log .. id
     return
   end
   local field = state == 'succeeded' and 'result' or 'error'
@@ -39,30 +46,20 @@ local function finish(id, state, data, ttl)
   if redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result') == 0
     and redis.call('EXISTS', job .. id) == 0 then return end
   redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
-  bytes = bytes + #data
-  indexed[state] = indexed[state] or {}
-  table.insert(indexed[state], now)
-  table.insert(indexed[state], id)
-  retained[#retained + 1] = now + ttl
-  retained[#retained + 1] = id
+  batch.bytes = batch.bytes + #data
+  local ended, retained = batch.indexed[state], batch.retained
+  if not ended then ended = {} batch.indexed[state] = ended end
+  local n, m = #ended, #retained
+  ended[n + 1], ended[n + 2] = now, id
+  retained[m + 1], retained[m + 2] = now + ttl, id
 end
 
-local function finish_all()
-  walk_all()
-  for first = 1, #gone, 1000 do
-    redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone)))
-  end
-  for state, pairs_of in pairs(indexed) do
-    for first = 1, #pairs_of, 1000 do
-      redis.call('ZADD', finals[state], unpack(pairs_of, first, math.min(first + 999, #pairs_of)))
-    end
-  end
-  for first = 1, #retained, 1000 do
-    redis.call('ZADD', expires, unpack(retained, first, math.min(first + 999, #retained)))
-  end
-  if bytes > 0 then redis.call('HINCRBY', totals, 'bytes', bytes) end
-  line_up_all()
-  for _, pair in ipairs(told) do
+local function store_ends()
+  unlink_all(batch.gone)
+  for state, ended in pairs(batch.indexed) do zadd_all(finals[state], ended) end
+  zadd_all(expires, batch.retained)
+  if batch.bytes > 0 then redis.call('HINCRBY', totals, 'bytes', batch.bytes) end
+  for _, pair in ipairs(batch.told) do
     redis.call('ZREM', waited, pair[1])
     redis.call('PUBLISH', done .. pair[1], pair[2])
   end

@@ -1,5 +1,6 @@
 -- Cancel: nothing of a workflow starts any more, and what runs is asked to stop; a chore does it node by node.
 -- include finish
+-- commit  batch
 -- clock   now
 -- arg     id     text
 -- return  asked | missing | the final state that it is in
@@ -7,8 +8,7 @@ local f = touch(id)
 if not f.there then return 'missing' end
 if f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.state end
 if not f.cancel then
-  -- What undoes its nodes must not be held. A removal comes first: once a script has written, a server whose memory is
-  -- full lets it write on.
+  -- What undoes its nodes must not be held. A full server lets this pass, since a removal comes first.
   redis.call('HDEL', flow .. id, 'stopped')
   redis.call('HSET', flow .. id, 'cancel', 1)
   redis.call('ZREM', lapses, id)
@@ -16,6 +16,5 @@ if not f.cancel then
   if f.state ~= 'running' then become(id, f, 'running') end
   -- It has not ended before the chore is done.
   leave(f, 'cancel:' .. id .. ':1')
-  finish_all()
 end
 return 'asked'

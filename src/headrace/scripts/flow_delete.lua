@@ -1,7 +1,6 @@
 -- Delete: a workflow leaves with all that it owns, in whatever state; outcomes of nodes that still run are refused.
 -- include drop
+-- commit  batch
 -- arg     id      text
 -- return  ok | missing
-local found = drop_flow(id)
-finish_all()
-return found and 'ok' or 'missing'
+return drop_flow(id) and 'ok' or 'missing'

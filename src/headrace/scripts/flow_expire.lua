@@ -2,14 +2,13 @@
 -- clock   now
 -- key     lapses  zset  lapses
 -- derive  flow    hash  flow:<flow>
+-- removes first lapses
 -- arg     id      text
 -- arg     ttl     int   microseconds; negative: for ever
 -- return  ok | missing
 local state = redis.call('HGET', flow .. id, 'state')
 if not state then return 'missing' end
 local ended = state == 'succeeded' or state == 'failed' or state == 'cancelled'
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', lapses, ended and id or '')
 redis.call('HSET', flow .. id, 'ttl', ttl)
-if ended and ttl >= 0 then redis.call('ZADD', lapses, now + ttl, id) end
+if ended and ttl >= 0 then redis.call('ZADD', lapses, now + ttl, id) elseif ended then redis.call('ZREM', lapses, id) end
 return 'ok'

@@ -1,5 +1,6 @@
 -- Start: a workflow's roots line up, or the named nodes instead; one that was stopped goes on.
 -- include begin
+-- commit  batch
 -- clock   now
 -- arg     id     text
 -- arg     names  packed  codes of nodes to start now whatever they wait for, at most 500; empty: all roots
@@ -21,5 +22,4 @@ if redis.call('HEXISTS', flow .. id, 'undoing') == 0 then
 end
 begin_held(id, f)
 count(f, 'active', 0)
-finish_all()
-return f.state
+return function() return f.state end

@@ -1,5 +1,7 @@
 -- Stop: nothing of a workflow starts any more; what runs goes on. What is ready is held when its claim comes.
 -- include finish
+-- removes first lapses
+-- commit  batch
 -- clock   now
 -- arg     id     text
 -- return  stopped | missing | the final state that it is in
@@ -8,8 +10,6 @@ if not f.there then return 'missing' end
 -- What is left of a cancelled one, to undo it, could not be started again.
 if f.cancel then return 'cancelled' end
 if f.state == 'pending' or f.state == 'running' then
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-  redis.call('HDEL', flow .. id, '')
   redis.call('HSET', flow .. id, 'stopped', 1)
   become(id, f, 'stopped')
 end

@@ -2,14 +2,13 @@
 -- clock   now
 -- key     waited  zset  waited
 -- derive  flow    hash  flow:<flow>
+-- removes first waited
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- return  the state | missing
 local state = redis.call('HGET', flow .. id, 'state')
 if not state then return 'missing' end
 if wait > 0 and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' then
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-  redis.call('ZREM', waited, '')
   redis.call('ZADD', waited, 'GT', now + wait, id)
 end
 return state

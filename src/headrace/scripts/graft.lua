@@ -1,5 +1,6 @@
 -- Graft: what a running node adds is stored, up to 500 nodes a call; it is reached when the node is settled as grown.
 -- include node
+-- commit  batch
 -- clock   now
 -- key     claims  zset  claims:<owner>
 -- arg     owner   text

@@ -4,14 +4,14 @@
 -- derive  about   hash  owner:<owner>
 -- derive  known   hash  tasks:<owner>
 -- channel mail    mail:<owner>
+-- batch   heard   {}    tasks and queues that workers have heard of
 -- Each hears once of a task and queue, however many jobs of it a batch parks. Few are told, and not many looked at: the others
 -- hear of it with their next renewals.
 local LOOKED_AT, TOLD = 100, 8
-local told = {}
 local function tell_knowers(task, queue)
   local what, heard = task .. ' ' .. queue, 0
-  if told[what] then return end
-  told[what] = true
+  if batch.heard[what] then return end
+  batch.heard[what] = true
   for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKED_AT)) do
     if heard < TOLD and redis.call('HEXISTS', known .. other, task) == 1 then
       local served = redis.call('HGET', about .. other, 'queues') or ''

@@ -1,6 +1,8 @@
 -- Lapse: workflows leave whose retention is over, or that nobody has started for long, each wholly; one whose callback has not ended
 -- stays a minute longer.
 -- include drop
+-- removes first lapses
+-- commit  batch
 -- arg     limit   int   most workflows, at most 500
 -- return  {removed, now, next end of retention or 0}
 local due = limit > 0 and redis.call('ZRANGEBYSCORE', lapses, '-inf', now, 'LIMIT', 0, limit) or {}
@@ -14,10 +16,8 @@ local function tells(fid)
   return false
 end
 
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', lapses, '')
 for _, fid in ipairs(due) do
-  if room <= 0 then break end
+  if batch.room <= 0 then break end
   local h = redis.call('HMGET', flow .. fid, 'state', 'active')
   local state = h[1]
   local waits = state == 'pending' or state == 'stopped' and tonumber(h[2]) == 0
@@ -32,7 +32,6 @@ for _, fid in ipairs(due) do
     -- It lives: whatever put it here, its end will do so again.
     redis.call('ZREM', lapses, fid)
   end
-  room = room - 10
+  batch.room = batch.room - 10
 end
-finish_all()
-return {count_of, now, redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0}
+return function() return {count_of, now, redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0} end

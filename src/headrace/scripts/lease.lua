@@ -28,8 +28,6 @@ end
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
 -- lease: of the one at stake. Returns until when some are spared, 0 for none.
 local function mend(lease)
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-  redis.call('ZREM', owners, '')
   local rows, found, most = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}, SPARED_MOST
   for n = #rows - 1, 1, -2 do
     local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)

@@ -1,23 +1,21 @@
--- Line: a job becomes ready, and somebody is woken for it. Included, never run alone.
--- Collects a batch: line_up(...) for each job, then line_up_all() once.
+-- Line: a job becomes ready, and a sleeping dispatcher is woken for it. Included, never run alone.
 -- include wake
+-- many    ZADD
 -- derive  ready   zset  ready:<queue>
-local lines = {}
-
+-- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
+-- step    line_up_all
 local function line_up(id, queue, score)
-  local line = lines[queue]
-  if not line then line = {} lines[queue] = line end
+  local line = batch.lines[queue]
+  if not line then line = {} batch.lines[queue] = line end
   -- Of an alien priority the score is no number, which would keep all that lines up with it out of the queue.
   line[#line + 1] = score == score and score or 0
   line[#line + 1] = id
 end
 
 local function line_up_all()
-  for queue, line in pairs(lines) do
-    for first = 1, #line, 1000 do
-      redis.call('ZADD', ready .. queue, unpack(line, first, math.min(first + 999, #line)))
-    end
+  for queue, line in pairs(batch.lines) do
+    zadd_all(ready .. queue, line)
     wake_up(queue)
   end
-  lines = {}
+  batch.lines = {}
 end

@@ -1,5 +1,5 @@
 -- Node: what the end of a job means for its workflow. Included by finish, never run alone.
--- Collects a batch: end_node(...) for each, then walk_all() once. A node is known by its id: nothing is read of a plain job.
+-- A node is known by its id: nothing is read of a plain job.
 -- include ids
 -- include wake
 -- include again
@@ -16,10 +16,14 @@
 -- derive  held       zset    held:<flow>
 -- derive  job        hash    job:<id>
 -- channel done       done:<id>
-local touched, walks, walked = {}, {}, 0
-local room, FIRST = 500, 100
--- Children whose parents have ended in this script, in order, and how many of each: one count-down a child.
-local falling, falls = {}, {}
+-- batch   touched  {}   by id: workflows as the script found them, and what it adds to their counters
+-- batch   walks    {}   nodes that ended, whose children are told
+-- batch   falling  {}   {child, workflow} of the children whose parents have ended in this script, in order
+-- batch   falls    {}   by child: how many of its parents these were; one count-down a child
+-- batch   room     500  nodes and edges that the script may still handle
+-- step    walk_all
+-- step    count_all
+local FIRST = 100
 local SUCCESS = {succeeded = true, skipped = true}
 
 -- Whether a node is a job of its graph: not a join, an undo or a callback, nor one that a start stored which added nodes and
@@ -34,11 +38,11 @@ end
 
 -- A workflow as this script found it, and what it adds to its counters; 'there' is false once it was deleted.
 local function touch(fid)
-  local f = touched[fid]
+  local f = batch.touched[fid]
   if not f then
     local h = redis.call('HMGET', flow .. fid, 'state', 'definition', 'created', 'cancel')
     f = {there = h[1], state = h[1], definition = h[2] or '', created = h[3], cancel = h[4], add = {}}
-    touched[fid] = f
+    batch.touched[fid] = f
   end
   return f
 end
@@ -111,7 +115,7 @@ local function end_node(id, f, state, data)
   end
   -- A cancelled workflow starts nothing more, and a node that fails again has nothing to tell that it had not told.
   if n[3] and n[3] ~= '' and not f.cancel and (SUCCESS[state] or not n[4]) then
-    walks[#walks + 1] = {id = id, f = f, state = state, children = n[3], from = 1, released = n[4]}
+    batch.walks[#batch.walks + 1] = {id = id, f = f, state = state, children = n[3], from = 1, released = n[4]}
     -- Should it succeed at last, only those edges count that its failure did not.
     if not SUCCESS[state] then redis.call('HSET', job .. id, 'released', 'failed') end
   end
@@ -137,12 +141,9 @@ local function step(walk, child, policy)
   end
   if skip then redis.call('HSET', job .. child, 'skip', 1)
   elseif walk.state == 'skipped' then redis.call('HINCRBY', job .. child, 'skips', 1) end
-  if falls[child] then
-    falls[child] = falls[child] + 1
-  else
-    falls[child] = 1
-    falling[#falling + 1] = {child, walk.f}
-  end
+  local falls = batch.falls
+  if not falls[child] then batch.falling[#batch.falling + 1] = {child, walk.f} end
+  falls[child] = (falls[child] or 0) + 1
 end
 
 local function fall(child, f, by)
@@ -150,8 +151,8 @@ local function fall(child, f, by)
 end
 
 local function fall_all()
-  local due, by = falling, falls
-  falling, falls = {}, {}
+  local due, by = batch.falling, batch.falls
+  batch.falling, batch.falls = {}, {}
   for _, one in ipairs(due) do
     -- Scripts do not roll back: an alien record among its children must not stop what ends with it.
     pcall(fall, one[1], one[2], by[one[1]])
@@ -162,10 +163,10 @@ local function walk_some(walk)
   local edges = math.floor(#walk.children / 5)
   -- Of a wide one only the first children, in the script that ended it: they run while the others are walked to.
   local last = walk.from == 1 and edges > 2 * FIRST and FIRST or edges
-  while walk.from <= last and room > 0 do
+  while walk.from <= last and batch.room > 0 do
     local at = walk.from * 5 - 4
     pcall(step, walk, node_of(walk.id, string.sub(walk.children, at, at + 3)), string.sub(walk.children, at + 4, at + 4))
-    walk.from, room = walk.from + 1, room - 1
+    walk.from, batch.room = walk.from + 1, batch.room - 1
   end
   if walk.from <= edges then
     -- Its workflow has not ended as long as children wait for this chore.
@@ -221,14 +222,16 @@ end
 
 local function walk_all()
   -- Each once, however often this runs in one script: a walk that left a chore would leave, and count, another.
-  while walked < #walks or #falling > 0 do
-    while walked < #walks do
-      walked = walked + 1
-      walk_some(walks[walked])
-    end
+  while #batch.walks > 0 or #batch.falling > 0 do
+    local due = batch.walks
+    batch.walks = {}
+    for _, walk in ipairs(due) do walk_some(walk) end
     fall_all()
   end
-  for fid, f in pairs(touched) do
+end
+
+local function count_all()
+  for fid, f in pairs(batch.touched) do
     if f.there and next(f.add) then
       local active
       for field, by in pairs(f.add) do

@@ -3,13 +3,13 @@
 -- key     claims  zset    claims:<owner>
 -- derive  job     hash    job:<id>
 -- derive  log     list    log:<id>
+-- many    RPUSH
+-- removes first claims
 -- arg     owner   text
 -- arg     request int     number of the request; the same again stores nothing; 0: not numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed if there is one} each, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', claims, '')
 local stored = 0
 if request > 0 then
   local known = redis.call('HMGET', self, 'noted', 'since')
@@ -25,9 +25,7 @@ for _, note in ipairs(notes) do
     if progress ~= '' then redis.call('HSET', job .. id, 'progress', progress, 'note', text) end
     if swallowed then redis.call('HSET', job .. id, 'swallowed', swallowed) end
     if #lines > 0 then
-      for first = 1, #lines, 1000 do
-        redis.call('RPUSH', log .. id, unpack(lines, first, math.min(first + 999, #lines)))
-      end
+      rpush_all(log .. id, lines)
       redis.call('LTRIM', log .. id, -most, -1)
     end
     stored = stored + 1

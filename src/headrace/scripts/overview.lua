@@ -18,6 +18,8 @@
 -- derive  parked       zset  parked:<task>
 -- derive  claims       zset  claims:<owner>
 -- derive  facts        hash  owner:<owner>
+-- many    SREM
+-- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
 -- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
 local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'since'}
@@ -60,12 +62,9 @@ for queue, stays in pairs(names) do
   end
 end
 -- Without its token, or the next job of this queue would not name it again.
-for n = 1, #forgotten, 1000 do
-  local some = {unpack(forgotten, n, math.min(n + 999, #forgotten))}
-  redis.call('SREM', queues, unpack(some))
-  for m, queue in ipairs(some) do some[m] = wake .. queue end
-  redis.call('UNLINK', unpack(some))
-end
+srem_all(queues, forgotten)
+for n, queue in ipairs(forgotten) do forgotten[n] = wake .. queue end
+unlink_all(forgotten)
 
 for _, task in ipairs(redis.call('SMEMBERS', parking)) do
   local count = redis.call('ZCARD', parked .. task)

@@ -1,12 +1,11 @@
 -- Promote: scheduled jobs whose time has come become ready.
 -- include again
 -- clock   now
+-- commit  batch
 -- key     scheduled  zset  scheduled
 -- arg     limit      int   most jobs, at most 1000
 -- return  {promoted, now, next due time or 0}
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
--- The removal comes first: once a script has written, a server whose memory is full lets it write on.
 if #due > 0 then redis.call('ZREM', scheduled, unpack(due)) end
 for _, id in ipairs(due) do line_up_again(id) end
-line_up_all()
 return {#due, now, redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0}

@@ -1,5 +1,6 @@
 -- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were cancelled.
 -- include finish
+-- commit  batch
 -- key     queues  set   queues
 -- derive  ready   zset  ready:<queue>
 -- derive  wake    zset  wake:<queue>
@@ -17,9 +18,10 @@ while removed < limit do
 end
 -- Nodes that become ready by this purge were not there when it began, and stay.
 local left = redis.call('ZCARD', ready .. queue)
-finish_all()
-if redis.call('EXISTS', ready .. queue) == 0 then
-  redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')
-  redis.call('SREM', queues, queue)
+return function()
+  if redis.call('EXISTS', ready .. queue) == 0 then
+    redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')
+    redis.call('SREM', queues, queue)
+  end
+  return {removed, left}
 end
-return {removed, left}

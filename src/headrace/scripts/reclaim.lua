@@ -6,6 +6,8 @@
 -- include left_behind
 -- include lease
 -- clock   now
+-- removes first cancels
+-- commit  batch
 -- key     victim    hash  owner:<owner>
 -- key     tasks     hash  tasks:<owner>
 -- key     claims    zset  claims:<owner>
@@ -18,8 +20,7 @@
 if known == 0 and lease_end(owner) then return {'alive', 0} end
 local ends = redis.call('ZSCORE', owners, owner)
 local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0 to -1 would be all
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('SREM', cancels, '', unpack(held))
+if #held > 0 then redis.call('SREM', cancels, unpack(held)) end
 if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
 local evidence = '{"type":"Crashed","message":"its worker ended or lost its lease while the job ran","worker":' ..
@@ -35,8 +36,9 @@ for n, id in ipairs(held) do
 end
 if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
 leave_behind(owner, limit - #held, ttl)
-finish_all()
-if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
-redis.call('ZREM', owners, owner)
-redis.call('UNLINK', victim, tasks, cancels)
-return {'done', #held}
+return function()
+  if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
+  redis.call('ZREM', owners, owner)
+  redis.call('UNLINK', victim, tasks, cancels)
+  return {'done', #held}
+end

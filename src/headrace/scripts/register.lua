@@ -3,18 +3,16 @@
 -- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
+-- many    HSET
+-- removes first self
 -- arg     owner   text
 -- arg     lease   int     microseconds
 -- arg     facts   packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('HDEL', self, '')
 -- Before it is one of them: it would look as if somebody had been there.
 local till = mend(lease)
 redis.call('ZADD', owners, now + lease, owner)
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
-for n = 1, #tasks, 1000 do
-  redis.call('HSET', known, unpack(tasks, n, math.min(n + 999, #tasks)))
-end
+hset_all(known, tasks)
 return math.max(0, till - now)

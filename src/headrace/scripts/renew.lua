@@ -1,5 +1,5 @@
 -- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
--- include line
+-- include wake
 -- include lease
 -- clock   now
 -- key     self       hash    owner:<owner>
@@ -13,6 +13,7 @@
 -- key     chores     zset    chores
 -- key     resumes    zset    resumes
 -- derive  ready      zset    ready:<queue>
+-- removes first claims
 -- derive  of         zset    claims:<owner>
 -- arg     owner      text
 -- arg     lease      int     microseconds
@@ -33,11 +34,7 @@ if ends <= now then return {'gone'} end
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
 -- A name that belongs to nobody would hide all those whose leases end later.
 if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
-if type(redis.pcall('ZADD', owners, now + lease, owner)) == 'table' then
-  -- Memory is full: once a script has removed something, it may write on.
-  redis.call('HDEL', self, '')
-  redis.call('ZADD', owners, now + lease, owner)
-end
+redis.call('ZADD', owners, now + lease, owner)
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local held = redis.call('ZCARD', claims)
 local places = {cancels, scheduled, parking, expires, lapses, chores, resumes}

@@ -1,6 +1,7 @@
 -- Rerun: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
 -- include again
 -- clock   now
+-- commit  batch
 -- key     succeeded    zset  succeeded
 -- key     failed       zset  failed
 -- key     cancelled    zset  cancelled
@@ -26,5 +27,4 @@ redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interru
   'cancel', 'expires', 'swallowed')
 redis.call('HSET', job .. id, 'retried', request)
 ready_again(id, f[2], f[3], 0)
-line_up_all()
 return 'retried'

@@ -5,11 +5,11 @@
 -- key     scheduled zset  scheduled
 -- derive  ready   zset    ready:<queue>
 -- derive  job     hash    job:<id>
+-- many    ZADD
+-- removes first claims
 -- arg     owner   text
 -- arg     starts  packed  {id, token, ...}, at most 1000
 -- return  {ids that have another state now, or a newer start}, {ids without a record}
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', claims, '')
 local known, back, others, gone = redis.call('HEXISTS', self, 'since') == 1, {}, {}, {}
 local top = tonumber(redis.call('GET', last) or 0)
 -- Takes it out of where it waits; false: it does not, or the store remembers this start or a newer one.
@@ -33,6 +33,6 @@ for n = 1, #starts, 2 do
     gone[#gone + 1] = id
   end
 end
-for n = 1, #back, 1000 do redis.call('ZADD', claims, unpack(back, n, math.min(n + 999, #back))) end
+zadd_all(claims, back)
 if top > 0 then redis.call('SET', last, string.format('%.0f', top)) end
 return {others, gone}

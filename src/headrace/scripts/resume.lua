@@ -1,8 +1,9 @@
 -- Resume: jobs of a paused queue are claimed again, and somebody is woken for them.
--- include line
+-- include wake
 -- include cache_forget
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
+-- derive  ready    zset  ready:<queue>
 -- arg     queue    text
 -- arg     known    text  name under which processes cache what is paused
 -- return  1 if it was paused

@@ -1,9 +1,10 @@
 -- Resume due: pauses end whose time has come, soonest first, as if somebody had resumed their queues.
--- include line
+-- include wake
 -- include cache_forget
 -- clock   now
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
+-- derive  ready    zset  ready:<queue>
 -- arg     limit    int   most queues, at most 1000
 -- arg     known    text  name under which processes cache what is paused
 -- return  {resumed, now, next end of a pause or 0}

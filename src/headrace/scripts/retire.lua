@@ -1,6 +1,7 @@
 -- Retire: an incarnation that holds nothing any more leaves. What was broadcast to it and has not begun ends as cancelled.
 -- include finish
 -- include left_behind
+-- commit  batch
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>
 -- key     known    hash  tasks:<owner>
@@ -11,8 +12,9 @@
 -- return  ok | busy
 local busy = redis.call('EXISTS', claims) == 1
 if not busy then leave_behind(owner, 500, ttl) end
-finish_all()
-if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
-redis.call('ZREM', owners, owner)
-redis.call('UNLINK', self, known, cancels)
-return 'ok'
+return function()
+  if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
+  redis.call('ZREM', owners, owner)
+  redis.call('UNLINK', self, known, cancels)
+  return 'ok'
+end

@@ -4,6 +4,7 @@
 -- include crash
 -- include journal
 -- include knowers
+-- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
 -- key     claims     zset    claims:<owner>
@@ -17,10 +18,13 @@
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
 -- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go into a journal
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when none were made
-local function kept(word, stale)
-  local left = #walks > 0 and redis.call('ZCARD', chores) or 0
-  if #retained == 0 then return {word, stale, 0, 0, left} end
-  return {word, stale, redis.call('ZCARD', expires), tonumber(redis.call('HGET', totals, 'bytes') or 0), left}
+-- Once the batch is stored: what is kept and left to do, where this settle has added to it.
+local function answer(word, stale)
+  local walked, kept = #batch.walks > 0, #batch.retained > 0
+  return function()
+    return {word, stale, kept and redis.call('ZCARD', expires) or 0, kept and tonumber(redis.call('HGET', totals, 'bytes') or 0) or 0,
+      walked and redis.call('ZCARD', chores) or 0}
+  end
 end
 local ids, stale = {}, {}
 for _, group in ipairs(outcomes) do
@@ -28,9 +32,9 @@ for _, group in ipairs(outcomes) do
   for n = 1, #rows, 4 do ids[#ids + 1] = rows[n] end
 end
 local known = redis.call('HMGET', self, 'settled', 'since')
-if tonumber(known[1]) == request then return kept('repeated', {}) end
+if tonumber(known[1]) == request then return answer('repeated', {}) end
 -- Reclaimed or retired: a note of this request would be a key that nobody owns and nothing ends.
-if not known[2] then return kept('ok', ids) end
+if not known[2] then return answer('ok', ids) end
 local tokens = #ids > 0 and redis.call('ZMSCORE', claims, unpack(ids)) or {}
 local left, taken = {}, {}
 local at = 0
@@ -47,10 +51,11 @@ for _, group in ipairs(outcomes) do
     end
   end
 end
--- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-redis.call('ZREM', claims, '', unpack(left))
+-- Nothing is noted of a request that changes nothing: a repeat finds the same ids stale.
+if #left == 0 then return answer('ok', stale) end
+-- A full server lets this script write, since a removal comes first.
+redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
-if #left == 0 then return kept('ok', stale) end
 redis.call('SREM', cancels, unpack(left))
 
 local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
@@ -164,5 +169,4 @@ for _, group in ipairs(outcomes) do
     end
   end
 end
-finish_all()
-return kept('ok', stale)
+return answer('ok', stale)

@@ -2,6 +2,7 @@
 -- clock   now
 -- derive  stat      hash  stat:<bucket>
 -- derive  children  zset  stat-sub:<label>
+-- many    ZADD GT
 -- A bucket's end is absolute, so that late counts do not prolong it; what has ended is not made again.
 local function apply(buckets, index)
   local second, refused = math.floor(now / 1000000), {}
@@ -19,9 +20,7 @@ local function apply(buckets, index)
   end
   for _, row in ipairs(index) do
     local name, parts = children .. '/' .. row[1], row[2]
-    for first = 1, #parts, 1000 do
-      redis.call('ZADD', name, 'GT', unpack(parts, first, math.min(first + 999, #parts)))
-    end
+    zadd_gt_all(name, parts)
     redis.call('ZREMRANGEBYSCORE', name, '-inf', second)
     local last = redis.call('ZRANGE', name, -1, -1, 'WITHSCORES')[2]
     if last then redis.call('EXPIREAT', name, last) end

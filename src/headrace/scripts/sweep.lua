@@ -9,6 +9,7 @@
 -- key     waited       zset  waited
 -- derive  job          hash  job:<id>
 -- derive  log          list  log:<id>
+-- many    UNLINK
 -- arg     limit        int   most jobs, at most 1000
 -- arg     most         int   jobs kept at most
 -- arg     room         int   bytes kept at most
@@ -35,7 +36,7 @@ for n = 1, #oldest, 2 do
 end
 if #ids > 0 then
   redis.call('ZREM', expires, unpack(ids))
-  for first = 1, #gone, 1000 do redis.call('UNLINK', unpack(gone, first, math.min(first + 999, #gone))) end
+  unlink_all(gone)
   if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', 0 - freed) end
 end
 return {#ids, now, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

@@ -2,11 +2,12 @@
 -- include drop
 -- include begin
 -- include again_node
+-- commit  batch
 -- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
 -- return  {chores that are due, pieces done}
 -- Each chore takes one for itself.
-room = math.max(limit, 2)
+batch.room = math.max(limit, 2)
 local DO = {}
 local function words(chore)
   local found = {}
@@ -21,7 +22,8 @@ DO.walk = function(id, from, state, released)
   count(f, 'active', -1)
   if f.cancel then return end
   local children = redis.call('HGET', job .. id, 'children') or ''
-  walks[#walks + 1] = {id = id, f = f, state = state, children = children, from = tonumber(from), released = released ~= '' and released or nil}
+  batch.walks[#batch.walks + 1] = {id = id, f = f, state = state, children = children, from = tonumber(from),
+    released = released ~= '' and released or nil}
   walk_all()
 end
 DO.roots = function(fid, from)
@@ -47,7 +49,7 @@ DO.cancel = function(fid, from)
   if not f.there then return end
   count(f, 'active', -1)
   local number, size = tonumber(from), tonumber(redis.call('HGET', flow .. fid, 'size') or 0)
-  while number <= size and room > 0 do
+  while number <= size and batch.room > 0 do
     local id = node_of(fid, code_of(number))
     local role = redis.call('HGET', job .. id, 'role')
     -- What undoes or reports it goes on, also where a stop has held it.
@@ -57,7 +59,7 @@ DO.cancel = function(fid, from)
       line_up_again(id)
     end
     -- To end a node takes as long as to walk several edges.
-    number, room = number + 1, room - 2
+    number, batch.room = number + 1, batch.room - 2
   end
   if number <= size then leave(f, 'cancel:' .. fid .. ':' .. number) end
 end
@@ -68,15 +70,13 @@ end
 DO.abandon = function(fid) drop_flow(fid) end
 
 local pieces = 0
-while room > 0 do
+while batch.room > 0 do
   local due = redis.call('ZRANGEBYSCORE', chores, '-inf', now, 'LIMIT', 0, 1)[1]
   if not due then break end
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
   redis.call('ZREM', chores, due)
   local chore = words(due)
   local verb = table.remove(chore, 1)
-  room, pieces = room - 1, pieces + 1
+  batch.room, pieces = batch.room - 1, pieces + 1
   if DO[verb] then DO[verb](unpack(chore)) end
 end
-finish_all()
-return {redis.call('ZCOUNT', chores, '-inf', now), pieces}
+return function() return {redis.call('ZCOUNT', chores, '-inf', now), pieces} end

@@ -7,10 +7,11 @@
 -- derive  job     hash    job:<id>
 -- derive  turn    string  turn:<key>
 -- derive  chain   zset    chain:<key>
+-- many    ZADD
+-- batch   turns   nil     functions for ordered jobs
 -- Made at first use: every script that ends jobs includes this, and few jobs are ordered.
-local made_turns
 local function turns()
-  if made_turns then return made_turns end
+  if batch.turns then return batch.turns end
   local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
   local function key_of(id)
     local key = redis.pcall('HGET', job .. id, 'key')
@@ -58,12 +59,12 @@ local function turns()
       rest[n - first + 1], rest[n - first + 2] = score, line[n + 1]
       score = score + 1
     end
-    for n = 1, #rest, 1000 do redis.call('ZADD', chain .. key, unpack(rest, n, math.min(n + 999, #rest))) end
+    zadd_all(chain .. key, rest)
     redis.call('HINCRBY', sums, 'blocked', #rest / 2)
     return first == 3 and {line[1], line[2]} or {}
   end
 
-  made_turns = {
+  batch.turns = {
     take = take,
     -- Whether a job that comes back from elsewhere may line up; where it may not, it waits now.
     may_line_up = function(id)
@@ -81,5 +82,5 @@ local function turns()
       if key and redis.call('ZREM', chain .. key, id) == 1 then redis.call('HINCRBY', sums, 'blocked', -1) end
     end,
   }
-  return made_turns
+  return batch.turns
 end

@@ -1,6 +1,7 @@
 -- Unpark: parked jobs of a task line up at their old places, for a worker that knows it, serves their queues and claims next.
 -- include again
 -- clock   now
+-- commit  batch
 -- key     parking  set     parking
 -- key     parked   zset    parked:<task>
 -- arg     task     text
@@ -18,7 +19,6 @@ for n = 1, #held, 2 do
     others[#others + 1] = held[n]
   end
 end
--- The removal comes first: once a script has written, a server whose memory is full lets it write on.
 for n = 1, #mine, 2 do redis.call('ZREM', parked, mine[n]) end
 for n = 1, #mine, 2 do line_up_again(mine[n], mine[n + 1]) end
 -- Where all are of queues that it does not serve, the next time others are looked at.
@@ -26,5 +26,4 @@ if #others == LOOK then
   for _, id in ipairs(others) do redis.call('ZADD', parked, now, id) end
 end
 if redis.call('EXISTS', parked) == 0 then redis.call('SREM', parking, task) end
-line_up_all()
 return #mine / 2

@@ -2,6 +2,7 @@
 -- clock   now
 -- key     waited  zset  waited
 -- derive  job     hash  job:<id>
+-- removes first waited
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
@@ -10,8 +11,6 @@ local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}
 if not finals[f[1]] and wait > 0 then
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-  redis.call('ZREM', waited, '')
   redis.call('ZADD', waited, 'GT', now + wait, id)
 end
 for n = 2, 3 do

@@ -21,14 +21,12 @@ local function take_out(id, state, queue, task)
 end
 
 local function ask_to_stop(id, owner)
-  -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-  redis.call('SREM', cancels .. owner, '')
   redis.call('HSET', job .. id, 'cancel', 1)
   redis.call('SADD', cancels .. owner, id)
   redis.call('PUBLISH', mail .. owner, id)
 end
 
--- Returns cancelled | asked | missing | the state in which there is nothing to cancel. The caller calls finish_all().
+-- Returns cancelled | asked | missing | the state in which there is nothing to cancel.
 local function withdraw(id, ttl)
   local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
   local state = f[1]

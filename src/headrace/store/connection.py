@@ -155,9 +155,9 @@ async def aconnect(target: Target, timeout: float) -> Any:
 
 
 # Redis before 7 wraps what a command inside a script answered into an error of the script.
-_WRAPPED = re.compile(r"Error running script .*?: -?([A-Z]{3,} .*)", re.DOTALL)
+_WRAPPED = re.compile(r"Error running script [^:]*: @?(\S+:\d+): .*?-?([A-Z]{3,} .*)", re.DOTALL)
 # Where in a script: of no use to whoever has to make room, and another text at each script that meets it.
-_WHERE = re.compile(r",? script: [^ ]*,? ?on @user_script:\d+\.?")
+_WHERE = re.compile(r",? script: [^ ]*,? ?on \S+:\d+\.?")
 # What servers say when a user may run a script, but not a command, key or channel inside it.
 _FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 _AGAIN = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "NOREPLICAS", "BUSY ", "UNBLOCKED")
@@ -179,7 +179,7 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
     if isinstance(error.__cause__, (driver.AuthenticationError, driver.ResponseError)):
         # The asynchronous driver makes a lost connection of a refused password or database.
         error = error.__cause__
-    text = _WRAPPED.sub(r"\1", str(error))
+    text = _WRAPPED.sub(r"\2 script: on \1.", str(error))
     if isinstance(error, driver.NoScriptError):
         return "load"
     if (fault := _fault(error, text, target, doing)) is not None:

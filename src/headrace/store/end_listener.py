@@ -305,10 +305,11 @@ class EndListener(Reach):
         for call, reply in zip(calls, replies, strict=True):
             if not isinstance(reply, driver.RedisError):
                 found.append(call.parse(reply))
-            elif isinstance(word := verdict(reply, self.target, call.script.name), HeadraceError):
-                found.append(word)
-            else:
+                continue
+            call.script.locate(reply)
+            if not isinstance(word := verdict(reply, self.target, call.script.name), HeadraceError):
                 raise reply
+            found.append(word)
         return found
 
     def _tell(self, id: str, word: str | Exception) -> None:

@@ -176,5 +176,6 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
     """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
     for reply in replies:
         if isinstance(reply, driver.ResponseError):
+            calls[replies.index(reply)].script.locate(reply)
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]

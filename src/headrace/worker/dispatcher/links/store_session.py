@@ -323,6 +323,7 @@ class Exchange:
     def _refused(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""
         (call, _), error = failed[0]
+        call.script.locate(error)
         self._inflight += [step for step, _ in failed]
         if unloaded is not None:
             self._fail(unloaded, "SCRIPT LOAD")
