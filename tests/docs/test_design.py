@@ -182,7 +182,7 @@ def test_contributing_lists_layers_that_exist() -> None:
     assert layers is not None
     listed = re.findall(r"^(\S+(?: {1,2}\S+)*?)(?: {3,}|$)", layers[1], re.MULTILINE)
     names = [name.rstrip("/") for line in listed for name in line.split()]
-    assert {"cli", "worker", "store", "protocol", "errors", "codec"} <= set(names)
+    assert {"cli", "worker", "store", "protocol", "errors", "model"} <= set(names)
     assert [name for name in names if name not in MODULES] == []
 
 
