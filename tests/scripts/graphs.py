@@ -126,7 +126,7 @@ class Flow:
         return self._say(protocol.start, [self.names[name] for name in names])
 
     def stop(self) -> str:
-        return self._say(protocol.stop)
+        return self.stage.run(protocol.stop(self.stage.keys, self.id))
 
     def cancel(self) -> str:
         return self._say(protocol.cancel)
@@ -195,9 +195,7 @@ class Flow:
         assert first > 0
         at = 1
         while at <= len(graft.nodes):
-            call, at = protocol.graft(
-                self.stage.keys, owner, claim.id, claim.token, graft, first - 1, at, self.stage.now
-            )
+            call, at = protocol.graft(self.stage.keys, owner, claim.id, claim.token, graft, first - 1, at)
             assert self.stage.run(call) == "ok"
         for number, node in enumerate(graft.nodes):
             self.names[f"+{protocol.parse_facts(node.facts).name}"] = first + number

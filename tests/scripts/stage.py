@@ -68,6 +68,10 @@ class Stage:
         if self._guard is not None:
             self._guard.close()
 
+    def commands(self) -> int:
+        """How many commands the server has run, those of scripts included."""
+        return sum(facts["calls"] for facts in self.client.info("commandstats").values())
+
     def next(self) -> int:
         """A request number that no call had."""
         self._requests += 1

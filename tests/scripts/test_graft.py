@@ -78,7 +78,7 @@ def test_an_older_start_stores_nothing(stage: Stage) -> None:
     flow.claims(owner="w2")
     before = stage.everything()
     for owner in ("w1", "w2"):
-        call, _ = protocol.graft(stage.keys, owner, old.id, old.token, grafted("x"), first - 1, 1, stage.now)
+        call, _ = protocol.graft(stage.keys, owner, old.id, old.token, grafted("x"), first - 1, 1)
         assert stage.run(call) == "stale"
     assert stage.everything() == before
 
@@ -88,7 +88,7 @@ def test_a_workflow_that_is_gone_gets_nothing_back(stage: Stage) -> None:
     claim = flow.claims()["a"]
     first = stage.run(protocol.reserve(stage.keys, "w1", claim.id, claim.token, 2))
     flow.delete()
-    call, _ = protocol.graft(stage.keys, "w1", claim.id, claim.token, grafted("x"), first - 1, 1, stage.now)
+    call, _ = protocol.graft(stage.keys, "w1", claim.id, claim.token, grafted("x"), first - 1, 1)
     assert stage.run(call) == "stale"
     assert flow.left() == set()
 
@@ -190,6 +190,6 @@ def test_without_a_reservation_nothing_is_stored(stage: Stage) -> None:
     claim = flow.claims()["a"]
     graft = grafted("x y")
     before = stage.everything()
-    call, _ = protocol.graft(stage.keys, "w1", claim.id, claim.token, graft, 7, 1, stage.now)
+    call, _ = protocol.graft(stage.keys, "w1", claim.id, claim.token, graft, 7, 1)
     assert stage.run(call) == "unreserved"
     assert stage.everything() == before

@@ -65,6 +65,7 @@ def test_every_declared_name_is_used(name: str) -> None:
     names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
     # A name that only fills a key's hole is used by the header itself.
     holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
+    holes.add(header.removes)
     unused = [one for one in names if one not in holes and re.search(rf"\b{one}\b", text) is None]
     assert unused == []
     if header.clock:

@@ -63,7 +63,7 @@ def reserved(stage: Stage) -> tuple[Claim, Graft, int]:
 
 def graft(keys: Keys, scene: tuple[Claim, Graft, int], now: int) -> Call[str]:
     one, more, base = scene
-    return graph.graft(keys, "w1", one.id, one.token, more, base, now=now)[0]
+    return graph.graft(keys, "w1", one.id, one.token, more, base)[0]
 
 
 def failed(stage: Stage) -> Flow:
@@ -127,7 +127,7 @@ FLOWS: dict[str, Play] = {
     "flow_start": Play(lambda s: Flow(s, "a>b c").made(), of(graph.start)),
     "flow_start, one node": Play(lambda s: Flow(s, "a>b c").made(), of(graph.start, [2])),
     "flow_start, what was held": Play(held, of(graph.start)),
-    "flow_stop": Play(nodes, of(graph.stop)),
+    "flow_stop": Play(nodes, lambda k, flow, _: graph.stop(k, flow.id)),
     "flow_cancel": Play(nodes, of(graph.cancel)),
     "flow_retry": Play(failed, of(graph.retry_failed)),
     "flow_expire": Play(failed, of(graph.expire, KEEP)),

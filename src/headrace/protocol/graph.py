@@ -174,7 +174,7 @@ def start(keys: Keys, id: str, names: Sequence[int] = (), now: int = 0) -> Call[
     return load("flow_start").bind(keys, bytes.decode, now=now, id=id, names=[code_of(number) for number in names])
 
 
-def stop(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def stop(keys: Keys, id: str) -> Call[str]:
     """Start no more nodes of a workflow; what runs goes on.
 
     Returns:
@@ -182,7 +182,7 @@ def stop(keys: Keys, id: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip, O(log workflows), whatever the number of nodes.
     """
-    return load("flow_stop").bind(keys, bytes.decode, now=now, id=id)
+    return load("flow_stop").bind(keys, bytes.decode, id=id)
 
 
 def cancel(keys: Keys, id: str, now: int = 0) -> Call[str]:
@@ -270,7 +270,7 @@ def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[in
 
 
 def graft(
-    keys: Keys, owner: str, id: str, token: int, added: Graft, base: int, first: int = 1, now: int = 0
+    keys: Keys, owner: str, id: str, token: int, added: Graft, base: int, first: int = 1
 ) -> tuple[Call[str], int]:
     """Store a graft's nodes from number ``first`` on, as many as one call takes; a settle as ``grown`` links them.
 
@@ -298,7 +298,7 @@ def graft(
             rows[-1][1].extend(("skips", -1))
         jobs = sum(node.role == "" for node in added.nodes)
         link = [code_of(added.join + base), edges(roots, base), jobs, int(added.gather)]
-    call = load("graft").bind(keys, bytes.decode, now=now, owner=owner, id=id, token=token, nodes=rows, link=link)
+    call = load("graft").bind(keys, bytes.decode, owner=owner, id=id, token=token, nodes=rows, link=link)
     return call, last + 1
 
 

@@ -1,6 +1,7 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
 -- The caller takes the job out of its old structure.
--- include node
+-- include compensate
+-- include edges
 -- include turn
 -- clock   now
 -- key     succeeded    zset  succeeded     finished and kept, by time

@@ -1,5 +1,6 @@
 -- Cancel: nothing of a workflow starts any more, and what runs is asked to stop; a chore does it node by node.
--- include finish
+-- include compensate
+-- include background_work
 -- commit  batch
 -- clock   now
 -- arg     id     text

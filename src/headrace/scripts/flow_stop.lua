@@ -1,8 +1,7 @@
 -- Stop: nothing of a workflow starts any more; what runs goes on. What is ready is held when its claim comes.
--- include finish
--- removes first lapses
--- commit  batch
--- clock   now
+-- include flow_state
+-- key     chores  zset  chores
+-- removes first chores
 -- arg     id     text
 -- return  stopped | missing | the final state that it is in
 local f = touch(id)

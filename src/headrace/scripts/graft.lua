@@ -1,8 +1,8 @@
 -- Graft: what a running node adds is stored, up to 500 nodes a call; it is reached when the node is settled as grown.
--- include node
--- commit  batch
--- clock   now
+-- include ids
+-- include flow_state
 -- key     claims  zset  claims:<owner>
+-- derive  job     hash  job:<id>
 -- arg     owner   text
 -- arg     id      text    the node that grows
 -- arg     token   int

@@ -1,0 +1,19 @@
+-- Callback: the node that is told of its workflow's end begins, once for each end. Included, never run alone.
+-- include ids
+-- include again
+-- derive  job  hash  job:<id>
+local function start_callback(id)
+  local c = redis.call('HMGET', job .. id, 'queue', 'priority')
+  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes', 'again')
+  ready_again(id, c[1], c[2], 0)
+end
+
+local function call_back(fid, code)
+  if not code then return end
+  local id = node_of(fid, code)
+  local c = redis.call('HMGET', job .. id, 'state', 'token')
+  -- One that still runs after an earlier end is not started beside itself but after it, unless that start does not end it.
+  if c[1] == 'running' then redis.call('HSET', job .. id, 'again', c[2])
+  -- One that waits for its start will see this end, too.
+  elseif c[1] and c[1] ~= 'ready' and c[1] ~= 'scheduled' and c[1] ~= 'parked' then start_callback(id) end
+end

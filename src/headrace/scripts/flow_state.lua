@@ -1,0 +1,25 @@
+-- Flow state: a workflow as a script finds it, and what the script adds to its counters. Included, never run alone.
+-- derive  flow     hash  flow:<flow>
+-- derive  flows    zset  flows:<view>
+-- batch   touched  {}    by id: workflows as the script found them, and what it adds to their counters
+-- `there` is false once it was deleted.
+local function touch(fid)
+  local f = batch.touched[fid]
+  if not f then
+    local h = redis.call('HMGET', flow .. fid, 'state', 'definition', 'created', 'cancel')
+    f = {there = h[1], state = h[1], definition = h[2] or '', created = h[3], cancel = h[4], add = {}}
+    batch.touched[fid] = f
+  end
+  return f
+end
+
+local function count(f, field, by) f.add[field] = (f.add[field] or 0) + by end
+
+local function become(fid, f, state)
+  for _, view in ipairs({'|', f.definition .. '|'}) do
+    redis.call('ZREM', flows .. view .. f.state, fid)
+    redis.call('ZADD', flows .. view .. state, f.created, fid)
+  end
+  redis.call('HSET', flow .. fid, 'state', state)
+  f.state = state
+end
