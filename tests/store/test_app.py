@@ -148,10 +148,14 @@ async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
     told = "no worker serves queue mail; workers serve default; ask again"
     with pytest.raises(ResultTimeout, match=told):
         await job.aresult(timeout=0.01)
+    waits = asyncio.create_task(job.aresult(timeout=60))
+    while app.client.ends._life is None:
+        await asyncio.sleep(0.001)
     trips = app.client.store.round_trips
     with pytest.raises(ResultTimeout, match=told):
         job.result(timeout=0.01, allow_wait=True)
     assert app.client.store.round_trips == trips, "all that waits shares the listener's connection"
+    waits.cancel()
     await app.aclose()
 
 

@@ -64,8 +64,6 @@ class Rolled:
 
     def __init__(self, directory: Path, url: str) -> None:
         self.program = Program(directory, url)
-        # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
-        self.program.environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self.app = Headrace(url)
         self.workers: list[Worker] = []
         self._seen: dict[int, psutil.Process] = {}
