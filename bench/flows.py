@@ -17,8 +17,8 @@ from bench.figure import Bar, Figure
 from bench.processes import wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
+from headrace.model.form import Form
 from headrace.model.ids import flow_id
-from headrace.model.job import Form
 from headrace.model.workflow import Graph, NewNode, NodeFacts, Policy, pack_facts
 from headrace.protocol import graph
 from headrace.protocol.keys import Keys

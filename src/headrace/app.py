@@ -22,7 +22,8 @@ from headrace.admin.workers import Workers
 from headrace.context import CurrentJob
 from headrace.model import elsewhere, setting_layers
 from headrace.model.annotations import returned
-from headrace.model.options import CallOptions, Kind, TaskOptions, of_call, of_task
+from headrace.model.form import of_call, of_task
+from headrace.model.options import CallOptions, Kind, TaskOptions
 from headrace.model.signature import Unchecked
 from headrace.protocol import operations
 from headrace.registry import (
@@ -39,7 +40,6 @@ from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.tasks import bulk, naming
 from headrace.tasks.app_context import AppContext
-from headrace.tasks.bulk import Receipt
 from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.middleware import Manager
 from headrace.tasks.middleware import check as check_middleware
@@ -363,7 +363,7 @@ class Headrace:
         """See :meth:`enqueue_many`; takes asynchronous iterables too."""
         return await bulk.aenqueue_many(self.client, jobs)
 
-    def enqueue_packed(self, envelopes: Iterable[bytes]) -> list[Receipt]:
+    def enqueue_packed(self, envelopes: Iterable[bytes]) -> list[bulk.Receipt]:
         """Store jobs that were packed: ``app.enqueue_packed([job.pack()])``; docs/envelope.md has the format.
 
         A job is stored once, however often and by however many senders: an envelope whose job is stored, or was
@@ -381,7 +381,7 @@ class Headrace:
         """
         return bulk.enqueue_packed(self.context, envelopes)
 
-    async def aenqueue_packed(self, envelopes: Iterable[bytes] | AsyncIterable[bytes]) -> list[Receipt]:
+    async def aenqueue_packed(self, envelopes: Iterable[bytes] | AsyncIterable[bytes]) -> list[bulk.Receipt]:
         """See :meth:`enqueue_packed`."""
         return await bulk.aenqueue_packed(self.context, envelopes)
 

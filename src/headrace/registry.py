@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cas
 from weakref import WeakSet
 
 from headrace.errors import DuplicateTask, OptionsError
-from headrace.model.options import KINDS, Kind, TaskOptions, flag, of_task
+from headrace.model.form import of_task
+from headrace.model.option_checks import flag
+from headrace.model.options import KINDS, Kind, TaskOptions
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of

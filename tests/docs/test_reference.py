@@ -14,7 +14,7 @@ from headrace.cli import reference
 from headrace.cli.exit_codes import Exit
 from headrace.settings import Settings, environment_name
 
-PAGES = {"cli": reference.cli, "settings": reference.settings}
+PAGES = {"cli": reference.cli, "settings": reference.settings, "options": reference.options}
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS: dict[str, Any] = dict(reference.commands())
 

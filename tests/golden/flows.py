@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
+from headrace.model.form import Form
 from headrace.model.ids import flow_id
-from headrace.model.job import Form
 from headrace.model.workflow import Graph, NewNode
 from headrace.protocol import graph
 from headrace.protocol.keys import Keys

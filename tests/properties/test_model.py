@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
                 queue=queue,
                 priority=priority,
                 delay=delay,
-                once=once,
+                at_most_once=once,
                 max_crashes=budget,
                 expires=expires,
                 key=key,

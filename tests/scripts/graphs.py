@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id, number_of
-from headrace.model.job import Claim, Form
+from headrace.model.job import Claim
 from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph as protocol

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import redis
 
+from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id, ordered_id
-from headrace.model.job import Claim, Form, NewJob, Outcome, StartNote
+from headrace.model.job import Claim, Outcome, StartNote
 from headrace.protocol import consume, produce
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call

@@ -8,7 +8,14 @@ from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 
 def test_arguments_edges_and_options_are_as_they_were_and_budgets_are_fresh(stage: Stage) -> None:
-    facts = {"priority": 1, "once": True, "options": b"\x81", "key": "k", "max_crashes": 2, "args": b"\x92\x91\x01\x80"}
+    facts = {
+        "priority": 1,
+        "at_most_once": True,
+        "options": b"\x81",
+        "key": "k",
+        "max_crashes": 2,
+        "args": b"\x92\x91\x01\x80",
+    }
     flow = Flow(stage, "a>b", nodes={"a": facts}).started()
     before = stage.record(flow["a"])
     stage.end(flow.claims()["a"], "snoozed", b"", 0)

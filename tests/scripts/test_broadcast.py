@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from headrace.model.form import Form
 from headrace.model.ids import make_id
-from headrace.model.job import Form
 from headrace.protocol import consume, produce
 from tests.scripts.stage import KEEP, SECOND, Stage
 

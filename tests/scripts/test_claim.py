@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.job import Form, Outcome
+from headrace.model.form import Form
+from headrace.model.job import Outcome
 from headrace.protocol.consume import Cursor, Looked, claim, summary
 from headrace.protocol.operations import pause
 from headrace.protocol.produce import broadcast
@@ -157,7 +158,7 @@ def test_how_earlier_starts_ended_is_told(stage: Stage) -> None:
 
 
 def test_once_is_told(stage: Stage) -> None:
-    assert stage.running(once=True).once
+    assert stage.running(at_most_once=True).once
     assert not stage.running().once
 
 

@@ -70,7 +70,7 @@ def test_where_neither_does_the_workers_settings_do(stage: Stage) -> None:
 
 
 def test_a_start_that_may_not_be_repeated_fails(stage: Stage) -> None:
-    claim = stage.running(once=True)
+    claim = stage.running(at_most_once=True)
     crash(stage, claim)
     assert stage.state(claim.id) == "failed"
     assert stage.record(claim.id)["error"] == EVIDENCE

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.model.job import NewJob
+from headrace.model.form import NewJob
 from headrace.protocol import consume, produce
 from tests.scripts.stage import ARGS, KEEP, LEVEL, SECOND, START, Stage
 
@@ -14,7 +14,7 @@ def send(stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, reques
 
 
 def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage) -> None:
-    job = stage.job(queue="low", options=b"\x81", priority=2, max_crashes=5, once=True, key="customer-7")
+    job = stage.job(queue="low", options=b"\x81", priority=2, max_crashes=5, at_most_once=True, key="customer-7")
     assert send(stage, job) == produce.Accepted("ok")
     assert stage.record(job.id) == {
         "state": b"ready",

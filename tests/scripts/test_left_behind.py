@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.form import Form
 from headrace.model.ids import make_id
-from headrace.model.job import Form
 from headrace.protocol import consume, produce
 from tests.scripts.stage import KEEP, Stage
 

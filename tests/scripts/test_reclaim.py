@@ -95,7 +95,7 @@ def test_a_used_up_budget_quarantines(stage: Stage) -> None:
 
 
 def test_a_start_that_may_not_be_repeated_fails(stage: Stage) -> None:
-    claim = stage.running(once=True)
+    claim = stage.running(at_most_once=True)
     take_over(stage, known=True)
     assert stage.state(claim.id) == "failed"
 

@@ -8,7 +8,7 @@ from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 @pytest.mark.parametrize("kind", ["succeeded", "failed", "cancelled", "corrupt"])
 def test_a_finished_job_starts_afresh(stage: Stage, kind: str) -> None:
-    claim = stage.running(priority=1, expires=SECOND, once=True, key="k", options=b"\x81")
+    claim = stage.running(priority=1, expires=SECOND, at_most_once=True, key="k", options=b"\x81")
     stage.end(claim, "snoozed", b"", 0)
     (claim,) = stage.take()
     stage.end(claim, kind, b"told")

@@ -195,14 +195,14 @@ def test_an_interrupted_job_keeps_its_place_and_counts_apart(stage: Stage) -> No
 
 
 def test_a_start_that_may_not_be_repeated_fails_when_interrupted(stage: Stage) -> None:
-    claim = stage.running(once=True)
+    claim = stage.running(at_most_once=True)
     stage.end(claim, "interrupted", b'{"type":"Lost"}')
     assert stage.state(claim.id) == "failed"
     assert stage.record(claim.id)["error"] == b'{"type":"Lost"}'
 
 
 def test_a_start_that_may_not_be_repeated_may_be_handed_back_before_it_began(stage: Stage) -> None:
-    claim = stage.running(once=True)
+    claim = stage.running(at_most_once=True)
     stage.settle(Outcome(claim.id, claim.token, "released"), ready=claim.ready)
     assert stage.state(claim.id) == "ready"
 

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from headrace import Headrace
+from headrace.model.form import Form
 from headrace.model.ids import flow_id, number_of
-from headrace.model.job import Claim, Form, Outcome
+from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.protocol import consume, graph
 from headrace.workflows.run import WorkflowRun

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.model.job import Form, Outcome
+from headrace.model.form import Form
+from headrace.model.job import Outcome
 from headrace.protocol import cache, consume, operations, produce, stats
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys

@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from headrace import errors
+from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id
-from headrace.model.job import Form, NewJob, State
+from headrace.model.job import State
 from headrace.protocol import consume, keys, operations, produce
 from headrace.protocol.script import Call, load
 from headrace.settings import Settings

@@ -31,7 +31,7 @@ from headrace.errors import (
 )
 from headrace.model import workflow as facts_of
 from headrace.model.codec import decode, fill
-from headrace.model.job import Overrides
+from headrace.model.form import Overrides
 from headrace.model.workflow import Graph
 from tests.unit.graphs import facts, names, node, parents, policies
 

@@ -10,8 +10,9 @@ import pytest
 from headrace import CurrentJob, Flow, Headrace
 from headrace.context import running
 from headrace.errors import CorruptHeaders, OptionsError
+from headrace.model.form import Form
 from headrace.model.headers import packed, unpacked
-from headrace.model.job import Claim, Form
+from headrace.model.job import Claim
 from headrace.tasks.task import BoundTask
 
 

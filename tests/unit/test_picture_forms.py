@@ -12,7 +12,8 @@ from hypothesis import given, settings
 
 from headrace import picture
 from headrace.errors import PictureError
-from headrace.model.job import Form, State
+from headrace.model.form import Form
+from headrace.model.job import State
 from headrace.model.job_record import Record
 from headrace.model.workflow import Graph, NewNode, NodeFacts, NodeRecord, pack_facts
 from headrace.picture import View, ViewNode

@@ -13,8 +13,8 @@ import pytest
 from headrace import Headrace, Retry, Settings, Task, current_job
 from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
 from headrace.model import elsewhere
+from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
-from headrace.model.job import Form
 from headrace.model.options import CallOptions, JobOptions, TaskOptions
 from headrace.tasks.task import BoundTask, budgets
 
@@ -246,7 +246,7 @@ def test_options_reach_the_row(app: Headrace) -> None:
     bound = task.options(priority=-3, key="customer-7", expires=timedelta(minutes=2), at_most_once=True)
     new = row(bound)
     assert (new.queue, new.priority, new.max_crashes, new.delay) == ("low", -3, 7, 60_000_000)
-    assert (new.key, new.expires, new.once, new.options) == ("customer-7", 120_000_000, True, b"")
+    assert (new.key, new.expires, new.at_most_once, new.options) == ("customer-7", 120_000_000, True, b"")
 
 
 def test_a_strategy_is_a_job_s_own_or_its_task_s(app: Headrace) -> None:

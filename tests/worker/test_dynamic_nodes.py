@@ -105,7 +105,7 @@ def test_a_map_adds_a_node_for_each_item_and_their_join() -> None:
     assert (join.role, join.parents, join.children) == ("join", (1, 2, 3), ())
     form = items[0].form
     assert (form.task, form.queue, form.options, form.priority, form.max_crashes) == ("add", "low", b"o", 3, 9)
-    assert (form.once, form.key, form.delay) == (True, "k", 0)
+    assert (form.at_most_once, form.key, form.delay) == (True, "k", 0)
     assert not any(facts(one).map for one in items), "an item does not fan out again"
 
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP, Overrides
+from headrace.model.form import Overrides
+from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP
 from headrace.settings import microseconds
 from tests.worker import jobs, rig
 from tests.worker.rig import PLACE, Runner, claim, error_of

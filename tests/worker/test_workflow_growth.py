@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id
-from headrace.model.job import Claim, Form
+from headrace.model.job import Claim
 from headrace.model.workflow import Graft, NewNode
 from headrace.protocol.graph import CHUNK
 from headrace.protocol.keys import Keys

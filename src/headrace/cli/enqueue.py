@@ -11,6 +11,7 @@ import typer
 from headrace.cli import queues
 from headrace.cli.arguments import parse_arguments
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.option_flags import with_option_flags
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
 
 
+@with_option_flags
 def enqueue(
     session: Session,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, such as tasks.fetch.")],
@@ -28,32 +30,7 @@ def enqueue(
     kwargs: Annotated[
         str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: a JSON object.")
     ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="The queue.", show_default="default")
-    ] = None,
-    delay: Annotated[
-        float | None,
-        typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Start it after TIME, such as 5m."),
-    ] = None,
-    expires: Annotated[
-        float | None,
-        typer.Option("--expires", parser=parse_duration, metavar="TIME", help="Start it within TIME, or cancel it."),
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher starts sooner.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="A worker starts jobs of one key in order.")
-    ] = None,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="With --key: run one job of the key at a time, in order, on any worker.")
-    ] = False,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="Which runner of a worker gets it.")
-    ] = None,
-    request_id: Annotated[
-        str | None, typer.Option("--request-id", metavar="TEXT", help="Enqueues with the same text make one job.")
-    ] = None,
+    *,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it has ended, and print its result as JSON.")
     ] = False,
@@ -65,6 +42,7 @@ def enqueue(
         str | None,
         typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
     ] = None,
+    **options: Any,
 ) -> None:
     """Store a job, and print its id.
 
@@ -75,14 +53,12 @@ def enqueue(
     if timeout is not None and not wait:
         raise UsageFault("--timeout says how long to --wait: give both")
     packed = parse_arguments(arguments or [], kwargs)
-    given = {"queue": queue, "delay": delay, "expires": expires, "priority": priority, "request_id": request_id}
-    given |= {"key": key, "ordered": ordered or None, "strategy": strategy}
-    options: Any = {name: value for name, value in given.items() if value is not None}
+    given: Any = {name: value for name, value in options.items() if value is not None and value is not False}
     with session.code(application) if application else session.app() as app:
         if application:
             _defined(app, task)
-        job = app.by_name(task, **options).enqueue_json(*packed)
-        name = queue or (app.tasks[task].defaults.queue if application else "default")
+        job = app.by_name(task, **given).enqueue_json(*packed)
+        name = given.get("queue") or (app.tasks[task].defaults.queue if application else "default")
         facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name}
         if not wait:
             session.output.done(job.id, facts)

@@ -1,10 +1,11 @@
-"""``python -m headrace.cli.reference [cli|settings]``: the pages docs/cli.md and docs/settings.md, from the code.
+"""``python -m headrace.cli.reference [cli|settings|options]``: the pages of these names in docs/, from the code.
 
 Prints a page. The text comes from what the program parses and checks, so that page and program cannot disagree.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
@@ -14,7 +15,9 @@ import typer
 
 from headrace.cli.exit_codes import Exit
 from headrace.cli.program import app
+from headrace.model.options import ROWS, TASK_ONLY, TaskOptions, rows_of
 from headrace.settings import Settings, environment_name
+from headrace.tasks.envelope_fields import OPTION_FIELDS
 
 _HEAD = """\
 # {title}
@@ -51,6 +54,33 @@ name. Two such variables exist: `HEADRACE_APP` names the application for `headra
 `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the `embedded` extra.
 
 | setting | environment | default | meaning |
+|---|---|---|---|
+"""
+
+_OPTIONS = """\
+You give an option to `@app.task(...)` as the default of its jobs, and to `task.options(...)` for one or more jobs. A
+time is seconds or a `timedelta`. None counts as not given.
+
+| option | meaning |
+|---|---|
+"""
+
+_OF_TASKS = """\
+
+`@app.task(...)` also takes:
+
+| option | meaning |
+|---|---|
+"""
+
+_ENVELOPE = """\
+
+## In an envelope
+
+An [envelope](envelope.md) has these fields for options. Durations are integers, in microseconds. A field that is absent
+has its default; `as the task says` is the task's definition where the job runs.
+
+| field | type | meaning | default |
 |---|---|---|---|
 """
 
@@ -102,6 +132,48 @@ def settings() -> str:
     return "".join(parts)
 
 
+def options() -> str:
+    """The reference of the options of tasks and jobs."""
+    parts = [
+        _HEAD.format(title="Options of tasks and jobs", name="options"),
+        _OPTIONS,
+        "| option | meaning |\n|---|---|\n",
+    ]
+    for name, row in ROWS.items():
+        of_job = " Of a job only." if row.travels == "request" else ""
+        shell = f" In a shell: `headrace enqueue --{name.replace('_', '-')}`." if row.flag else ""
+        parts.append(f"| `{name}` | {_markdown(row.doc)}{of_job}{shell} |\n")
+    parts.append("\n`@app.task(...)` also takes:\n\n| option | meaning |\n|---|---|\n")
+    parts += [
+        f"| `{name}` | {_markdown(row.doc)} |\n" for name, row in rows_of(TaskOptions).items() if name in TASK_ONLY
+    ]
+    parts.append(_ENVELOPE)
+    for name, field in OPTION_FIELDS.items():
+        default = "as the task says" if field.override else _absent(field.default)
+        parts.append(f"| `{name}` | {_WIRE[field.kind]} | {field.meaning} | {default} |\n")
+    return "".join(parts)
+
+
+def _absent(default: Any) -> str:
+    return "none" if default in ("", {}) else f"`{default}`" if isinstance(default, str) else str(default).lower()
+
+
+_WIRE = {
+    str: "text",
+    int: "integer",
+    int | None: "integer",
+    float | None: "number",
+    bool: "boolean",
+    dict[str, str]: "map from text to text",
+}
+
+
+def _markdown(text: str) -> str:
+    """A docstring's text as a sentence of Markdown."""
+    plain = re.sub(r":class:`(\w+)`", r"`\1`", text).replace("``", "`")
+    return plain[0].upper() + plain[1:]
+
+
 def _limits(meta: msgspec.Meta) -> str:
     words = (("at least", meta.ge), ("more than", meta.gt), ("at most", meta.le), ("less than", meta.lt))
     return ", ".join(f"{word} {limit:g}" for word, limit in words if limit is not None).capitalize()
@@ -140,4 +212,6 @@ def _help(param: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write({"cli": cli, "settings": settings}[sys.argv[1] if len(sys.argv) > 1 else "cli"]())
+    sys.stdout.write(
+        {"cli": cli, "settings": settings, "options": options}[sys.argv[1] if len(sys.argv) > 1 else "cli"]()
+    )

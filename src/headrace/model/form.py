@@ -1,38 +1,235 @@
-"""From the options of a job to what is stored of them, and back. Pure."""
+"""The records of options, computed from the table: checked, as stored, and as a worker reads them. Pure.
+
+A record that has a field for each option is made here from ``options.ROWS``, so that no option is named twice. Type
+checkers see their fields as ``Any``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.model.headers import NO_HEADERS, added, packed, shown
-from headrace.model.job import Form, Overrides
-from headrace.model.options import Options, of_call
+from headrace.errors import OptionsError
+from headrace.model.headers import NO_HEADERS, added, merged, packed, shown
+from headrace.model.option_checks import OptionRow, Travel
+from headrace.model.option_hints import instead
+from headrace.model.options import ROWS, TASK_ONLY
 from headrace.model.retry import Retry
+
+# Which attribute of a Retry each part of the option ``retries`` is, and its type.
+RETRY_PARTS: dict[str, tuple[str, type]] = {
+    "retries": ("max", int),
+    "retry_delay": ("delay", float),
+    "retry_factor": ("factor", float),
+    "retry_max_delay": ("max_delay", float),
+    "retry_jitter": ("jitter", float),
+}
+
+
+def traveling(*ways: Travel) -> dict[str, OptionRow]:
+    """The rows of options that travel in one of these ways."""
+    return {name: row for name, row in ROWS.items() if row.travels in ways}
+
+
+OVERRIDES = traveling("override")
+# Fields of a record that differ from job to job; each has its queue.
+FIELDS = {name: row for name, row in traveling("field").items() if name != "queue"}
+# Options that a claim must read of the record of a job that has them.
+CLAIMED = tuple(name for name, row in ROWS.items() if row.claimed)
+# Of those that a record has, what no claim tells: the budget has a place of its own in the facts of a node.
+UNTOLD = tuple(name for name, row in FIELDS.items() if not row.claimed and name != "max_crashes")
+
+if TYPE_CHECKING:
+
+    class _Computed(msgspec.Struct, frozen=True):
+        def __getattr__(self, name: str) -> Any: ...
+
+    class Overrides(_Computed, frozen=True):
+        """What one job asks for instead of its task's options; travels in the record's ``options`` field.
+
+        A field for each option that travels so, and each part of ``retries``. Seconds. None means: as the task says.
+        """
+
+        def __init__(self, *values: Any, **named: Any) -> None: ...
+
+    class Options(_Computed, frozen=True):
+        """Checked options, a field for each: as the rows of the table check them.
+
+        Attributes:
+            overrides: what was asked for a job rather than by its task: only that travels with the job.
+        """
+
+        def __init__(self, *values: Any, **named: Any) -> None: ...
+
+    class Form(_Computed, frozen=True):
+        """What the jobs of one task with the same options share: all but id and arguments.
+
+        A field for each option that a record has or that the script which stores the job learns.
+
+        Attributes:
+            task: the task's name.
+            options: MessagePack of :class:`Overrides`, empty when there are none.
+            headers: as :func:`headrace.model.headers.packed` gives them; empty for none.
+        """
+
+        def __init__(self, *values: Any, **named: Any) -> None: ...
+
+else:
+    _parts = {name: kind for name, (_, kind) in RETRY_PARTS.items()}
+    _own = _parts | {name: row.kind for name, row in OVERRIDES.items() if name != "retries"}
+    Overrides = msgspec.defstruct(
+        "Overrides",
+        [(name, kind | None, None) for name, kind in _own.items()],
+        frozen=True,
+        omit_defaults=True,
+        kw_only=True,
+        rename={name: row.stored for name, row in OVERRIDES.items() if row.stored},
+        module=__name__,
+    )
+    Options = msgspec.defstruct(
+        "Options",
+        [*((name, Any, row.default) for name, row in ROWS.items()), ("overrides", Overrides, Overrides())],
+        frozen=True,
+        kw_only=True,
+        module=__name__,
+    )
+    _shared = {name: b"" if name == "headers" else row.default for name, row in traveling("field", "enqueue").items()}
+    Form = msgspec.defstruct(
+        "Form",
+        [
+            ("task", str),
+            ("queue", str, _shared.pop("queue")),
+            ("options", bytes, b""),
+            *((name, Any, default) for name, default in _shared.items()),
+        ],
+        frozen=True,
+        gc=False,
+        module=__name__,
+    )
+
+
+class NewJob(msgspec.Struct, frozen=True, gc=False):
+    """One job to enqueue.
+
+    Attributes:
+        id: 22 characters, see :func:`headrace.keys.make_id`.
+        args: MessagePack of ``[args, kwargs]``.
+        form: everything else.
+    """
+
+    id: str
+    args: bytes
+    form: Form
+
 
 _pack = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", "options", "headers"))
+
+
+# -- from what is given to checked options ---------------------------------------------------------------------------
+
+
+def of_task(given: Mapping[str, Any]) -> Options:
+    """The options of a task.
+
+    Raises:
+        OptionsError: names the option and what would be right.
+    """
+    if given.get("request_id") is not None:
+        raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
+    return _consistent(Options(**_checked(given)))
+
+
+def of_call(task: Options, given: Mapping[str, Any]) -> Options:
+    """A task's options, overridden for one or more jobs.
+
+    Raises:
+        OptionsError: names the option and what would be right.
+    """
+    for name in TASK_ONLY:
+        if given.get(name) is not None:
+            raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
+    checked = _checked(given)
+    if "delay" in checked:
+        checked["at"] = 0
+    elif "at" in checked:
+        checked["delay"] = 0
+    if "headers" in checked:
+        checked["headers"] = merged(task.headers, checked["headers"])
+    travels: dict[str, Any] = {name: checked[name] for name in OVERRIDES if name in checked and name != "retries"}
+    if given.get("retries") is not None:
+        checked["retries"] = _retries(given["retries"], checked["retries"], task.retries)
+        travels |= _numbers(checked["retries"], task.retries)
+    checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
+    options = _consistent(msgspec.structs.replace(task, **checked))
+    if given.get("strategy") == "hash" and not options.key:
+        raise OptionsError('strategy="hash" needs key=: jobs of one key run on one runner of a worker, in order')
+    return options
+
+
+def _retries(given: Retry | int, checked: Retry, task: Retry) -> Retry:
+    if not isinstance(given, Retry):
+        return replace(task, max=checked.max)
+    if (given.on, given.never) != (Retry().on, Retry().never):
+        raise OptionsError(
+            "which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)"
+        )
+    return checked
+
+
+def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
+    """What differs from the retries that the worker knows from the task."""
+    return {
+        name: getattr(wanted, part)
+        for name, (part, _) in RETRY_PARTS.items()
+        if name == "retries" or getattr(wanted, part) != getattr(known, part)
+    }
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    if given.get("at") is not None and given.get("delay") is not None:
+        raise OptionsError("delay and at contradict each other: give the one or the other")
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        row = ROWS.get(name)
+        if row is None:
+            raise OptionsError(f"there is no option {name!r}: {instead(name)}")
+        if value is not None:
+            checked[name] = row.check(name, value)
+    return checked
+
+
+def _consistent(options: Options) -> Options:
+    if options.at_most_once and options.retries.max:
+        raise OptionsError(
+            "at_most_once and retries contradict each other: what may start once cannot be retried; give retries=0"
+        )
+    if options.timeout and options.hard_timeout and options.hard_timeout <= options.timeout:
+        raise OptionsError(
+            f"hard_timeout={options.hard_timeout:g} must be more than timeout={options.timeout:g}: the job needs "
+            f"time to end by itself after the soft limit"
+        )
+    if options.expires and options.delay >= options.expires:
+        raise OptionsError("expires must be more than delay: the job would expire before it becomes ready")
+    return options
+
+
+# -- from checked options to what is stored, and back ------------------------------------------------------------------
 
 
 def form_of(task: str, options: Options) -> Form:
     """What the jobs of a task with these options share. Their ids must say it if they are ordered."""
     return Form(
         task,
-        options.queue,
-        b"" if options.overrides == Overrides() else _pack(options.overrides),
-        options.priority,
-        options.delay,
-        options.at,
-        options.expires,
-        options.max_crashes,
-        options.at_most_once,
-        options.key,
-        options.ordered,
-        packed(added(options.headers, NO_HEADERS)),
+        options=b"" if options.overrides == Overrides() else _pack(options.overrides),
+        headers=packed(added(options.headers, NO_HEADERS)),
+        **{name: getattr(options, name) for name in _SHARED},
     )
 
 
@@ -44,18 +241,12 @@ def overrides_of(form: Form) -> Overrides:
 def asked(form: Form) -> dict[str, Any]:
     """What a form asks for, by the names of options; durations are seconds."""
     found: dict[str, Any] = {"queue": form.queue}
-    plain = {
-        "priority": form.priority,
-        "delay": form.delay / 1e6,
-        "expires": form.expires / 1e6,
-        "max_crashes": form.max_crashes,
-        "at_most_once": form.once,
-        "key": form.key,
-        "ordered": form.ordered,
-    }
-    found |= {name: value for name, value in plain.items() if value}
-    if form.at:
-        found["at"] = _EPOCH + timedelta(microseconds=form.at)
+    for name in _SHARED:
+        if value := getattr(form, name):
+            unit = ROWS[name].unit
+            found[name] = (
+                value / 1e6 if unit == "wait" else _EPOCH + timedelta(microseconds=value) if unit == "moment" else value
+            )
     own = msgspec.structs.asdict(overrides_of(form))
     return found | {name: value for name, value in own.items() if value is not None}
 
@@ -68,20 +259,12 @@ def changed(form: Form, given: Mapping[str, Any]) -> Form:
     """
     own = overrides_of(form)
     known = Options(
-        queue=form.queue,
-        priority=form.priority,
-        delay=form.delay,
-        at=form.at,
-        expires=form.expires,
         retries=Retry(max=own.retries or 0),
         timeout=own.timeout,
         hard_timeout=own.hard_timeout,
-        max_crashes=form.max_crashes,
-        at_most_once=form.once,
-        key=form.key,
-        ordered=form.ordered,
         headers=tuple(shown(form.headers).items()),
         overrides=own,
+        **{name: getattr(form, name) for name in _SHARED},
     )
     options = of_call(known, given)
     retries = given.get("retries")
@@ -89,8 +272,5 @@ def changed(form: Form, given: Mapping[str, Any]) -> Form:
     if not isinstance(retries, Retry):
         return form
     # All of it: what equals the defaults need not be what the task says.
-    numbers = {
-        "retries": retries.max, "retry_delay": retries.delay, "retry_factor": retries.factor,
-        "retry_max_delay": retries.max_delay, "retry_jitter": retries.jitter,
-    }  # fmt: skip
+    numbers = {name: getattr(retries, part) for name, (part, _) in RETRY_PARTS.items()}
     return msgspec.structs.replace(form, options=_pack(msgspec.structs.replace(options.overrides, **numbers)))

@@ -35,30 +35,6 @@ class State(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.QUARANTINED, State.SKIPPED})
 
 
-class Overrides(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    rename={"result_ttl": "keep", "failure_ttl": "keep_failed"},
-):
-    """What one job asks for instead of its task's options; travels in the record's ``options`` field.
-
-    Seconds. None means: as the task says. ``rename`` has the names that records store.
-    """
-
-    retries: int | None = None
-    retry_delay: float | None = None
-    retry_factor: float | None = None
-    retry_max_delay: float | None = None
-    retry_jitter: float | None = None
-    timeout: float | None = None
-    hard_timeout: float | None = None
-    result_ttl: float | None = None
-    failure_ttl: float | None = None
-    strategy: str | None = None
-
-
 class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why a start did not succeed, as structured text (JSON in the record's ``error`` field).
 
@@ -94,52 +70,6 @@ TRACEBACK_CAP = 16_000
 # Microseconds of waiting that one level of priority is worth: a ready job is scored by when it became ready, less that.
 HEAD_START = 600_000_000
 MOST_PRIORITY = 100
-
-
-class Form(msgspec.Struct, frozen=True, gc=False):
-    """What the jobs of one task with the same options share: all but id and arguments.
-
-    Attributes:
-        task: the task's name.
-        queue: the queue's name.
-        options: MessagePack of :class:`Overrides`, empty when there are none.
-        priority: higher starts sooner; one level is worth ten minutes of waiting. -100 to 100.
-        delay: microseconds until it becomes ready, counted by the server from the call.
-        at: or the absolute due time in microseconds; 0 means not given.
-        expires: microseconds after which it must not start any more, counted like ``delay``; 0 means never.
-        max_crashes: crash budget; 0: as the task says where it runs, else the settings of its worker.
-        once: at most one start: a lost start fails the job instead of repeating it.
-        key: the user's key for ordering and affinity, empty when there is none.
-        ordered: one job of the key at a time, in the order in which they became ready; their ids say so, too.
-        headers: as :func:`headrace.model.headers.packed` gives them; empty for none.
-    """
-
-    task: str
-    queue: str = "default"
-    options: bytes = b""
-    priority: int = 0
-    delay: int = 0
-    at: int = 0
-    expires: int = 0
-    max_crashes: int = 0
-    once: bool = False
-    key: str = ""
-    ordered: bool = False
-    headers: bytes = b""
-
-
-class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """One job to enqueue.
-
-    Attributes:
-        id: 22 characters, see :func:`headrace.model.ids.make_id`.
-        args: MessagePack of ``[args, kwargs]``.
-        form: everything else.
-    """
-
-    id: str
-    args: bytes
-    form: Form
 
 
 class Input(msgspec.Struct, frozen=True, array_like=True):

@@ -1,323 +1,282 @@
-"""What may be asked for a task or one job: every option checked, contradictions named. Pure.
+"""The one table of what may be asked for a task or one job: an option is one row, a type and an ``OptionRow``. Pure.
 
-The one list of options: the decorator, ``task.options(...)`` and ``app.by_name(...)`` all take theirs from here.
+The rows stand in the annotations of three dictionaries, so that type checkers read the same table. The decorator,
+``task.options(...)``, ``app.by_name(...)``, the records of ``form.py``, envelopes, ``headrace enqueue`` and the
+reference follow from it. docs/design/tasks.md tells how to add an option.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
-import difflib
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict, get_args
-
-import msgspec
-
-from headrace.errors import OptionsError
-from headrace.model import elsewhere
-from headrace.model.headers import Given, merged
+from headrace.model import option_checks as check
 from headrace.model.headers import check as check_headers
-from headrace.model.ids import check_name
-from headrace.model.job import MOST_PRIORITY, Overrides
-from headrace.model.retry import Retry, policy
+from headrace.model.option_checks import Flag, OptionRow, Strategy
+from headrace.model.retry import Retry
 from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Strategy = Literal["available", "least_loaded", "round_robin", "random", "hash"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
 # The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
 DEFAULT_CRASHES = 3
 
 
 class JobOptions(TypedDict, total=False):
-    """What one job may ask for; a task gives the defaults. None stands for an option that is not given.
+    """What one job may ask for; a task gives the defaults. None stands for an option that is not given."""
 
-    Attributes:
-        queue: the line that it waits in; ``default``.
-        priority: -100 to 100, higher starts sooner; one level is worth ten minutes of waiting.
-        delay: how long it waits before it becomes ready. Not with ``at``.
-        at: when it becomes ready: a datetime with a time zone.
-        expires: it must start within this, or ends as cancelled.
-        retries: further starts after an error: a number, or a :class:`Retry`.
-        timeout: soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.
-        hard_timeout: the runner is killed. ``math.inf``: as if not given, ``timeout`` plus the settings'
-            ``kill_timeout``, if there is a ``timeout``.
-        max_crashes: how often it may take its runner down before it is quarantined, 1 to 1000.
-        result_ttl: how long a success and its result stay; 0 removes it at once.
-        failure_ttl: how long it stays when it failed, was cancelled or quarantined.
-        at_most_once: never start it twice: a start that is lost fails it.
-        key: the customer, the account, ...: a worker starts jobs of one key in order (``hash``, where no strategy is
-            given), and ``current_job().key`` has it.
-        ordered: jobs of one ``key`` run one at a time, in the order in which they became ready, whichever workers run
-            them; the next one waits until the one before has ended, retries included.
-        strategy: which runner of a worker gets it: ``available`` (whoever is free, the default), ``least_loaded``,
-            ``round_robin``, ``random`` or ``hash`` (by ``key``).
-        headers: texts by name that travel beside the arguments: at most 16, and 4,096 bytes in all. A job that is made
-            in a job inherits that one's; a text of None drops an inherited header. Given in several places they
-            add up.
-    """
-
-    queue: str | None
-    priority: int | None
-    delay: Duration | None
-    at: datetime | None
-    expires: Duration | None
-    retries: int | Retry | None
-    timeout: Duration | None
-    hard_timeout: Duration | None
-    max_crashes: int | None
-    result_ttl: Duration | None
-    failure_ttl: Duration | None
-    at_most_once: bool | None
-    key: str | None
-    ordered: bool | None
-    strategy: Strategy | None
-    headers: Mapping[str, str | None] | None
+    queue: Annotated[
+        str | None,
+        OptionRow(
+            check=check.queue,
+            doc="the queue in which it waits; ``default``.",
+            travels="field",
+            default="default",
+            envelope="the queue; a name like a task's",
+            flag=Flag(value="NAME", text="The queue."),
+        ),
+    ]
+    priority: Annotated[
+        int | None,
+        OptionRow(
+            check=check.priority,
+            doc="-100 to 100, higher starts sooner; one level is worth ten minutes of waiting.",
+            travels="field",
+            kind=int,
+            default=0,
+            claimed=True,
+            envelope="-100 to 100, higher starts sooner",
+            flag=Flag(value="N", text="-100 to 100; higher starts sooner."),
+        ),
+    ]
+    delay: Annotated[
+        Duration | None,
+        OptionRow(
+            check=lambda name, value: microseconds(seconds(value, name)),
+            doc="how long it waits before it becomes ready. Not with ``at``.",
+            travels="enqueue",
+            kind=int,
+            default=0,
+            unit="wait",
+            envelope="microseconds until it becomes ready, from the moment that it is stored",
+            flag=Flag(value="TIME", text="Start it after TIME, such as 5m."),
+        ),
+    ]
+    at: Annotated[
+        datetime | None,
+        OptionRow(
+            check=check.moment,
+            doc="when it becomes ready: a datetime with a time zone.",
+            travels="enqueue",
+            kind=int,
+            default=0,
+            unit="moment",
+            envelope="when it becomes ready, microseconds since 1970 (UTC); not with `delay`",
+        ),
+    ]
+    expires: Annotated[
+        Duration | None,
+        OptionRow(
+            check=lambda name, value: microseconds(seconds(value, name, zero=False)),
+            doc="it must start within this, or ends as cancelled.",
+            travels="enqueue",
+            kind=int,
+            default=0,
+            claimed=True,
+            unit="wait",
+            envelope="microseconds within which it must start, from the moment that it is stored",
+            flag=Flag(value="TIME", text="Start it within TIME, or cancel it."),
+        ),
+    ]
+    retries: Annotated[
+        int | Retry | None,
+        OptionRow(
+            check=check.retries,
+            doc="further starts after an error: a number, or a :class:`Retry`.",
+            travels="override",
+            kind=int,
+            default=Retry(max=0),
+            envelope="further starts after an error, 0 to 1000",
+        ),
+    ]
+    timeout: Annotated[
+        Duration | None,
+        OptionRow(
+            check=check.limit,
+            doc="soft limit: raises ``SoftTimeLimit`` in the job. ``math.inf``: none, though the task has one.",
+            travels="override",
+            kind=float,
+            unit="limit",
+            envelope="soft limit of a start, microseconds; 0: none",
+        ),
+    ]
+    hard_timeout: Annotated[
+        Duration | None,
+        OptionRow(
+            check=check.limit,
+            doc="the runner is killed. ``math.inf``: as if not given, ``timeout`` plus the settings' ``kill_timeout``, "
+            "if there is a ``timeout``.",
+            travels="override",
+            kind=float,
+            unit="limit",
+            envelope="hard limit of a start, microseconds; 0: none",
+        ),
+    ]
+    max_crashes: Annotated[
+        int | None,
+        OptionRow(
+            check=check.whole(1, 1000),
+            doc="how often it may take its runner down before it is quarantined, 1 to 1000.",
+            travels="field",
+            kind=int,
+            default=0,
+            stored="budget",
+            envelope="crashes after which it is quarantined, 1 to 1000; 0: as the worker says",
+        ),
+    ]
+    result_ttl: Annotated[
+        Duration | None,
+        OptionRow(
+            check=check.time,
+            doc="how long a success and its result stay; 0 removes it at once.",
+            travels="override",
+            kind=float,
+            stored="keep",
+            unit="time",
+            envelope="microseconds that a success stays",
+        ),
+    ]
+    failure_ttl: Annotated[
+        Duration | None,
+        OptionRow(
+            check=check.time,
+            doc="how long it stays when it failed, was cancelled or quarantined.",
+            travels="override",
+            kind=float,
+            stored="keep_failed",
+            unit="time",
+            envelope="microseconds that any other end stays",
+        ),
+    ]
+    at_most_once: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="never start it twice: a start that is lost fails it.",
+            travels="field",
+            kind=bool,
+            default=False,
+            stored="once",
+            claimed=True,
+            envelope="at most one start",
+        ),
+    ]
+    key: Annotated[
+        str | None,
+        OptionRow(
+            check=check.text,
+            doc="the customer, the account, ...: a worker starts jobs of one key in order (``hash``, where no strategy "
+            "is given), and ``current_job().key`` has it.",
+            travels="field",
+            default="",
+            claimed=True,
+            envelope="for order and affinity, 1 to 256 characters",
+            flag=Flag(value="TEXT", text="A worker starts jobs of one key in order."),
+        ),
+    ]
+    ordered: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="jobs of one ``key`` run one at a time, in the order in which they became ready, whichever workers run "
+            "them; the next one waits until the one before has ended, retries included.",
+            travels="enqueue",
+            kind=bool,
+            default=False,
+            envelope="jobs of one `key` run one at a time; the id must say so, too",
+            flag=Flag(text="With --key: run one job of the key at a time, in order, on any worker."),
+        ),
+    ]
+    strategy: Annotated[
+        Strategy | None,
+        OptionRow(
+            check=check.check_strategy,
+            doc="which runner of a worker gets it: ``available`` (the next free one, the default), ``least_loaded``, "
+            "``round_robin``, ``random`` or ``hash`` (by ``key``).",
+            travels="override",
+            default="",
+            envelope="which runner of a worker gets it: `available`, `least_loaded`, `round_robin`, `random` or `hash`",
+            flag=Flag(value="NAME", text="Which runner of a worker gets it."),
+        ),
+    ]
+    headers: Annotated[
+        Mapping[str, str | None] | None,
+        OptionRow(
+            check=check_headers,
+            doc="texts by name that travel beside the arguments: at most 16, and 4,096 bytes in all. A job that is "
+            "made in a job inherits that one's; a text of None drops an inherited header. Given in several places they "
+            "add up.",
+            travels="field",
+            kind=bytes,
+            default=(),
+            claimed=True,
+            envelope="[headers](headers.md): at most 16, and 4,096 bytes in all",
+        ),
+    ]
 
 
 class CallOptions(JobOptions, total=False):
-    """What ``task.options(...)`` takes.
+    """What ``task.options(...)`` takes."""
 
-    Attributes:
-        request_id: within the settings' ``request_id_ttl`` time, enqueues with the same id make one job.
-    """
-
-    request_id: str | None
+    request_id: Annotated[
+        str | None,
+        OptionRow(
+            check=check.text,
+            doc="within the settings' ``request_id_ttl`` time, enqueues with the same id make one job.",
+            travels="request",
+            default="",
+            envelope="one id makes one job, 1 to 256 characters",
+            flag=Flag(value="TEXT", text="Enqueues with the same text make one job."),
+        ),
+    ]
 
 
 class TaskOptions(JobOptions, total=False):
-    """What ``@app.task(...)`` takes.
+    """What ``@app.task(...)`` takes."""
 
-    Attributes:
-        name: instead of ``module.function``.
-        kind: who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async`` for coroutines.
-        loose: arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.
-    """
-
-    name: str | None
-    kind: Kind | None
-    loose: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Checked options: microseconds where the store counts (delay, at, expires), seconds where the worker does.
-
-    Attributes:
-        timeout, hard_timeout: None: not given; 0: no limit.
-        result_ttl, failure_ttl: None: as the settings say.
-        max_crashes: 0: as the task says where it runs, else the settings there.
-        strategy: empty: as the worker says.
-        overrides: what was asked for a job rather than by its task: only that travels with the job.
-    """
-
-    queue: str = "default"
-    priority: int = 0
-    delay: int = 0
-    at: int = 0
-    expires: int = 0
-    retries: Retry = Retry(max=0)  # noqa: RUF009 - frozen
-    timeout: float | None = None
-    hard_timeout: float | None = None
-    max_crashes: int = 0
-    result_ttl: float | None = None
-    failure_ttl: float | None = None
-    at_most_once: bool = False
-    key: str = ""
-    ordered: bool = False
-    strategy: str = ""
-    headers: Given = ()
-    request_id: str = ""
-    overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
+    name: Annotated[str | None, OptionRow(check=check.text, doc="instead of ``module.function``.", travels="task")]
+    kind: Annotated[
+        Kind | None,
+        OptionRow(
+            check=check.text,
+            doc="who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async``: coroutines.",
+            travels="task",
+        ),
+    ]
+    loose: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
+            travels="task",
+        ),
+    ]
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise OptionsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-    return value
+def rows_of(kind: Any) -> dict[str, OptionRow]:
+    """The rows of one of these dictionaries, by option."""
+    return {name: wanted.__metadata__[0] for name, wanted in kind.__annotations__.items()}
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 256:
-        raise OptionsError(f"{name} must be a text of 1 to 256 characters, not {value!r:.80}")
-    return value
+# What a job may be asked for, in the order of the table.
+ROWS = rows_of(CallOptions)
+TASK_ONLY = frozenset(TaskOptions.__annotations__) - frozenset(JobOptions.__annotations__)
 
 
-def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise OptionsError(f"{name} must be True or False, not {value!r}")
-    return value
+def _document(kind: Any, rows: Mapping[str, OptionRow]) -> None:
+    """Give a dictionary the docstring that its rows make."""
+    kind.__doc__ += "\n\n    Attributes:\n" + "".join(f"        {name}: {row.doc}\n" for name, row in rows.items())
 
 
-def _at(name: str, value: Any) -> int:
-    if not isinstance(value, datetime):
-        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}")
-    if value.utcoffset() is None:
-        raise OptionsError(
-            f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
-            f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
-        )
-    return max(1, (value - _EPOCH) // timedelta(microseconds=1))
-
-
-def _limit(name: str, value: Any) -> float:
-    if value == math.inf:
-        return 0.0
-    if value == 0 and type(value) is not bool:
-        raise OptionsError(f"{name}=0 would leave a job no time: for no limit give math.inf, or leave {name} out")
-    return seconds(value, name, zero=False)
-
-
-def _queue(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise OptionsError(f"{name} must be the name of a queue, not {value!r}")
-    return check_name("queue", value)
-
-
-def check_strategy(name: str, value: Any) -> str:
-    """A strategy's name.
-
-    Raises:
-        OptionsError: it is none, or none for jobs.
-    """
-    if value in STRATEGIES:
-        return str(value)
-    known = f"{name} must be one of {', '.join(STRATEGIES)}"
-    if callable(value):
-        raise OptionsError(f"{known}: a function can choose in headrace.Pool, but a dispatcher runs no code of yours")
-    if value == "next_available":
-        raise OptionsError(f"{known}: next_available answers a caller at once, and a job has none; take available")
-    raise OptionsError(f"{known}, not {value!r:.80}")
-
-
-def _retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
-    return policy(value)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "queue": _queue,
-    "priority": lambda name, value: _whole(name, value, -MOST_PRIORITY, MOST_PRIORITY),
-    "delay": lambda name, value: microseconds(seconds(value, name)),
-    "at": _at,
-    "expires": lambda name, value: microseconds(seconds(value, name, zero=False)),
-    "retries": _retries,
-    "timeout": _limit,
-    "hard_timeout": _limit,
-    "max_crashes": lambda name, value: _whole(name, value, 1, 1000),
-    "result_ttl": lambda name, value: seconds(value, name),
-    "failure_ttl": lambda name, value: seconds(value, name),
-    "at_most_once": flag,
-    "key": _text,
-    "ordered": flag,
-    "strategy": check_strategy,
-    "headers": check_headers,
-    "request_id": _text,
-}
-
-
-def of_task(given: Mapping[str, Any]) -> Options:
-    """The options of a task.
-
-    Raises:
-        OptionsError: names the option and what would be right.
-    """
-    if given.get("request_id") is not None:
-        raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
-    return _consistent(replace(Options(), **_checked(given)))
-
-
-def of_call(task: Options, given: Mapping[str, Any]) -> Options:
-    """A task's options, overridden for one or more jobs.
-
-    Raises:
-        OptionsError: names the option and what would be right.
-    """
-    for name in ("kind", "name", "loose"):
-        if given.get(name) is not None:
-            raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
-    checked = _checked(given)
-    if "delay" in checked:
-        checked["at"] = 0
-    elif "at" in checked:
-        checked["delay"] = 0
-    if "headers" in checked:
-        checked["headers"] = merged(task.headers, checked["headers"])
-    retries = given.get("retries")
-    if isinstance(retries, Retry):
-        if (retries.on, retries.never) != (Retry().on, Retry().never):
-            raise OptionsError(
-                "which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)"
-            )
-    elif retries is not None:
-        checked["retries"] = replace(task.retries, max=checked["retries"].max)
-    travels: dict[str, Any] = {
-        name: checked[name]
-        for name in ("timeout", "hard_timeout", "result_ttl", "failure_ttl", "strategy")
-        if name in checked
-    }
-    if retries is not None:
-        travels |= _numbers(checked["retries"], task.retries)
-    checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
-    options = _consistent(replace(task, **checked))
-    if given.get("strategy") == "hash" and not options.key:
-        raise OptionsError('strategy="hash" needs key=: jobs of one key run on one runner of a worker, in order')
-    return options
-
-
-def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
-    """What differs from the retries that the worker knows from the task."""
-    names = {"max": "retries", "delay": "retry_delay", "factor": "retry_factor", "max_delay": "retry_max_delay"}
-    names["jitter"] = "retry_jitter"
-    return {
-        field: getattr(wanted, name)
-        for name, field in names.items()
-        if name == "max" or getattr(wanted, name) != getattr(known, name)
-    }
-
-
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    if given.get("at") is not None and given.get("delay") is not None:
-        raise OptionsError("delay and at contradict each other: give the one or the other")
-    checked: dict[str, Any] = {}
-    for name, value in given.items():
-        check = _CHECKS.get(name)
-        if check is None:
-            raise OptionsError(f"there is no option {name!r}: {_instead(name)}")
-        if value is not None:
-            checked[name] = check(name, value)
-    return checked
-
-
-def misplaced(task: str, name: str, value: object) -> str:
-    """What an error adds where an option was given to ``enqueue`` as an argument; empty where it is none."""
-    if name in _CHECKS:
-        return f"; as an option of the job: {task}.options({name}={value!r:.40}).enqueue(...)"
-    return f"; as an option, {elsewhere.OPTIONS[name]}" if name in elsewhere.OPTIONS else ""
-
-
-def _instead(name: str) -> str:
-    """What to write for an option that does not exist."""
-    if name in elsewhere.OPTIONS:
-        return elsewhere.OPTIONS[name]
-    close = difflib.get_close_matches(name, _CHECKS, 1)
-    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(_CHECKS)}"
-
-
-def _consistent(options: Options) -> Options:
-    if options.at_most_once and options.retries.max:
-        raise OptionsError(
-            "at_most_once and retries contradict each other: what may start once cannot be retried; give retries=0"
-        )
-    if options.timeout and options.hard_timeout and options.hard_timeout <= options.timeout:
-        raise OptionsError(
-            f"hard_timeout={options.hard_timeout:g} must be more than timeout={options.timeout:g}: the job needs "
-            f"time to end by itself after the soft limit"
-        )
-    if options.expires and options.delay >= options.expires:
-        raise OptionsError("expires must be more than delay: the job would expire before it becomes ready")
-    return options
+_document(JobOptions, rows_of(JobOptions))
+_document(CallOptions, {"request_id": ROWS["request_id"]})
+_document(TaskOptions, {name: row for name, row in rows_of(TaskOptions).items() if name in TASK_ONLY})

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.errors import WorkflowError
-from headrace.model.job import Form
+from headrace.model.form import Form
 from headrace.model.job_record import Record
 
 Policy = Literal["stop", "continue", "skip"]
@@ -58,6 +58,7 @@ class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
         when: position in its parents of the node whose output decides whether it runs; -1: it runs.
         letter: of a map: :attr:`policy` as records store it.
         priority, max_crashes: of a map: as in its items' form, since a claim does not tell them.
+        untold: of a map: the other options of its items' form that a claim does not tell.
     """
 
     name: str
@@ -67,6 +68,7 @@ class NodeFacts(msgspec.Struct, frozen=True, array_like=True):
     letter: str = "s"
     priority: int = 0
     max_crashes: int = 0
+    untold: dict[str, Any] = {}
 
     @property
     def policy(self) -> Policy:
@@ -189,7 +191,7 @@ _facts = msgspec.msgpack.Decoder(NodeFacts)
 
 
 def pack_facts(facts: NodeFacts) -> bytes:
-    return _pack(facts)
+    return _pack(facts if facts.untold else msgspec.structs.astuple(facts)[:-1])
 
 
 def parse_facts(data: bytes | None) -> NodeFacts:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from headrace.model.form import Form
 from headrace.model.ids import code_of, flow_of, node_id, number_of_code
-from headrace.model.job import Form, moment
+from headrace.model.job import moment
 from headrace.model.job_record import Finder
 from headrace.model.workflow import (
     FOR_EVER,
@@ -26,6 +28,7 @@ from headrace.model.workflow import (
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.keys import Keys
 from headrace.protocol.operations import rows_of, slice_of
+from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.produce import pairs, record_of
 from headrace.protocol.script import Call, blob, load
 
@@ -41,23 +44,19 @@ _COUNTS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
 # -- nodes as they are stored ---------------------------------------------------------------------------------------
 
 
-def _of_form(form: Form) -> list[Any]:
+# Most nodes of a workflow have one of a few forms.
+@lru_cache(256)
+def _of_form(form: Form) -> tuple[Any, ...]:
     fields: list[Any] = ["task", form.task, "queue", form.queue]
-    optional = {
-        "options": blob(form.options) if form.options else None,
-        "priority": form.priority or None,
-        "delay": form.delay or None,
-        "budget": form.max_crashes or None,
-        "once": 1 if form.once else None,
-        "key": form.key or None,
-        "headers": blob(form.headers) if form.headers else None,
+    if form.options:
+        fields += ("options", blob(form.options))
+    if form.delay:
+        fields += ("delay", form.delay)
+    fields += fields_of(form)
+    if is_claimed(form):
         # A claim of a node reads its options anyway, these only where the record says that there is more.
-        "more": 1 if form.once or form.key or form.priority or form.headers else None,
-    }
-    for name, value in optional.items():
-        if value is not None:
-            fields += (name, value)
-    return fields
+        fields += ("more", 1)
+    return tuple(fields)
 
 
 def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:

@@ -9,16 +9,20 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.form import FIELDS, Form, NewJob
 from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
-from headrace.model.job import Form, NewJob, State, moment, number, parse_error, priority_of, ready_at
+from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal, plausible
 from headrace.protocol.keys import Keys
+from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
 
 _pack = msgspec.msgpack.Encoder().encode
+# A broadcast waits in a line of its own, and is started once.
+_NOT_OF_BROADCASTS = frozenset({"priority", "max_crashes", "at_most_once"})
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -44,17 +48,8 @@ def _head(form: Form) -> msgspec.Raw:
     fields: list[Any] = ["task", form.task, "queue", form.queue]
     if form.options:
         fields += ("options", blob(form.options))
-    if form.priority:
-        fields += ("priority", str(form.priority))
-    if form.max_crashes:
-        fields += ("budget", str(form.max_crashes))
-    if form.once:
-        fields += ("once", "1")
-    if form.key:
-        fields += ("key", form.key)
-    if form.headers:
-        fields += ("headers", blob(form.headers))
-    if form.options or form.once or form.key or form.expires or form.priority or form.headers:
+    fields += fields_of(form)
+    if form.options or is_claimed(form):
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
     head = [form.queue, form.priority, form.delay, form.at, form.expires, fields]
@@ -142,10 +137,7 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
     fields: list[Any] = ["task", form.task, "args", blob(args), "once", "1", "more", "1"]
     if form.options:
         fields += ("options", blob(form.options))
-    if form.key:
-        fields += ("key", form.key)
-    if form.headers:
-        fields += ("headers", blob(form.headers))
+    fields += fields_of(form, _NOT_OF_BROADCASTS)
     return load("broadcast").bind(
         keys,
         lambda reply: [id.decode() for id in reply],

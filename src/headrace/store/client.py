@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.model.job import NewJob
+from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
 from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.produce import Accepted, enqueue

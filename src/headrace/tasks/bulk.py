@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.errors import ArgumentError
+from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
-from headrace.model.job import NewJob
 from headrace.model.signature import Unchecked
 from headrace.protocol.produce import CHUNK, Accepted
 from headrace.store.client import Client

@@ -6,60 +6,27 @@ differs from its default. Envelopes are read as bytes that anybody may have writ
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Any, Literal, cast
+import operator
+from typing import Any, cast
 
 import msgspec
 
 from headrace.errors import EnvelopeError, OptionsError
 from headrace.model import codec
-from headrace.model.form import form_of, overrides_of
+from headrace.model.form import RETRY_PARTS, Form, Options, form_of, of_call, of_task, overrides_of
 from headrace.model.headers import packed as packed_headers
 from headrace.model.headers import shown
 from headrace.model.ids import check_name, is_ordered, is_plain, shard_of
-from headrace.model.job import Form
-from headrace.model.options import Options, of_call, of_task
+from headrace.model.options import ROWS
 from headrace.model.retry import Retry
 from headrace.settings import microseconds
+from headrace.tasks.envelope_fields import OPTION_FIELDS, Envelope
 
 VERSION = 1
 # Bytes that an envelope may take besides its arguments.
 MOST_BYTES = 16_384
 # The largest integer that every language reads exactly.
 MOST_INTEGER = 2**53 - 1
-
-
-class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The fields of an envelope. Durations and times are integers, in microseconds; None means not given."""
-
-    v: int
-    id: str
-    task: str
-    args: list[msgspec.Raw] = []
-    kwargs: dict[str, msgspec.Raw] = {}
-    form: Literal["msgpack", "json"] = "msgpack"
-    queue: str = "default"
-    priority: int = 0
-    delay: int = 0
-    at: int = 0
-    expires: int = 0
-    key: str = ""
-    ordered: bool = False
-    at_most_once: bool = False
-    max_crashes: int = 0
-    strategy: str = ""
-    retries: int | None = None
-    retry_delay: int | None = None
-    retry_factor: float | None = None
-    retry_max_delay: int | None = None
-    retry_jitter: float | None = None
-    timeout: int | None = None
-    hard_timeout: int | None = None
-    result_ttl: int | None = None
-    failure_ttl: int | None = None
-    request_id: str = ""
-    headers: dict[str, str] = {}
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -82,11 +49,10 @@ class _Version(msgspec.Struct):
     v: Any = None
 
 
-_TIMES = ("timeout", "hard_timeout", "retry_delay", "retry_max_delay")
-_RETRIES = {"retry_delay": "delay", "retry_factor": "factor", "retry_max_delay": "max_delay", "retry_jitter": "jitter"}
 _encode = msgspec.msgpack.Encoder().encode
 _halves = msgspec.msgpack.Decoder(tuple[list[msgspec.Raw], dict[str, msgspec.Raw]])
 _envelope = msgspec.msgpack.Decoder(Envelope)
+_asked = operator.attrgetter("task", *(name for name in OPTION_FIELDS if name != "headers"))
 _version = msgspec.msgpack.Decoder(_Version)
 
 
@@ -96,20 +62,25 @@ def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
     Args:
         args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
     """
-    own = overrides_of(form)
     is_json = codec.is_json(args)
     positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)
-    times: dict[str, Any] = {name: _duration(getattr(own, name)) for name in _TIMES}
     return _encode(
         Envelope(
-            v=VERSION, id=id, task=form.task, args=positions, kwargs=named,
-            form="json" if is_json else "msgpack", queue=form.queue, priority=form.priority,
-            delay=form.delay, at=form.at, expires=form.expires, key=form.key, ordered=form.ordered,
-            at_most_once=form.once, max_crashes=form.max_crashes, strategy=own.strategy or "", retries=own.retries,
-            retry_factor=own.retry_factor, retry_jitter=own.retry_jitter, result_ttl=_duration(own.result_ttl),
-            failure_ttl=_duration(own.failure_ttl), request_id=request_id, headers=dict(shown(form.headers)), **times,
+            v=VERSION, id=id, task=form.task, args=positions, kwargs=named, form="json" if is_json else "msgpack",
+            **_fields(form, request_id),
         )
     )  # fmt: skip
+
+
+def _fields(form: Form, request_id: str) -> dict[str, Any]:
+    """The options of a form as the fields of an envelope."""
+    own = overrides_of(form)
+    found: dict[str, Any] = {"request_id": request_id, "headers": dict(shown(form.headers))}
+    for name, field in OPTION_FIELDS.items():
+        if name not in found:
+            value = getattr(own if field.override else form, name)
+            found[name] = _duration(value) if field.seconds else field.default if value is None else value
+    return found
 
 
 def _duration(seconds: float | None) -> int | None:
@@ -165,12 +136,7 @@ class Reader:
 
     def _options(self, found: Envelope) -> tuple[Options, Form]:
         headers = packed_headers(found.headers)
-        asked = (
-            found.task, found.queue, found.priority, found.delay, found.at, found.expires, found.key, found.ordered,
-            found.at_most_once, found.max_crashes, found.strategy, found.retries, found.retry_delay,
-            found.retry_factor, found.retry_max_delay, found.retry_jitter, found.timeout, found.hard_timeout,
-            found.result_ttl, found.failure_ttl, found.request_id, headers,
-        )  # fmt: skip
+        asked = (*_asked(found), headers)
         known = self._known.get(asked)
         if known is None:
             if len(self._known) >= 256:
@@ -212,23 +178,10 @@ def _refused(row: int, id: str, why: str) -> EnvelopeError:
 
 def _checked(found: Envelope) -> Options:
     """What an envelope asks for, under the checks of every option."""
-    given: dict[str, Any] = {
-        "queue": found.queue,
-        "priority": found.priority,
-        "delay": _seconds(found.delay),
-        "expires": _seconds(found.expires) or None,
-        "key": found.key or None,
-        "ordered": found.ordered,
-        "at_most_once": found.at_most_once,
-        "max_crashes": found.max_crashes or None,
-        "strategy": found.strategy or None,
-        "retries": found.retries,
-        "timeout": _limit(found.timeout),
-        "hard_timeout": _limit(found.hard_timeout),
-        "result_ttl": _seconds(found.result_ttl),
-        "failure_ttl": _seconds(found.failure_ttl),
-        "request_id": found.request_id or None,
-        "headers": found.headers,
+    given = {
+        name: field.given(value)
+        for name, field in OPTION_FIELDS.items()
+        if name in ROWS and name != "at" and (value := getattr(found, name)) != field.default
     }
     if found.at and found.delay:
         raise OptionsError("delay and at contradict each other: give the one or the other")
@@ -238,20 +191,12 @@ def _checked(found: Envelope) -> Options:
     if options.ordered and not options.key:
         raise OptionsError("it is ordered by key, and has no key")
     overrides = msgspec.structs.replace(options.overrides, **_retries(found))
-    return replace(options, delay=found.delay, at=found.at, expires=found.expires, overrides=overrides)
+    return msgspec.structs.replace(options, delay=found.delay, at=found.at, expires=found.expires, overrides=overrides)
 
 
 def _retries(found: Envelope) -> dict[str, Any]:
     """What it asks for its retries, checked."""
-    every: dict[str, Any] = {name: getattr(found, name) for name in _RETRIES if getattr(found, name) is not None}
-    given = {name: value / 1e6 if name in _TIMES else value for name, value in every.items()}
-    Retry(**{_RETRIES[name]: value for name, value in given.items()})
+    parts = {name: getattr(found, name) for name in RETRY_PARTS if name != "retries"}
+    given = {name: OPTION_FIELDS[name].given(value) for name, value in parts.items() if value is not None}
+    Retry(**{RETRY_PARTS[name][0]: value for name, value in given.items()})
     return given
-
-
-def _seconds(microseconds: int | None) -> float | None:
-    return None if microseconds is None else microseconds / 1e6
-
-
-def _limit(microseconds: int | None) -> float | None:
-    return math.inf if microseconds == 0 else _seconds(microseconds)

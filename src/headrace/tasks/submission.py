@@ -13,10 +13,9 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model import codec
-from headrace.model.form import asked, changed
+from headrace.model.form import Form, NewJob, asked, changed
 from headrace.model.headers import check as check_headers
 from headrace.model.headers import packed, shown
-from headrace.model.job import Form, NewJob
 from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
 from headrace.protocol.produce import Accepted

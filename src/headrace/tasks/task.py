@@ -19,11 +19,11 @@ import msgspec
 from headrace.context import inherited, job_here
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model import elsewhere
-from headrace.model.form import form_of
+from headrace.model.form import RETRY_PARTS, Form, NewJob, Options, Overrides, form_of, of_call
 from headrace.model.headers import added, packed
 from headrace.model.ids import id_at, make_tail, ordered_id
-from headrace.model.job import Form, NewJob, Overrides
-from headrace.model.options import DEFAULT_CRASHES, CallOptions, Kind, Options, check_strategy, of_call
+from headrace.model.option_checks import check_strategy
+from headrace.model.options import DEFAULT_CRASHES, CallOptions, Kind
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature, Unchecked
 from headrace.protocol import operations, produce
@@ -248,14 +248,8 @@ class Task(Generic[P, R, V]):
     def _planned(self, data: bytes) -> Plan:
         try:
             own = _overrides.decode(data) if data else Overrides()
-            numbers: dict[str, Any] = {
-                "max": own.retries,
-                "delay": own.retry_delay,
-                "factor": own.retry_factor,
-                "max_delay": own.retry_max_delay,
-                "jitter": own.retry_jitter,
-            }
-            retry = replace(self.defaults.retries, **{name: n for name, n in numbers.items() if n is not None})
+            numbers = {part: getattr(own, name) for name, (part, _) in RETRY_PARTS.items()}
+            retry = replace(self.defaults.retries, **{part: n for part, n in numbers.items() if n is not None})
             strategy = check_strategy("strategy", own.strategy) if own.strategy else ""
         except (msgspec.MsgspecError, OptionsError, ValueError) as error:
             raise CorruptOptions(

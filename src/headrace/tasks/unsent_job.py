@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.job import Form, NewJob
+from headrace.model.form import Form, NewJob
 
 if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job

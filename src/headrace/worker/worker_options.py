@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.model.options import check_strategy
+from headrace.model.option_checks import check_strategy
 
 # Which option says how many jobs of a kind run at once.
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}

@@ -18,10 +18,11 @@ import msgspec
 from headrace.context import current_job
 from headrace.errors import OptionsError
 from headrace.model import codec
+from headrace.model.form import of_task
 from headrace.model.headers import Given, merged
 from headrace.model.headers import check as check_headers
 from headrace.model.ids import check_name, flow_id, node_id
-from headrace.model.options import flag, of_task
+from headrace.model.option_checks import flag
 from headrace.model.signature import Signature
 from headrace.model.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
 from headrace.protocol import graph as verbs

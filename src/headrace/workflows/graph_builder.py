@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headrace.errors import DuplicateNode, WorkflowCycle, WorkflowError, WorkflowTooLarge
-from headrace.model.job import Form
+from headrace.model.form import UNTOLD, Form
 from headrace.model.workflow import (
     LETTERS,
     MAX_EDGES,
@@ -295,6 +295,6 @@ def _facts(sheet: Sheet, row: Row) -> bytes:
     if not row.map:
         return pack_facts(NodeFacts(row.name, sheet.definition, when=row.when))
     form = row.form
-    return pack_facts(
-        NodeFacts(row.name, sheet.definition, True, row.when, LETTERS[row.of_items], form.priority, form.max_crashes)
-    )
+    told = (LETTERS[row.of_items], form.priority, form.max_crashes)
+    untold = {name: value for name in UNTOLD if (value := getattr(form, name))}
+    return pack_facts(NodeFacts(row.name, sheet.definition, True, row.when, *told, untold))

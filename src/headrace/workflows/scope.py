@@ -16,9 +16,8 @@ import msgspec
 from headrace.context import inherited
 from headrace.errors import AmbiguousNode, ArgumentError, ForeignNode, OptionsError, UnknownNode, WorkflowError
 from headrace.model import codec
+from headrace.model.form import Form, of_call, of_task
 from headrace.model.headers import Given
-from headrace.model.job import Form
-from headrace.model.options import of_call, of_task
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import Policy
 from headrace.tasks import naming

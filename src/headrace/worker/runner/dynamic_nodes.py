@@ -14,8 +14,9 @@ import msgspec
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
 from headrace.model import codec
+from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
-from headrace.model.job import Claim, Form, Input
+from headrace.model.job import Claim, Input
 from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
 from headrace.tasks.app_context import AppContext
 from headrace.workflows.builder import Flow, collected
@@ -88,9 +89,10 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
         claim.options,
         facts.priority,
         max_crashes=facts.max_crashes,
-        once=claim.once,
+        at_most_once=claim.once,
         key=claim.key,
         headers=claim.headers,
+        **{name: value for name, value in facts.untold.items() if name in UNTOLD},
     )
     given: list[NewNode] = []
     if len(items) > 1:

@@ -13,8 +13,8 @@ import socket
 from dataclasses import replace
 
 from headrace.app import Headrace
+from headrace.model.form import Options
 from headrace.model.job import Claim
-from headrace.model.options import Options
 from headrace.tasks.task import Task
 from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import Channel, FromRunner, Run, ToRunner, give_tickets

@@ -1,0 +1,150 @@
+"""How one option is described, and the checks of what is given for it. Pure.
+
+The rows themselves stand in ``options.py``; whatever has a field, a column or a flag for each option is computed from
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, get_args
+
+from headrace.errors import OptionsError
+from headrace.model.ids import check_name
+from headrace.model.job import MOST_PRIORITY
+from headrace.model.retry import Retry, policy
+from headrace.settings import seconds
+
+Strategy = Literal["available", "least_loaded", "round_robin", "random", "hash"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+Travel = Literal["field", "enqueue", "override", "request", "task"]
+Unit = Literal["", "moment", "wait", "time", "limit"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """The flag of ``headrace enqueue`` that gives an option.
+
+    Attributes:
+        text: its help.
+        value: what the help calls its value; empty: it takes none.
+    """
+
+    text: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionRow:
+    """One option: everything that is said of it anywhere.
+
+    Attributes:
+        check: makes the checked value of a given one, or raises ``OptionsError``. Takes the option's name first.
+        doc: what it means, for the reference.
+        travels: how it gets to the worker. ``field``: as a field of the record. ``override``: in the record's field
+            ``options``, where it differs from the task's. ``enqueue``: only the script that stores the job learns it.
+            ``request``: beside the job. ``task``: not at all, since the code of the worker says it.
+        kind: type of the checked value.
+        default: the checked value where nothing is given.
+        stored: name of the record's field, or in ``options``, where it is not the option's own.
+        claimed: a claim brings it; records that have it say that there is more to read.
+        unit: ``wait``: checked as microseconds. ``time``: as seconds. ``limit``: as seconds, 0 is no limit. ``moment``:
+            as microseconds since 1970. Empty: the value has no unit.
+        envelope: what it means in an envelope; empty: no envelope has it.
+        flag: of ``headrace enqueue``; None: that has none.
+    """
+
+    check: Callable[[str, Any], Any]
+    doc: str
+    travels: Travel
+    kind: type = str
+    default: Any = None
+    stored: str = ""
+    claimed: bool = False
+    unit: Unit = ""
+    envelope: str = ""
+    flag: Flag | None = None
+
+
+def whole(least: int, most: int) -> Callable[[str, Any], int]:
+    """The check of a whole number."""
+
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise OptionsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        return value
+
+    return check
+
+
+priority = whole(-MOST_PRIORITY, MOST_PRIORITY)
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 256:
+        raise OptionsError(f"{name} must be a text of 1 to 256 characters, not {value!r:.80}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionsError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def moment(name: str, value: Any) -> int:
+    """A datetime as microseconds since 1970, at least 1."""
+    if not isinstance(value, datetime):
+        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise OptionsError(
+            f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
+            f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
+        )
+    return max(1, (value - _EPOCH) // timedelta(microseconds=1))
+
+
+def time(name: str, value: Any) -> float:
+    """Seconds, at least 0."""
+    return seconds(value, name)
+
+
+def limit(name: str, value: Any) -> float:
+    """Seconds; 0 stands for no limit."""
+    if value == math.inf:
+        return 0.0
+    if value == 0 and type(value) is not bool:
+        raise OptionsError(f"{name}=0 would leave a job no time: for no limit give math.inf, or leave {name} out")
+    return seconds(value, name, zero=False)
+
+
+def queue(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise OptionsError(f"{name} must be the name of a queue, not {value!r}")
+    return check_name("queue", value)
+
+
+def check_strategy(name: str, value: Any) -> str:
+    """A strategy's name.
+
+    Raises:
+        OptionsError: it is none, or none for jobs.
+    """
+    if value in STRATEGIES:
+        return str(value)
+    known = f"{name} must be one of {', '.join(STRATEGIES)}"
+    if callable(value):
+        raise OptionsError(f"{known}: a function can choose in headrace.Pool, but a dispatcher runs no code of yours")
+    if value == "next_available":
+        raise OptionsError(f"{known}: next_available answers a caller at once, and a job has none; take available")
+    raise OptionsError(f"{known}, not {value!r:.80}")
+
+
+def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
+    return policy(value)
