@@ -17,7 +17,7 @@ def test_everything_stored_is_told(stage: Stage) -> None:
     assert (record.id, record.state, record.task, record.queue) == (claim.id, State.RUNNING, "add", "q")
     assert (record.packed_args, record.options, record.priority, record.key) == (ARGS, b"\x81", 3, "k")
     assert (record.started_us, record.expires_us, record.owner, record.attempt) == (claim.token, START + KEEP, "w1", 1)
-    assert (record.progress, record.note) == (0.25, "half way to half way")
+    assert (record.progress, record.progress_text) == (0.25, "half way to half way")
     assert (record.finished_us, record.packed_result, record.error) == (0, None, None)
     assert record.created_us == START
 

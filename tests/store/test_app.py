@@ -309,7 +309,7 @@ async def test_logs_and_progress_are_read(app: Headrace, worker: Worker) -> None
     assert job.logs() == await job.alogs() == ["a", "b"]
     assert job.logs(limit=1) == ["b"]
     record = job.refresh()
-    assert (record.progress, record.note) == (0.5, "half")
+    assert (record.progress, record.progress_text) == (0.5, "half")
     worker.settle(claim, "succeeded", b"\xc0")
     await app.aclose()
 

@@ -59,7 +59,7 @@ def test_progress_and_log_are_visible_while_the_job_runs(fleet: Fleet, tmp_path:
         job = fleet.enqueue(f"{kind}.say", str(go))
         fleet.until(lambda job=job: job.refresh().progress == 0.5 and job.logs())
         assert job.state is State.RUNNING
-        assert job.refresh().note == "half"
+        assert job.refresh().progress_text == "half"
         assert job.logs() == ["a line", "another"]
         go.touch()
         assert job.result(timeout=20) == "said"

@@ -57,7 +57,7 @@ def details(record: Record, lines: list[str]) -> dict[str, Any]:
         "crashes": record.crashes,
         "interruptions": record.interruptions,
         "snoozes": record.snoozes,
-        "note": record.note or None,
+        "progress_text": record.progress_text or None,
         "form": record.form,
         "args": args,
         "kwargs": kwargs,
@@ -154,7 +154,7 @@ def describe(output: Output, record: Record, lines: list[str], now: float) -> No
 
 def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     """Names and values; what a job does not have is left out."""
-    progress = "" if record.progress is None else f"{record.progress:.0%} {record.note}".strip()
+    progress = "" if record.progress is None else f"{record.progress:.0%} {record.progress_text}".strip()
     yield from (("job", record.id), ("state", record.state))
     yield from (("task", record.task or "-"), ("queue", record.queue or "-"))
     yield from _given(("priority", record.priority), ("key", record.key))

@@ -135,7 +135,7 @@ def _remark(record: Record) -> str:
     if record.error is not None:
         return f"{record.error.type.rpartition('.')[2]}: {record.error.message}".splitlines()[0][:120].rstrip(": ")
     if record.progress is not None and record.state == "running":
-        return f"{record.progress:.0%} {record.note}".strip()
+        return f"{record.progress:.0%} {record.progress_text}".strip()
     return ""
 
 

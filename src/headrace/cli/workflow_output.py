@@ -221,7 +221,7 @@ def _node_remark(node: NodeRecord) -> str:
         words = ((job.failures, "failed"), (job.crashes, "crashed"))
         return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
     if job.state == "running" and job.progress is not None:
-        return f"{job.progress:.0%} {job.note}".strip()
+        return f"{job.progress:.0%} {job.progress_text}".strip()
     if job.state == "blocked" and node.role in ("undo", "callback"):
         return "after a failure" if node.role == "undo" else "at the end"
     return f"waits for {node.pending} of {len(node.parents)}" if job.state == "blocked" and node.pending else ""

@@ -83,6 +83,7 @@ class Record:
     Attributes:
         packed_args: ``[args, kwargs]`` as stored; :attr:`form` says how.
         packed_result: MessagePack; None: there is no result.
+        progress, progress_text: what ``current_job().progress(share, text)`` said last.
         created_us: when its id was made.
         started_us: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come
             to nothing, as that of a parked job does.
@@ -115,7 +116,7 @@ class Record:
     packed_result: bytes | None = field(repr=False)
     error: JobError | None
     progress: float | None
-    note: str
+    progress_text: str
     fields: dict[str, bytes] = field(repr=False)
     attempts: tuple[AttemptRecord, ...] = ()
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)

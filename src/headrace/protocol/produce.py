@@ -252,7 +252,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         packed_result=get("result"),
         error=parse_error(get("error")),
         progress=share,
-        note=_text(get("note")),
+        progress_text=_text(get("note")),
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
