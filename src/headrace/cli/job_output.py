@@ -33,6 +33,7 @@ def summary(record: Record) -> dict[str, Any]:
         "queue": record.queue,
         "priority": record.priority,
         "key": record.key or None,
+        "note": record.note or None,
         "attempt": record.attempt,
         "created": stamp(record.created_us),
         "due": stamp(record.due_us),
@@ -157,7 +158,7 @@ def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     progress = "" if record.progress is None else f"{record.progress:.0%} {record.progress_text}".strip()
     yield from (("job", record.id), ("state", record.state))
     yield from (("task", record.task or "-"), ("queue", record.queue or "-"))
-    yield from _given(("priority", record.priority), ("key", record.key))
+    yield from _given(("priority", record.priority), ("key", record.key), ("note", record.note))
     yield from _times(record, now)
     yield from _given(("worker", record.owner if record.state == "running" else ""))
     yield "attempts", _attempts(record)

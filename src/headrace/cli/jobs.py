@@ -132,6 +132,10 @@ def _since(record: Record) -> int:
 
 
 def _remark(record: Record) -> str:
+    return "; ".join(text for text in (record.note, _happened(record)) if text)
+
+
+def _happened(record: Record) -> str:
     if record.error is not None:
         return f"{record.error.type.rpartition('.')[2]}: {record.error.message}".splitlines()[0][:120].rstrip(": ")
     if record.progress is not None and record.state == "running":

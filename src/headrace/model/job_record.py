@@ -90,6 +90,7 @@ class Record:
         due_us: when a scheduled job becomes ready; when a ready one did.
         attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
         headers: texts by name that travel with the job.
+        note: the text for people that its enqueue gave; empty: none.
         swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
         fields: every stored field, undecoded.
         finder: gives what reads the values of a task's jobs; None: they are read plain.
@@ -120,6 +121,7 @@ class Record:
     fields: dict[str, bytes] = field(repr=False)
     attempts: tuple[AttemptRecord, ...] = ()
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    note: str = ""
     swallowed: JobError | None = None
     finder: Finder | None = field(default=None, repr=False, compare=False)
 

@@ -222,6 +222,18 @@ class JobOptions(TypedDict, total=False):
             envelope="[headers](headers.md): at most 16, and 4,096 bytes in all",
         ),
     ]
+    note: Annotated[
+        str | None,
+        OptionRow(
+            check=check.text,
+            doc="a text for people, 1 to 256 characters, which lists of jobs show.",
+            travels="field",
+            default="",
+            stored="label",
+            envelope="a text for people, 1 to 256 characters",
+            flag=Flag(value="TEXT", text="A text that lists of jobs show."),
+        ),
+    ]
 
 
 class CallOptions(JobOptions, total=False):

@@ -256,6 +256,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
+        note=_text(get(FIELDS["note"].stored)),
         swallowed=parse_error(get("swallowed")),
         finder=finder,
     )
