@@ -73,7 +73,10 @@ def test_names_take_positions_and_the_body_its_own_lines(monkeypatch: pytest.Mon
     first, *rest = script.text.split("\n")
     assert script.places == (("main", 1), *(("main", n) for n in range(1, 7)))
     assert "local ready = KEYS[1]" in first
-    assert "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = cmsgpack.unpack(ARGV[4])" in first
+    assert (
+        "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = ARGV[4] == '' and {} or cmsgpack.unpack(ARGV[4])"
+        in first
+    )
     assert rest[-1] == "return n"
     assert len(rest) == 6
     assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()

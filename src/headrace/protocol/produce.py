@@ -73,6 +73,8 @@ def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]
 
 
 def _accepted(reply: Any) -> Accepted:
+    if reply == b"ok":
+        return Accepted("ok")
     word, twice = reply
     if not twice:
         return Accepted(word.decode())

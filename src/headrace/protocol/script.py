@@ -25,7 +25,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _LINE = re.compile(r"@?user_script: ?(\d+)")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _SHORT = [bytes([0xA0 | size]) for size in range(32)]
-_UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "cmsgpack.unpack({})"}
+_UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
 
 def unread(call: Call[Any]) -> Call[Any]:
@@ -120,7 +120,9 @@ class Script:
             bound.append(key + values[hole] if hole else key)
         args: list[str | bytes | int] = [prefix, now] if self.header.clock else [prefix]
         for name, packed in self._encoders:
-            args.append(_pack(values[name]) if packed else values[name])
+            value = values[name]
+            # An empty list is an empty text: neither side packs or unpacks what many calls leave empty.
+            args.append((_pack(value) if value else b"") if packed else value)
         return Call(self, tuple(bound), tuple(args), parse)
 
     def locate(self, error: Exception) -> None:

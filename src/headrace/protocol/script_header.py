@@ -8,7 +8,8 @@ Owns the grammar only. A header is executable, so that Lua and Python cannot dis
     -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
     -- channel done    done:<id>                           likewise, for PUBLISH
     -- clock   now                                         local now = microseconds of the server's clock, or as told
-    -- arg     owner   text    who settles                 text, int or packed (MessagePack, unpacked)
+    -- arg     owner   text    who settles                 text, int or packed (a list: MessagePack, unpacked; an empty
+                                                           one is sent as an empty text)
     -- many    ZADD                                        zadd_all(key, list) sends the command in pieces of 1000
                                                            values; with an option, ZADD GT makes zadd_gt_all
     -- removes first claims                                before all else, nothing is removed from that key: once a

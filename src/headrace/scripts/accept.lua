@@ -1,5 +1,6 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
--- Returns {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
+-- Returns ok, where all were stored, or
+-- {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
 -- include wake
 -- clock   now
 -- key     scheduled  zset    scheduled
@@ -65,5 +66,5 @@ local function accept(in_turn)
     end
     zadd_all(waits and scheduled or ready .. queue, line)
   end
-  return {'ok', twice}
+  return #twice > 0 and {'ok', twice} or 'ok'
 end
