@@ -14,9 +14,9 @@ PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.up-to-date
 # Options for pytest, as in: make test T="tests/unit -k retry"
 T ?=
-# Tests that run at once, one more than most machines of CI have cores, since half of the time they wait; 0: in
-# pytest's own process, for a debugger.
-JOBS ?= 3
+# Tests that run at once, for two cores, since they wait for three fifths of the time; 0: in pytest's own process, for
+# a debugger.
+JOBS ?= 5
 
 .PHONY: help
 help:  ## list the targets

@@ -88,7 +88,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.path.relative_to(metafunc.config.rootpath).as_posix()
     if not metafunc.config.getoption("--servers"):
         # The newest and the oldest; whoever wants those in between names them.
-        names = [name for name in names if name in servers.ENDS] if path.startswith(EVERY_SERVER) else [servers.DEFAULT]
+        every = path.startswith(EVERY_SERVER) and not metafunc.definition.get_closest_marker("any_server")
+        names = [name for name in names if name in servers.ENDS] if every else [servers.DEFAULT]
     metafunc.parametrize("server_name", names)
 
 

@@ -196,6 +196,7 @@ def test_a_killed_connection_is_replaced(make: Make, url: str, stage: Stage) -> 
     assert len(stage.ready()) == 3
 
 
+@pytest.mark.any_server
 def test_a_restarted_server_is_found_again(make: Make, server_name: str, new_server: Callable[..., Server]) -> None:
     server = new_server(server_name, append_only=True)
     stage, twin = Stage(server.client()), make(server.url)
@@ -220,6 +221,7 @@ def test_a_server_that_stays_away_ends_in_an_error_in_time(make: Make, new_serve
     assert 1.9 < time.monotonic() - begun < 20
 
 
+@pytest.mark.any_server
 def test_a_replica_is_asked_again_until_it_is_the_master(
     make: Make, server_name: str, new_server: Callable[..., Server]
 ) -> None:
@@ -471,6 +473,7 @@ def test_a_wait_survives_the_loss_of_its_connection(make: Make, url: str, stage:
     assert sum(killed) >= 3
 
 
+@pytest.mark.any_server
 def test_a_wait_survives_a_restart(make: Make, server_name: str, new_server: Callable[..., Server]) -> None:
     server = new_server(server_name, append_only=True)
     stage = Stage(server.client())

@@ -32,16 +32,16 @@ def until(name):
 def state():
     return [os.getpid(), dict(current_job().state or {})]
 
-@app.task(timeout=0.5)
+@app.task(timeout=10)
 def process() -> list: return state()
 
 @app.task(kind="fork")
 def fork() -> list: return state()
 
-@app.task(kind="thread", timeout=0.5)
+@app.task(kind="thread", timeout=10)
 def thread() -> list: return state()
 
-@app.task(timeout=0.5)
+@app.task(timeout=2)
 async def loop() -> list:
     assert current_job().state["loop"] is asyncio.get_running_loop()
     return [os.getpid(), {"pid": current_job().state["pid"]}]

@@ -58,8 +58,8 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_twenty_thousand_jobs_survive_every_kind_of_kill(new_server: NewServer, new_fleet: NewFleet) -> None:
-    _soak(new_server, new_fleet, count=20_000, seconds=30, restarts=1, every=0.7)
+def test_ten_thousand_jobs_survive_every_kind_of_kill(new_server: NewServer, new_fleet: NewFleet) -> None:
+    _soak(new_server, new_fleet, count=10_000, seconds=30, restarts=1, every=0.35)
 
 
 @pytest.mark.soak
