@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
     from headrace.pool.pool import Pool as Pool
     from headrace.registry import Tasks as Tasks
+    from headrace.schedules.timetables import Cron as Cron
+    from headrace.schedules.timetables import Every as Every
     from headrace.settings import Settings as Settings
     from headrace.tasks.job_handle import Job as Job
     from headrace.tasks.submission import Submission as Submission
@@ -46,6 +48,8 @@ _HOMES = {
     "Node": "workflows.node",
     "Retry": "model.retry",
     "WorkflowRun": "workflows.run",
+    "Cron": "schedules.timetables",
+    "Every": "schedules.timetables",
     "Settings": "settings",
     "Submission": "tasks.submission",
     "Task": "tasks.task",

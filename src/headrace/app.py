@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
@@ -52,6 +51,9 @@ if TYPE_CHECKING:
 
     from headrace.cache import Cache, Cached
     from headrace.completion import Completions, H, ReturnWhen, Waited
+    from headrace.schedules.catalog import Schedules
+    from headrace.schedules.requests import CronOptions, EveryOptions, Target
+    from headrace.schedules.schedule_handle import Schedule
     from headrace.stats import Stats
     from headrace.store.store import AsyncStore, Store
     from headrace.tasks.job_handle import Job
@@ -77,14 +79,12 @@ class Headrace:
         settings: those that count, of all layers.
         sources: where each setting that is not Headrace's own default came from, such as ``HEADRACE_URL``.
         types: how values are sent that MessagePack has no form for: ``app.types.add(...)``.
-        tasks: by name.
-        workflow_definitions: by name.
+        tasks, workflow_definitions: by name.
         context: what tasks and definitions know of this application.
         jobs, queues, workers: for looking at and operating on what is stored, and on who works.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
-        before_fork_hooks, after_fork_parent_hooks: run around each fork, in the process that forks.
-        after_fork_child_hooks: run in each new runner process.
+        before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
         exit_hooks: run in each runner process before it leaves, within five seconds together; ``closers``, which are
             the library's own, come after them.
     """
@@ -158,11 +158,8 @@ class Headrace:
     def _open_stats(self) -> Stats:
         from headrace.stats import Stats
 
-        settings = self.settings
-        if settings.stats_url is None:
-            client = self.client
-        else:
-            client = Client(msgspec.structs.replace(settings, url=settings.stats_url))
+        settings, url = self.settings, self.settings.stats_url
+        client = self.client if url is None else Client(msgspec.structs.replace(settings, url=url))
         # setdefault is atomic: threads that race for the first use agree on one.
         made: Stats = vars(self).setdefault("_made_stats", Stats(client, settings))
         if self._stats is None:
@@ -302,10 +299,25 @@ class Headrace:
         kinds_of(kind)
         return decorate(functions[0]) if functions else decorate
 
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules that are stored, and those that this program declares. Cost: none."""
+        from headrace.schedules.catalog import Schedules
+
+        return Schedules(self.client, self.jobs.handle_of)
+
+    def cron(self, expression: str, target: Target, *args: Any, **options: Unpack[CronOptions]) -> Schedule:
+        """Run a task or workflow at certain times; see :meth:`headrace.schedules.catalog.Schedules.cron`."""
+        return self.schedules.cron(expression, target, *args, **options)
+
+    def every(self, interval: Duration, target: Target, *args: Any, **options: Unpack[EveryOptions]) -> Schedule:
+        """Run a task or workflow at even intervals; see :meth:`headrace.schedules.catalog.Schedules.every`."""
+        return self.schedules.every(interval, target, *args, **options)
+
     def include(self, *many: Tasks, move: bool = False) -> None:
         """Have the tasks, workflows and lifespans of these belong to this application, as if they were defined here.
 
-        Included once more they stay as they are. Either all of them are included or, if this raises, none.
+        Included once more they stay as they are. Either all of them are included or, if this raises, none. Cost: none.
 
         Args:
             move: take them from another application of this process that has included them, and has them no more.
@@ -313,8 +325,6 @@ class Headrace:
         Raises:
             OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
             DuplicateTask: two tasks, or two workflows, have one name.
-
-        Cost: none.
         """
         include(self.context, many, move=move)
 
@@ -323,12 +333,10 @@ class Headrace:
 
         If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that
         runs it, which also knows its retries, limits, crash budget and retention; queue, priority and the like are as
-        given here.
+        given here. Cost: none.
 
         Raises:
             OptionsError: the name or an option cannot be used.
-
-        Cost: none.
         """
         if name in self.tasks:
             return self.tasks[name].options(**options)
@@ -474,8 +482,6 @@ class Headrace:
 
         Raises:
             OptionsError: it is not callable, or a bare generator function.
-
-        Cost: none where there is none.
         """
         check_middleware(function)
         self.client.enqueue_middlewares.append(function)
@@ -557,7 +563,6 @@ class Headrace:
         """
         if self._stats is not None:
             self._stats.close()
-            # Statistics may have a server, and so a connection, of their own.
             if isinstance(way := self._stats.way, Client):
                 way.disconnect()
         self._close_cache()
@@ -578,22 +583,17 @@ class Headrace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def _close_cache(self) -> None:
-        cache: Cache | None = self.__dict__.get("cache")
-        if cache is not None:
+        if (cache := vars(self).get("cache")) is not None:
             cache.close()
 
     def __repr__(self) -> str:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from types import MappingProxyType, TracebackType
+from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
 from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze, WaitRefused
 from headrace.model import codec
-from headrace.model.headers import NO_HEADERS, unpacked
-from headrace.model.ids import flow_of, is_node
+from headrace.model.headers import NO_HEADERS, SCHEDULE, unpacked
+from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
@@ -101,6 +102,11 @@ class CurrentJob:
         if self._headers is None:
             self._headers = unpacked(self._claim.headers)
         return self._headers
+
+    @property
+    def tick(self) -> datetime | None:
+        """The nominal time of the schedule's tick that made this job, in UTC; None: no schedule made it."""
+        return ticked_at(self.id, self.headers.get(SCHEDULE, ""))
 
     @property
     def attempt(self) -> int:
@@ -196,10 +202,7 @@ class CurrentJob:
         self._emit(Note(self.id, self.token, progress=float(share), text=str(text)[:LINE_CAP]))
 
     def log(self, text: str) -> None:
-        """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000.
-
-        Cost: none for the job; batched with those of others.
-        """
+        """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000. Cost: none."""
         lines = tuple(line[:LINE_CAP] for line in str(text).splitlines()) or ("",)
         self._emit(Note(self.id, self.token, lines=lines))
 
@@ -292,8 +295,6 @@ class running:  # noqa: N801 - reads as a verb: with running(job)
         self._before = _current.set(self._job)
         return self._job
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._before is not None:
             _current.reset(self._before)

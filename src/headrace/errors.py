@@ -119,6 +119,22 @@ class LifespanError(HeadraceError):
     """A lifespan could not be entered in a runner, which takes no job and is replaced; the cause is what it raised."""
 
 
+class CronError(HeadraceError, ValueError):
+    """A schedule's times or policies cannot be used; names the field, and what to write instead."""
+
+
+class UnknownTimezone(CronError, LookupError):
+    """This machine knows no time zone of that name; names the nearest one."""
+
+
+class DuplicateSchedule(HeadraceError, ValueError):
+    """Two schedules have one name: give one of them another with ``name=``."""
+
+
+class ScheduleNotFound(HeadraceError, LookupError):
+    """No schedule of this name is stored."""
+
+
 class JobNotFound(HeadraceError, LookupError):
     """No job of this id is stored: it never existed, or finished and was not kept."""
 

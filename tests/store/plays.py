@@ -7,11 +7,12 @@ from typing import Any
 
 from headrace.model.form import Form
 from headrace.model.job import Outcome
-from headrace.protocol import cache, consume, operations, produce, stats
+from headrace.protocol import cache, consume, operations, produce, stats, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
+from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
 from tests.store.plays_flows import FLOWS
@@ -33,6 +34,10 @@ def scheduled(stage: Stage) -> int:
 def parked(stage: Stage) -> None:
     stage.put(5)
     stage.settle(*(stage.outcome(c, "parked") for c in stage.take()))
+
+
+def fires_once(first: ticks.Fired, second: ticks.Fired) -> bool:
+    return first.ran == 1 and second.ran in (0, 1)
 
 
 JOBS: dict[str, Play] = {
@@ -83,6 +88,25 @@ JOBS: dict[str, Play] = {
     "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),
     "pause, with an end": Play(nothing, lambda k, _, t: operations.pause(k, "q", SECOND, t), says(False)),
+    "schedule_declare": Play(nothing, lambda k, _, t: ticks.declare(k, "", [row()], t), says(["same"])),
+    "schedule_declare, by a worker": Play(
+        lambda s: s.register(), lambda k, o, t: ticks.declare(k, o, [row()], t), says(["same"])
+    ),
+    "refill": Play(
+        lambda s: (put(s), s.run(ticks.fire(s.keys, now=s.now)).wanting)[1],
+        lambda k, wanting, t: ticks.refill(k, [ticks.Refill(one, [(t + 5, t + 9)]) for one in wanting], t),
+        fewer,
+    ),
+    "fire": Play(lambda s: (put(s), fire(s))[1], lambda k, _, t: ticks.fire(k, now=t + MINUTE), fires_once),
+    "schedule_read": Play(put, lambda k, _, t: ticks.read_schedules(k, now=t)),
+    "schedule_pause": Play(put, lambda k, _, t: ticks.pause_schedule(k, "s", "", t), says("was")),
+    "schedule_resume": Play(
+        lambda s: (put(s), s.run(ticks.pause_schedule(s.keys, "s", "", s.now))),
+        lambda k, _, t: ticks.resume_schedule(k, "s", t),
+        says("was"),
+    ),
+    "schedule_run": Play(put, lambda k, _, t: ticks.run_schedule(k, "r", "s", now=t)),
+    "schedule_delete": Play(put, lambda k, _, __: ticks.delete_schedule(k, "s"), says(False)),
     "resume_due": Play(
         lambda s: [s.run(operations.pause(s.keys, q, 1, s.now)) for q in "ab"],
         lambda k, _, t: operations.resume_due(k, 10, t + 1),

@@ -257,6 +257,9 @@ ALONE = {
         "astore",
         "stats",
         "cached",
+        # They connect to nothing.
+        "cron",
+        "every",
     },
     Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
     BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw"},

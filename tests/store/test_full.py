@@ -20,6 +20,7 @@ REFUSED = {
     "enqueue", "enqueue_ordered", "broadcast", "rerun", "greet",
     "flow_create", "flow_create, a part", "flow_retry", "reserve",
     "stats_add", "stats_send", "stats_take", "stats_event",
+    "schedule_declare", "schedule_run",
     "cache_set", "cache_set, under a lease", "cache_lease", "cache_lease, whose turn is over",
 }  # fmt: skip
 

@@ -57,7 +57,14 @@ def exit_of(error: BaseException) -> Exit:
     table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Exit], ...] = (
         (KeyboardInterrupt, Exit.INTERRUPTED),
         (
-            (UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge, errors.PictureError),
+            (
+                UsageFault,
+                errors.OptionsError,
+                errors.CronError,
+                errors.ArgumentError,
+                errors.PayloadTooLarge,
+                errors.PictureError,
+            ),
             Exit.USAGE,
         ),
         (OperationFault, Exit.FAILED),
@@ -66,6 +73,7 @@ def exit_of(error: BaseException) -> Exit:
                 ApplicationFault,
                 errors.AppImportError,
                 errors.DuplicateTask,
+                errors.DuplicateSchedule,
                 errors.PreloadError,
                 errors.WorkflowError,
             ),

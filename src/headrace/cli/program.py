@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli import demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
+from headrace.cli import cron, demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import Exit
 from headrace.cli.failure import explain, last_word
@@ -40,6 +40,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
+app.add_typer(cron.app, name="cron")
 app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
 command(app, "profile")(profile.profile)

@@ -14,6 +14,9 @@ from headrace.errors import CorruptHeaders, OptionsError
 MOST_HEADERS = 16
 MOST_BYTES = 4096
 
+# The header that names the schedule whose tick made a job.
+SCHEDULE = "headrace-schedule"
+
 # Headers as options hold them: a text of None removes an inherited header.
 Given: TypeAlias = tuple[tuple[str, str | None], ...]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from headrace.errors import OptionsError
@@ -27,6 +29,7 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _ID = re.compile(rf"[{_DIGITS}]{{22}}")
@@ -144,6 +147,32 @@ _ORDERED_DIGITS = _DIGITS[8:16]
 def ordered_id(id: str) -> str:
     """The id of an ordered job, made of one that was drawn for it."""
     return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _ORDERED >> 5]}{id[21]}"
+
+
+def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True, shard: int = 0) -> str:
+    """The id of the job that a tick of a schedule makes, as tick.lua makes it.
+
+    Args:
+        moment: the tick, microseconds.
+        nth: 0; other jobs of the same tick (backfills) have more, up to 31.
+    """
+    milliseconds = moment // 1000
+    digest = hashlib.sha1(f"{name}:{milliseconds}".encode(), usedforsecurity=False).digest()
+    digits = "".join(_DIGITS[byte % 32] for byte in digest[:10])
+    id = _base32(milliseconds, 9) + digits + _DIGITS[nth] + _base32(shard, 2)
+    return ordered_id(id) if ordered else id
+
+
+def tick_of(id: str, name: str) -> int:
+    """The tick, in microseconds, for which the schedule of this name made the job; 0: it did not make this one."""
+    moment = milliseconds_of(id) * 1000
+    return moment if id[9:19] == tick_id(name, moment)[9:19] else 0
+
+
+def ticked_at(id: str, name: str) -> datetime | None:
+    """See :func:`tick_of`, as a datetime of UTC; None: it did not make this one."""
+    moment = tick_of(id, name) if name else 0
+    return _EPOCH + timedelta(microseconds=moment) if moment else None
 
 
 def is_ordered(id: str) -> bool:

@@ -405,6 +405,7 @@ class Renewed:
         chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
         resumes: when the next pause ends by itself, 0 when none does.
         held: how many jobs the incarnation holds.
+        tick: when the next tick of a schedule is due, 0 when none is.
     """
 
     alive: bool
@@ -421,12 +422,13 @@ class Renewed:
     chore: int = 0
     resumes: int = 0
     held: int = 0
+    tick: int = 0
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held, tick = reply
     return Renewed(
         True,
         now,
@@ -442,6 +444,7 @@ def _renewed(reply: Any) -> Renewed:
         moment(chore),
         moment(resumes),
         held,
+        moment(tick),
     )
 
 

@@ -21,7 +21,8 @@ key                    type    meaning, owner and end
 ``parked:<task>``      zset    Ids whose task a worker that claimed them did not know, scored as in their queues.
 ``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
 ``owner:<owner>``      hash    What an incarnation says of itself, its declared lease, its last request. Ends with it.
-``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind. Ends with the incarnation.
+``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind; schedules that its code declares,
+                               as ``~<name>``, each with its fingerprint. Ends with the incarnation.
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
@@ -30,6 +31,11 @@ key                    type    meaning, owner and end
 ``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait in chains. One per shard.
 ``turn:<key>``         string  The ordered job of this key whose turn it is. Ends with the last of the key.
 ``chain:<key>``        zset    Ordered jobs of this key that wait for their turn, first come first. Empty means absent.
+``schedules``          zset    Names of schedules, all with the score 0. A deletion, or the end of the last, ends it.
+``schedule:<name>``    hash    A schedule: its times, its jobs' form, its next ticks. Deleted by hand, 7 days after its
+                               last tick, or when no worker declares it any more.
+``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
+``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
@@ -106,6 +112,12 @@ class Keys:
 
     def chain(self, key: str) -> str:
         return f"{self.prefix}chain:{key}"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.prefix}schedule:{name}"
+
+    def ticks(self, name: str) -> str:
+        return f"{self.prefix}ticks:{name}"
 
     def parked(self, task: str) -> str:
         return f"{self.prefix}parked:{task}"

@@ -43,7 +43,7 @@ def _milliseconds(ttl: float) -> int:
 
 
 @lru_cache(1024)
-def _head(form: Form) -> msgspec.Raw:
+def head_of(form: Form) -> msgspec.Raw:
     """The head of a batch, packed: most jobs of a program have one of a few forms."""
     fields: list[Any] = ["task", form.task, "queue", form.queue]
     if form.options:
@@ -66,7 +66,7 @@ def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]
         if job.form is not last and job.form != last:
             last, rows = job.form, []
             ordered = ordered or last.ordered
-            batches.append((_head(last), rows))
+            batches.append((head_of(last), rows))
         rows.append(job.id)
         rows.append(blob(job.args))
     return batches, ordered
@@ -110,7 +110,7 @@ def enqueue(
     if len(jobs) == 1:
         # Few calls, since a program that enqueues now and then pays for each of them dearly.
         (job,) = jobs
-        batches, ordered = [(_head(job.form), [job.id, blob(job.args)])], job.form.ordered
+        batches, ordered = [(head_of(job.form), [job.id, blob(job.args)])], job.form.ordered
     else:
         batches, ordered = _batches(jobs)
     return load("enqueue_ordered" if ordered else "enqueue").bind(

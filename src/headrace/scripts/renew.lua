@@ -12,6 +12,7 @@
 -- key     lapses     zset    lapses
 -- key     chores     zset    chores
 -- key     resumes    zset    resumes
+-- key     ticking    zset    ticking
 -- derive  ready      zset    ready:<queue>
 -- removes first claims
 -- derive  of         zset    claims:<owner>
@@ -20,7 +21,7 @@
 -- arg     facts      packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds} | {gone}
+--         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
@@ -37,9 +38,9 @@ if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of 
 redis.call('ZADD', owners, now + lease, owner)
 if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local held = redis.call('ZCARD', claims)
-local places = {cancels, scheduled, parking, expires, lapses, chores, resumes}
-for n, queue in ipairs(names) do places[7 + n] = ready .. queue end
-if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held} end
+local places = {cancels, scheduled, parking, expires, lapses, chores, resumes, ticking}
+for n, queue in ipairs(names) do places[8 + n] = ready .. queue end
+if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0} end
 -- A wake-up token may have died with the dispatcher that took it.
 for _, queue in ipairs(names) do
   if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
@@ -49,4 +50,4 @@ local kept_till = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
 return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),
   kept_till, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
   redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0,
-  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held}
+  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0}

@@ -304,6 +304,22 @@ def _journals(space: Keyspace) -> Iterator[str]:
             yield f"job {id}: its journal has a start that ended before it began"
 
 
+def _schedules(space: Keyspace) -> Iterator[str]:
+    names, records, ticking = set(space.one("schedules")), space.values["schedule"], space.one("ticking")
+    for name in names ^ records.keys():
+        yield f"schedule:{name}: " + ("has no record" if name in names else "is not among schedules")
+    for name in space.values["ticks"].keys() - names:
+        yield f"ticks:{name}: its schedule is gone"
+    for name in set(ticking) - names:
+        yield f"ticking: {name} is no schedule"
+    for name, record in records.items():
+        still = "paused" in record or "orphaned" in record or "ended" in record
+        if "paused" in record and name in ticking:
+            yield f"schedule:{name}: is paused, but has a next tick"
+        if not still and name not in ticking:
+            yield f"schedule:{name}: is active, but has no next tick"
+
+
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _one_state_one_structure,
     _running,
@@ -313,6 +329,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _queues,
     _cached,
     _journals,
+    _schedules,
     lambda space: flow_breaches(space.values),
 )
 

@@ -117,7 +117,7 @@ class Core:
         self.crew = Crew(settings, options, site.place, self.actions, self.timers, site.dice.random, site.tally)
         self.lines = Lines(self.crew.handout)
         self.ends = OutcomeBatch(settings, self.actions, site.tally)
-        self.upkeep = Upkeep(self.keys, settings, site.tasks, options.queues.names)
+        self.upkeep = Upkeep(self.keys, settings, site.tasks, options.queues.names, site.schedules, self.actions.log)
         self.inputs = Inputs(self.keys)
         self.growth = Growth(self.keys, self._conclude)
         self.demand = Demand(self.crew, {task.name: task.kind for task in site.tasks.values()}, self.timers)

@@ -65,8 +65,11 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
+        rows = [one.row for one in app.schedules.declared.values()]
         self._core = Core(
-            Site(store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe, self._tally, anchor)
+            Site(
+                store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe, self._tally, anchor, rows
+            )
         )
         links = self._links = RunnerLinks(self._watched, self._inbox)
         exchange = self._exchange = Exchange(

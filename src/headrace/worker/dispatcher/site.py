@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from headrace.protocol.keys import Keys
+from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.job_stats import Tally
@@ -24,6 +25,7 @@ class Site:
         anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
         dice: random numbers.
         pid: of the dispatcher's process.
+        schedules: those that the application's code declares, as the store takes them.
         look: finds out what processes runners run, for people.
     """
 
@@ -37,3 +39,4 @@ class Site:
     look: Probe
     tally: Tally | None = None
     anchor: int = 0
+    schedules: Sequence[Row] = ()

@@ -1,5 +1,5 @@
 """A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark, tend chores,
-resume queues whose pause is over.
+resume queues whose pause is over, fire ticks (schedule_ticks.py).
 
 Owns the timers. Produces calls, which travel with the next exchange, and reads their replies; sends nothing itself.
 """
@@ -11,8 +11,10 @@ from collections.abc import Callable, Container, Sequence
 
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
+from headrace.protocol.ticks import Row
 from headrace.settings import Settings, microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.duties.schedule_ticks import Log, TickDuty, no_log
 
 BATCH = 500
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
@@ -39,11 +41,20 @@ class Upkeep:
         parked: tasks that are known here and may have jobs that another worker parked.
     """
 
-    def __init__(self, keys: Keys, settings: Settings, tasks: Container[str], queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        settings: Settings,
+        tasks: Container[str],
+        queues: Sequence[str],
+        schedules: Sequence[Row] = (),
+        log: Log = no_log,
+    ) -> None:
         self.keys = keys
         self.settings = settings
         self.tasks = tasks
         self.queues = queues
+        self.ticks = TickDuty(keys, schedules, log)
         self.lease = microseconds(settings.lease)
         self.owner = ""
         self.victims: deque[tuple[str, bool]] = deque()
@@ -77,6 +88,7 @@ class Upkeep:
         self._doubt_until = sent + spared + LATE if spared else 0.0
         self.owner, self.gone, self.doubts = owner, False, 0
         self.lease_until = sent + self.settings.lease
+        self.ticks.begin(owner, sent)
         # At once, since the first renewal tells what else is due in this store.
         self._renew_at = sent
 
@@ -86,7 +98,7 @@ class Upkeep:
         if self.victims:
             return 0.0
         times = [self._renew_at, self._promote_at, self._sweep_at, self._suspect[0] if self._suspect else None]
-        times += [self._lapse_at, self._tend_at, self._resume_at]
+        times += [self._lapse_at, self._tend_at, self._resume_at, self.ticks.next]
         return min(time for time in times if time is not None)
 
     def owes(self, now: float) -> bool:
@@ -94,7 +106,7 @@ class Upkeep:
         if self.victims or self.parked or self._unparking or now < self._doubt_until:
             return True
         times = [self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at]
-        times.append(self._resume_at)
+        times += [self._resume_at, self.ticks.next]
         return min(time for time in times if time is not None) <= now + SOON
 
     def learn_due(self, now: float, server_now: int, due: int) -> None:
@@ -119,7 +131,7 @@ class Upkeep:
             facts: asked before a renewal: what the worker says of itself has changed, names and values.
             expected: asked before a renewal: how many jobs the store should count as held.
         """
-        found: list[Step] = []
+        found = self.ticks.steps(now)
         if now >= self._renew_at:
             self._renew_at = now + self.settings.lease * RENEW
             call = consume.renew(self.keys, self.owner, self.lease, facts(), self.queues)
@@ -215,6 +227,7 @@ class Upkeep:
         if reply.chore:
             self._tend_at = _sooner(self._tend_at, sent + max(0, reply.chore - reply.now) / 1e6)
         self._learn_end(sent, reply.now, reply.resumes)
+        self.ticks.learn(sent, reply.now, reply.tick)
 
     def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
         _, server_now, due = reply

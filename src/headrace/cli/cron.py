@@ -1,0 +1,231 @@
+"""``headrace cron``: look at schedules, hold, run and backfill them. No code of the application is needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.commands import command, group
+from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.output import plain
+from headrace.cli.session import Session
+from headrace.cli.units import distance, parse_moment, several, stamp
+
+if TYPE_CHECKING:
+    from headrace.model.schedule_record import ScheduleRecord, TickRecord
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+Overlap = Annotated[
+    str | None,
+    typer.Option(
+        "--overlap", metavar="POLICY", help="Instead of the schedule's own policy: skip, buffer_all, allow_all, ..."
+    ),
+]
+
+app = group("Look at schedules, hold, run and backfill them.")
+
+
+def _times(record: ScheduleRecord) -> str:
+    """When it ticks, for people."""
+    import msgspec
+
+    from headrace.schedules.timing import Timing
+
+    try:
+        return msgspec.msgpack.decode(record.about, type=Timing).text
+    except msgspec.MsgspecError:
+        return "cannot be read"
+
+
+def _facts(record: ScheduleRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "state": record.state,
+        "times": _times(record),
+        "task": record.task,
+        "queue": record.queue,
+        "source": record.source,
+        "overlap": record.overlap,
+        "missed": record.missed,
+        "within": record.within / 1e6 if record.within else None,
+        "left": record.left,
+        "runs": record.runs,
+        "next": stamp(record.ticks[0][1]) if record.ticks and record.state == "active" else None,
+        "note": record.paused,
+        "paused_at": stamp(record.paused_at),
+        "created": stamp(record.created),
+        "changed": stamp(record.changed),
+        "ended": stamp(record.ended),
+        "orphaned": stamp(record.orphaned),
+    }
+
+
+def _tick_facts(one: TickRecord) -> dict[str, Any]:
+    job = one.text if one.what in ("ran", "skipped", "twice") else None
+    return {
+        "tick": stamp(one.tick),
+        "at": stamp(one.at),
+        "what": one.what,
+        "job": job,
+        "why": None if job else one.text,
+        "count": one.count,
+    }
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    after: Annotated[str, typer.Option("--after", metavar="NAME", help="Begin behind this name.")] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Schedules at most.")] = 100,
+) -> None:
+    """List the schedules by name: their times, what they run, what is next."""
+    with session.view() as headrace:
+        page = headrace.schedules.page(after, limit)
+    if session.output.json:
+        for record in page.rows:
+            session.output.document(_facts(record))
+        return
+    now = page.now / 1e6
+    rows: list[tuple[object, ...]] = []
+    for record in page.rows:
+        coming = distance(record.ticks[0][1], now) if record.ticks and record.state == "active" else "-"
+        rows.append((record.name, record.state, _times(record), record.task, coming, record.runs))
+    session.output.table(
+        ("schedule", "state", "times", "task", "next", ">runs"), rows, keep=("schedule",), spare="task"
+    )
+    if len(page.rows) == limit and page.count > limit:
+        session.output.remark(f"{page.count:,} in all: go on with --after {page.rows[-1].name}")
+
+
+@command(app, "show")
+def show(session: Session, name: Name) -> None:
+    """Show one schedule: its times, policies, state and counts."""
+    with session.view() as headrace:
+        facts = _facts(headrace.schedules[name].read())
+    if session.output.json:
+        session.output.document(facts)
+        return
+    rows = [(field.replace("_", " "), value) for field, value in facts.items() if value not in (None, "")]
+    session.output.table(("", ""), rows)
+
+
+@command(app, "next")
+def next_(
+    session: Session,
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=1000, help="How many.")] = 5,
+) -> None:
+    """Show when the next jobs of a schedule are due, with their jitter."""
+    with session.view() as headrace:
+        times = headrace.schedules[name].next(count)
+    for time in times:
+        microseconds = round(time.timestamp() * 1e6)
+        if session.output.json:
+            session.output.document({"due": stamp(microseconds)})
+        else:
+            session.output.line(f"{time.astimezone():%Y-%m-%d %H:%M:%S %Z}")
+    if not times:
+        session.output.remark(f"{name} has ended")
+
+
+@command(app, "ticks")
+def ticks(
+    session: Session,
+    name: Name,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=100, help="How many.")] = 20,
+) -> None:
+    """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
+    with session.view() as headrace:
+        found = headrace.schedules[name].ticks(count)
+    if session.output.json:
+        for one in found:
+            session.output.document(_tick_facts(one))
+        return
+    rows = [(stamp(one.tick) or "-", one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
+    session.output.table(("tick", "what", ">times", "job or why"), rows, keep=("tick", "job or why"))
+
+
+@command(app, "pause")
+def pause(
+    session: Session,
+    name: Name,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; `list` and `show` tell it.")] = "",
+) -> None:
+    """Pause a schedule: its ticks make no jobs, and are not made up for later. Running jobs finish."""
+    with session.app() as headrace:
+        changed = headrace.schedules[name].pause(note)
+    text = f"{name} is paused" if changed else f"{name} was paused already"
+    session.output.done(text, {"name": name, "paused": True, "changed": changed, "note": note})
+
+
+@command(app, "resume")
+def resume(session: Session, name: Name) -> None:
+    """Resume a paused schedule, from its next tick on."""
+    with session.app() as headrace:
+        changed = headrace.schedules[name].resume()
+    text = f"{name} ticks again" if changed else f"{name} was not paused"
+    session.output.done(text, {"name": name, "paused": False, "changed": changed})
+
+
+@command(app, "run")
+def run(session: Session, name: Name, overlap: Overlap = None) -> None:
+    """Make a job of a schedule now, if its overlap policy lets it."""
+    with session.app() as headrace:
+        job = headrace.schedules[name].run(overlap)  # type: ignore[arg-type]
+    if job is None:
+        raise OperationFault(
+            f"a job of {name} is at work, and its overlap policy makes no other: --overlap allow_all does"
+        )
+    session.output.done(job.id, {"name": name, "job": job.id})
+
+
+@command(app, "backfill")
+def backfill(
+    session: Session,
+    name: Name,
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Ticks after this time, such as 2026-11-21T00:00 or 2d ago.")
+    ],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Ticks until this time.")] = "0s",
+    overlap: Overlap = None,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=1, max=100_000, help="Refuse more ticks than this.")
+    ] = 500,
+    again: Annotated[bool, typer.Option("--again", help="Also ticks that ran before.")] = False,
+) -> None:
+    """Make the jobs of past ticks, each with its own tick; those that ran are left out."""
+    first, last = parse_moment(start.removesuffix(" ago")), parse_moment(end.removesuffix(" ago"))
+    with session.app() as headrace:
+        made = headrace.schedules[name].backfill(first, last, overlap=overlap, most=most, again=again)  # type: ignore[arg-type]
+    if session.output.json:
+        session.output.document({"name": name, "jobs": [job.id for job in made]})
+    else:
+        session.output.line(f"made {several(len(made), 'job')} of {name}")
+
+
+@command(app, "rm")
+def rm(
+    session: Session,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of schedules.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete schedules with their histories; their jobs stay. What code declares comes back with its next worker."""
+    if not yes:
+        _confirm(names)
+    with session.app() as headrace:
+        gone = [name for name in names if headrace.schedules[name].delete()]
+    session.output.done(f"deleted {several(len(gone), 'schedule')}", {"deleted": gone})
+    if len(gone) < len(names):
+        raise OperationFault(f"there is no schedule {', '.join(sorted(set(names) - set(gone)))}")
+
+
+def _confirm(names: Sequence[str]) -> None:
+    shown = plain(", ".join(names))
+    if not sys.stdin.isatty():
+        raise UsageFault(f"this would delete {shown} for good: add --yes if that is meant")
+    print(f"Delete {shown} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise OperationFault("nothing was deleted")

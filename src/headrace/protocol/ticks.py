@@ -1,0 +1,260 @@
+"""What is said of schedules: declare, fire, refill, read, pause, resume, run, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from headrace.model.form import Form
+from headrace.model.job import moment, number
+from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.protocol.keys import Keys
+from headrace.protocol.produce import head_of, pairs
+from headrace.protocol.script import Call, blob, load
+
+# Ticks that one call runs at most; rows of one call of the other verbs.
+MOST_TICKS = 500
+# Rows of a schedule's history.
+HISTORY = 100
+
+Row: TypeAlias = tuple[str, str, list[Any]]
+
+
+class Wanting(msgspec.Struct, frozen=True):
+    """A schedule that needs more ticks.
+
+    Attributes:
+        name, version: which definition of it.
+        about: its times, packed.
+        known: the last tick that is known, microseconds.
+        missed: how many missed ticks are to be looked at again.
+    """
+
+    name: str
+    version: int
+    about: bytes
+    known: int
+    missed: int
+
+
+class Fired(msgspec.Struct, frozen=True):
+    """What a look at due ticks brought.
+
+    Attributes:
+        ran: jobs that were made.
+        now: server time, microseconds.
+        due: when the next tick is due, 0: there is none.
+        wanting: schedules that need more ticks.
+        broken: names of schedules whose records cannot be read.
+    """
+
+    ran: int
+    now: int
+    due: int
+    wanting: list[Wanting]
+    broken: list[str]
+
+
+class Refill(msgspec.Struct, frozen=True):
+    """More ticks for a schedule.
+
+    Attributes:
+        ticks: nominal and due time each, in order.
+        passed: missed ticks that are left out; ``more``: there were others that nobody counted.
+        final: these are the last.
+    """
+
+    wanting: Wanting
+    ticks: Sequence[tuple[int, int]]
+    passed: int = 0
+    more: bool = False
+    final: bool = False
+
+
+def row_of(name: str, fingerprint: str, form: Form, args: bytes, facts: Sequence[tuple[str, str | int | bytes]]) -> Row:
+    """A schedule as ``declare`` takes it.
+
+    Args:
+        form, args: of its jobs.
+        facts: further fields of its record.
+    """
+    fields: list[Any] = ["task", form.task, "queue", form.queue, "head", blob(bytes(head_of(form))), "args", blob(args)]
+    for field, value in facts:
+        fields += (field, blob(value) if isinstance(value, bytes) else value)
+    return name, fingerprint, fields
+
+
+def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[list[str]]:
+    """Store schedules, or leave them as they are.
+
+    Args:
+        owner: the incarnation whose code declares them; empty: they are stored at run time.
+        rows: at most ``MOST_TICKS``.
+
+    Returns:
+        of each: ``created``, ``changed``, ``same``, ``superseded`` (a live worker declares a newer one) or ``taken``
+        (by code, or by a schedule that was stored at run time).
+
+    Cost: one round trip.
+    """
+    return load("schedule_declare").bind(
+        keys, lambda reply: [word.decode() for word in reply], now=now, owner=owner, rows=list(rows)
+    )
+
+
+def _fired(reply: Any) -> Fired:
+    ran, now, due, flat, broken = reply
+    wanting = [
+        Wanting(flat[n].decode(), number(flat[n + 1]), flat[n + 2], number(flat[n + 3]), flat[n + 4])
+        for n in range(0, len(flat), 5)
+    ]
+    return Fired(ran, now, moment(due), wanting, [name.decode("utf-8", "replace") for name in broken])
+
+
+def fire(keys: Keys, limit: int = MOST_TICKS, now: int = 0) -> Call[Fired]:
+    """Have due ticks make their jobs, each once, whoever asks and however often.
+
+    Cost: one round trip, O(limit log n).
+    """
+    return load("fire").bind(keys, _fired, now=now, limit=limit)
+
+
+def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[int, int, int]]:
+    """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are.
+
+    Returns:
+        how many were refilled, server time, and when the next tick is due (0: there is none); microseconds.
+
+    Cost: one round trip.
+    """
+    rows = [
+        (
+            one.wanting.name,
+            one.wanting.version,
+            one.wanting.known,
+            [time for tick in one.ticks for time in tick],
+            one.passed,
+            int(one.more),
+            int(one.final),
+        )
+        for one in refills
+    ]
+    return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, rows=rows)
+
+
+def _record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) -> ScheduleRecord:
+    def text(field: str) -> str:
+        return fields.get(field, b"").decode("utf-8", "replace")
+
+    flat = _unpacked(fields.get("ticks", b""), list[int], [])
+    return ScheduleRecord(
+        name=name,
+        about=fields.get("about", b""),
+        task=text("task"),
+        queue=text("queue"),
+        source=text("source"),
+        missed=text("missed"),
+        within=number(fields.get("within")),
+        overlap=text("overlap"),
+        left=number(fields["left"]) if "left" in fields else None,
+        paused=text("paused") if "paused" in fields else None,
+        paused_at=number(fields.get("paused_at")),
+        created=number(fields.get("created")),
+        changed=number(fields.get("changed")),
+        ended=number(fields.get("ended")),
+        orphaned=number(fields.get("orphaned")),
+        runs=number(fields.get("runs")),
+        known=number(fields.get("known")),
+        ticks=list(zip(flat[::2], flat[1::2], strict=False)),
+        last=[one for row in rows if (one := _unpacked(row, TickRecord, None)) is not None],
+    )
+
+
+def _unpacked(data: bytes, form: Any, otherwise: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(data, type=form, strict=False) if data else otherwise
+    except msgspec.MsgspecError:
+        return otherwise
+
+
+class SchedulePage(msgspec.Struct, frozen=True):
+    """Schedules by name.
+
+    Attributes:
+        now: server time, microseconds.
+        count: schedules in all.
+        rows: of these names; those that are not stored are left out.
+    """
+
+    now: int
+    count: int
+    rows: list[ScheduleRecord]
+
+
+def read_schedules(
+    keys: Keys, names: Sequence[str] = (), after: str = "", limit: int = MOST_TICKS, ticks: int = 0, now: int = 0
+) -> Call[SchedulePage]:
+    """Schedules of these names or, without names, those behind one.
+
+    Args:
+        ticks: how many rows of each history are wanted.
+
+    Cost: one round trip.
+    """
+
+    def parsed(reply: Any) -> SchedulePage:
+        now, count, flat = reply
+        rows = [(flat[n].decode(), pairs(flat[n + 1]), flat[n + 2]) for n in range(0, len(flat), 3)]
+        return SchedulePage(now, count, [_record(*row) for row in rows if row[1]])
+
+    return load("schedule_read").bind(keys, parsed, now=now, names=list(names), after=after, limit=limit, ticks=ticks)
+
+
+def pause_schedule(keys: Keys, name: str, note: str, now: int = 0) -> Call[str]:
+    """Let no tick of a schedule make a job: ``paused``, ``was`` or ``missing``. Cost: one round trip."""
+    return load("schedule_pause").bind(keys, bytes.decode, now=now, name=name, note=note)
+
+
+def resume_schedule(keys: Keys, name: str, now: int = 0) -> Call[str]:
+    """Let ticks make jobs again, from the next one on: ``resumed``, ``was`` or ``missing``. Cost: one round trip."""
+    return load("schedule_resume").bind(keys, bytes.decode, now=now, name=name)
+
+
+def run_schedule(
+    keys: Keys,
+    sender: str,
+    name: str,
+    ticks: Sequence[int] = (),
+    overlap: str = "",
+    *,
+    again: bool = False,
+    now: int = 0,
+) -> Call[list[tuple[str, str]] | None]:
+    """Make jobs of a schedule for given ticks, or for this moment.
+
+    Args:
+        sender: names this request: the same again makes nothing twice.
+        ticks: at most ``MOST_TICKS``, microseconds.
+
+    Returns:
+        of each tick what became of it (ran, skipped, ran before) and the id of the job; None: no such schedule.
+
+    Cost: one round trip.
+    """
+
+    def parsed(reply: Any) -> list[tuple[str, str]] | None:
+        if reply[0] == b"missing":
+            return None
+        words = [word.decode() for word in reply[1:]]
+        return list(zip(words[::2], words[1::2], strict=True))
+
+    return load("schedule_run").bind(
+        keys, parsed, now=now, sender=sender, name=name, ticks=list(ticks), overlap=overlap, again=int(again)
+    )
+
+
+def delete_schedule(keys: Keys, name: str) -> Call[bool]:
+    """Delete a schedule and its history; False: there is none. Cost: one round trip."""
+    return load("schedule_delete").bind(keys, bool, name=name)

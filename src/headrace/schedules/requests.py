@@ -1,0 +1,184 @@
+"""What a program asks for when it declares a schedule: checked, and made a row for the store. Sends nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias, TypedDict, get_args
+
+import msgspec
+
+from headrace.errors import CronError
+from headrace.model.form import Form
+from headrace.model.headers import SCHEDULE, added, packed, shown
+from headrace.model.ids import check_name
+from headrace.protocol import ticks
+from headrace.protocol.produce import head_of
+from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, span
+from headrace.schedules.timing import Missed, Overlap, timing_of
+from headrace.settings import Duration, Settings, microseconds
+from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.unsent_job import UnsentJob
+from headrace.workflows.definition import Workflow
+
+Target: TypeAlias = Task[..., Any, Any] | BoundTask[..., Any] | Workflow[...] | UnsentJob[Any]
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The policies of a schedule.
+
+    Attributes:
+        overlap: what a tick does while a job of the schedule waits, runs or is retried. ``skip``: nothing (default).
+            ``buffer_one``: its job waits, if none does. ``buffer_all``: its job waits, behind at most 1,000 others.
+            ``cancel_other``: the others are cancelled, and its job follows. ``allow_all``: its job runs beside them.
+        missed: what runs of ticks that no worker was there for. ``latest``: the newest (default). ``skip``: none.
+            ``all``: all, at most 100.
+        within: ticks that are older than this are not made up for; without it, there is no such limit.
+        jitter: a job starts later than its tick by up to this, by a hash of name and tick.
+        start, until: it ticks from and to these times only; with a time zone.
+        most: it makes so many jobs, then it has ended.
+    """
+
+    overlap: Overlap
+    missed: Missed
+    within: Duration | None
+    jitter: Duration
+    start: datetime | None
+    until: datetime | None
+    most: int | None
+
+
+class CronOptions(ScheduleOptions, total=False):
+    """What ``app.cron`` takes.
+
+    Attributes:
+        timezone: a name of the IANA database; ``UTC``.
+        name: of the schedule; without one, that of the task.
+    """
+
+    timezone: str
+    name: str | None
+
+
+class EveryOptions(ScheduleOptions, total=False):
+    """What ``app.every`` takes.
+
+    Attributes:
+        offset: how much later than the multiples of the interval since 1970; less than it.
+        name: of the schedule; without one, that of the task.
+    """
+
+    offset: Duration
+    name: str | None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A schedule that is asked for.
+
+    Attributes:
+        name: of the schedule.
+        row: as the store takes it.
+        fingerprint: of all that its definition says.
+    """
+
+    name: str
+    row: ticks.Row
+    fingerprint: str
+
+
+def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
+    """The job that each tick makes; its arguments are checked here.
+
+    Raises:
+        CronError: ``target`` is nothing that a schedule can run.
+        ArgumentError, PayloadTooLarge: as ``enqueue``.
+    """
+    if isinstance(target, Workflow):
+        target = target.definition.task
+    if isinstance(target, (Task, BoundTask)):
+        made: UnsentJob[Any] = target.job(*args)
+        return made
+    if not isinstance(target, UnsentJob):
+        raise CronError(f"a schedule runs a task, task.options(...), task.job(...) or a workflow, not {target!r:.80}")
+    if args:
+        raise CronError(f"{target!r} has its arguments already: give the task itself, or no arguments")
+    return target
+
+
+def request(
+    name: str | None, timetable: Timetable, job: UnsentJob[Any], settings: Settings, options: Mapping[str, Any]
+) -> Request:
+    """Check what is asked for.
+
+    Raises:
+        CronError: names what cannot be.
+        OptionsError: the name cannot be used.
+    """
+    if not isinstance(timetable, (Cron, Every)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CronError(f"a schedule ticks by Cron(...) or Every(...), not {timetable!r:.80}")
+    name = check_name("schedule", job.form.task if name is None else name)
+    given = _checked(options)
+    timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], time.time_ns() // 1000)
+    form = _form(name, job.form, given["overlap"], job.request_id)
+    keep = microseconds(settings.failure_ttl)
+    facts: list[tuple[str, str | int | bytes]] = [("about", timing.packed()), ("keep", keep)]
+    facts += [(field, given[field]) for field in ("overlap", "missed", "within")]
+    facts += [("left", given["most"])] if given["most"] else []
+    whole = _pack([name, head_of(form), job.args, facts])
+    fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
+    return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint)
+
+
+def policy(name: str, value: Any, kind: Any) -> str:
+    """The word of a policy.
+
+    Raises:
+        CronError: there is no such word.
+    """
+    if value not in get_args(kind):
+        raise CronError(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r:.80}")
+    return str(value)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = set(options) - set(ScheduleOptions.__annotations__)
+    if unknown:
+        known = ", ".join(ScheduleOptions.__annotations__)
+        raise CronError(
+            f"a schedule has no option {min(unknown)!r}, its options are {known}; options of its jobs go to "
+            f"task.options(...), and arguments by name to task.job(...)"
+        )
+    most = options.get("most")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise CronError(f"most must be a whole number of at least 1, not {most!r}")
+    within = options.get("within")
+    return {
+        "overlap": policy("overlap", options.get("overlap", "skip"), Overlap),
+        "missed": policy("missed", options.get("missed", "latest"), Missed),
+        "within": 0 if within is None else max(1, span("within", within)),
+        "jitter": span("jitter", options.get("jitter", 0)),
+        "start": moment_of("start", options.get("start")),
+        "until": moment_of("until", options.get("until")),
+        "most": most,
+    }
+
+
+def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
+    """The form of its jobs, with a header that names the schedule."""
+    wrong = {"delay": form.delay, "at": form.at, "request_id": request_id}
+    for option, value in wrong.items():
+        if value:
+            raise CronError(f"a schedule says when its jobs start, so they take no {option}=")
+    if (form.ordered or form.key) and overlap != "allow_all":
+        raise CronError(
+            f"jobs of a schedule wait for each other by its overlap policy, and key= would have them wait for others "
+            f"too: give overlap='allow_all', or no key (schedule {name!r})"
+        )
+    if form.ordered:
+        raise CronError(f"jobs of a schedule cannot be ordered by a key: leave ordered= out (schedule {name!r})")
+    headers = added(((SCHEDULE, name),), shown(form.headers))
+    return msgspec.structs.replace(form, headers=packed(headers))

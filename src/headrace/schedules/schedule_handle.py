@@ -1,0 +1,272 @@
+"""A handle on one schedule, for those who look at it and operate it; each verb has its a-pair."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.errors import CronError, ScheduleNotFound
+from headrace.model.ids import check_name
+from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.protocol import ticks
+from headrace.protocol.ticks import MOST_TICKS, SchedulePage
+from headrace.schedules.requests import policy
+from headrace.schedules.timetables import moment_of, time_of
+from headrace.schedules.timing import Overlap, Timing
+from headrace.store.client import Client, Steps
+
+if TYPE_CHECKING:
+    from headrace.tasks.job_handle import Job
+
+_timing = msgspec.msgpack.Decoder(Timing)
+
+
+class Schedule:
+    """A schedule by its name.
+
+    Attributes:
+        name: of the schedule.
+    """
+
+    def __init__(self, client: Client, name: str, handle: Callable[[str], Job[Any]]) -> None:
+        """Use ``app.schedules[name]``.
+
+        Args:
+            handle: makes a handle on the job of an id.
+        """
+        self.name = check_name("schedule", name)
+        self._client = client
+        self._handle = handle
+
+    def read(self) -> ScheduleRecord:
+        """What is stored of it.
+
+        Raises:
+            ScheduleNotFound: nothing is.
+
+        Cost: one round trip.
+        """
+        return self._one(self._client.run(ticks.read_schedules(self._client.keys, [self.name])))
+
+    async def aread(self) -> ScheduleRecord:
+        """See :meth:`read`."""
+        return self._one(await self._client.arun(ticks.read_schedules(self._client.keys, [self.name])))
+
+    def next(self, count: int = 1) -> list[datetime]:
+        """When its next jobs are due, jitter included, in UTC; fewer where it ends before.
+
+        Raises:
+            ScheduleNotFound: nothing is stored of it.
+            CronError: ``count`` is not from 1 to 1,000.
+            UnknownTimezone, MissingExtra: this machine cannot reckon them.
+
+        Cost: one round trip.
+        """
+        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name]))
+        return upcoming(self._one(page), page.now, count)
+
+    async def anext(self, count: int = 1) -> list[datetime]:
+        """See :meth:`next`."""
+        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name]))
+        return upcoming(self._one(page), page.now, count)
+
+    def ticks(self, count: int = 20) -> list[TickRecord]:
+        """What became of its last ticks, newest first: at most 100 are kept.
+
+        Raises:
+            ScheduleNotFound: nothing is stored of it.
+
+        Cost: one round trip.
+        """
+        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name], ticks=max(1, count)))
+        return self._one(page).last[::-1]
+
+    async def aticks(self, count: int = 20) -> list[TickRecord]:
+        """See :meth:`ticks`."""
+        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name], ticks=max(1, count)))
+        return self._one(page).last[::-1]
+
+    def pause(self, note: str = "") -> bool:
+        """Let its ticks make no jobs until :meth:`resume`; they are not missed ones. False: it was paused before.
+
+        Args:
+            note: why, for people; it replaces that of an earlier pause.
+
+        Raises:
+            ScheduleNotFound: nothing is stored of it.
+
+        Cost: one round trip.
+        """
+        return self._word(self._client.run(ticks.pause_schedule(self._client.keys, self.name, note))) == "paused"
+
+    async def apause(self, note: str = "") -> bool:
+        """See :meth:`pause`."""
+        return self._word(await self._client.arun(ticks.pause_schedule(self._client.keys, self.name, note))) == "paused"
+
+    def resume(self) -> bool:
+        """Let its ticks make jobs again, from the next one on. False: it was not paused.
+
+        Raises:
+            ScheduleNotFound: nothing is stored of it.
+
+        Cost: one round trip.
+        """
+        return self._word(self._client.run(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
+
+    async def aresume(self) -> bool:
+        """See :meth:`resume`."""
+        return self._word(await self._client.arun(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
+
+    def run(self, overlap: Overlap | None = None) -> Job[Any] | None:
+        """Make a job now, whose tick is this moment. None: the overlap policy does not let it.
+
+        Args:
+            overlap: instead of the schedule's own policy.
+
+        Raises:
+            ScheduleNotFound: nothing is stored of it.
+            StoreFull: the server refused to store the job.
+
+        Cost: one round trip.
+        """
+        return self._made(self._client.run(self._run((), overlap, again=False)))
+
+    async def arun(self, overlap: Overlap | None = None) -> Job[Any] | None:
+        """See :meth:`run`."""
+        return self._made(await self._client.arun(self._run((), overlap, again=False)))
+
+    def backfill(
+        self,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap: Overlap | None = None,
+        most: int = MOST_TICKS,
+        again: bool = False,
+    ) -> list[Job[Any]]:
+        """Make the jobs of its ticks after ``start`` until ``end``, each with its own tick, oldest first.
+
+        Ticks that ran are left out: those of the last 100 that :meth:`ticks` has, and those whose jobs are stored.
+
+        Args:
+            start, end: with a time zone.
+            overlap: instead of the schedule's own policy; ``buffer_all`` runs them one after another.
+            most: ticks at most.
+            again: also those that ran before.
+
+        Returns:
+            handles on the jobs that were made.
+
+        Raises:
+            CronError: there are more than ``most`` ticks, or the times cannot be used.
+            ScheduleNotFound: nothing is stored of it.
+
+        Cost: one round trip, and one per 500 ticks.
+        """
+        return self._client.drive(
+            self._backfill(moment_of("start", start), moment_of("end", end), overlap, most, again)
+        )
+
+    async def abackfill(
+        self,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap: Overlap | None = None,
+        most: int = MOST_TICKS,
+        again: bool = False,
+    ) -> list[Job[Any]]:
+        """See :meth:`backfill`."""
+        steps = self._backfill(moment_of("start", start), moment_of("end", end), overlap, most, again)
+        return await self._client.adrive(steps)
+
+    def delete(self) -> bool:
+        """Delete it with its history; jobs that it made stay. False: there was none.
+
+        One that code declares comes to be again when a worker with that code starts.
+
+        Cost: one round trip.
+        """
+        return self._client.run(ticks.delete_schedule(self._client.keys, self.name))
+
+    async def adelete(self) -> bool:
+        """See :meth:`delete`."""
+        return await self._client.arun(ticks.delete_schedule(self._client.keys, self.name))
+
+    def _one(self, page: SchedulePage) -> ScheduleRecord:
+        if not page.rows:
+            raise self._missing()
+        return page.rows[0]
+
+    def _word(self, word: str) -> str:
+        if word == "missing":
+            raise self._missing()
+        return word
+
+    def _missing(self) -> ScheduleNotFound:
+        return ScheduleNotFound(f"there is no schedule {self.name!r}: `headrace cron list` shows those that are stored")
+
+    def _run(self, moments: Sequence[int], overlap: Overlap | None, *, again: bool) -> Any:
+        word = policy("overlap", overlap, Overlap) if overlap is not None else ""
+        return ticks.run_schedule(self._client.keys, os.urandom(8).hex(), self.name, moments, word, again=again)
+
+    def _made(self, rows: list[tuple[str, str]] | None) -> Job[Any] | None:
+        if rows is None:
+            raise self._missing()
+        ((word, id),) = rows
+        return self._handle(id) if word == "ran" else None
+
+    def _backfill(self, start: int, end: int, overlap: Overlap | None, most: int, again: bool) -> Steps[list[Job[Any]]]:
+        page: SchedulePage = yield ticks.read_schedules(self._client.keys, [self.name])
+        moments = between(self._one(page), start, end, most)
+        made: list[Job[Any]] = []
+        for first in range(0, len(moments), MOST_TICKS):
+            rows: list[tuple[str, str]] | None
+            rows = yield self._run(moments[first : first + MOST_TICKS], overlap, again=again)
+            if rows is None:
+                raise self._missing()
+            made += [self._handle(id) for word, id in rows if word == "ran"]
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name}>"
+
+
+def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
+    """When the next jobs of a schedule are due.
+
+    Raises:
+        CronError: ``count`` is not from 1 to 1,000.
+    """
+    if isinstance(count, bool) or not 1 <= count <= 1000:
+        raise CronError(f"a preview has 1 to 1,000 ticks, not {count!r}")
+    if record.ended:
+        return []
+    if record.left is not None:
+        count = min(count, record.left)
+    timing = _timing.decode(record.about)
+    # Those that are due and late are no preview, but the next may be due later than their nominal time.
+    due = (timing.due(record.name, tick) for tick in timing.after(now - timing.jitter - 1))
+    return [time_of(time) for time in islice((time for time in due if time > now), count)]
+
+
+def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
+    """Nominal times after ``start`` until ``end``.
+
+    Raises:
+        CronError: these are more than ``most``, or the end is before the start.
+    """
+    if isinstance(most, bool) or not 1 <= most <= 100_000:
+        raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")
+    if not start or not end or end < start:
+        raise CronError("a backfill goes from start to end, and end is not before start")
+    timing = msgspec.structs.replace(_timing.decode(record.about), start=0, until=end)
+    found = list(islice(timing.after(start), most + 1))
+    if len(found) > most:
+        raise CronError(f"there are more than {most} ticks between start and end: give most=, or nearer times")
+    return found

@@ -1,0 +1,287 @@
+"""When a schedule ticks: a cron expression in a time zone, or an even interval. Pure; times are microseconds of UTC.
+
+cronsim (BSD-3-Clause, by the author of Healthchecks) reads expressions and finds times. This module owns what cronsim
+leaves open: expressions without seconds only, errors that name the field, and ticks that always advance in UTC.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.errors import CronError, MissingExtra, UnknownTimezone
+from headrace.settings import Duration, microseconds, seconds
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
+
+SECOND = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Ids of jobs hold the tick in milliseconds.
+_FINEST = 1000
+_A_SECOND = timedelta(seconds=1)
+_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
+_SHORTCUTS = {
+    "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
+}  # fmt: skip
+_RANGES = "minute 0-59, hour 0-23, day-of-month 1-31, month 1-12 or JAN-DEC, day-of-week 0-7 or SUN-SAT"
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Ticks at the minutes that a cron expression of five fields names: ``Cron("0 9 * * MON-FRI", timezone="UTC")``.
+
+    Names of months and days, ``L`` (the last day), ``LW`` (the last working day), ``5L`` and ``MON#2`` are read as
+    Debian's cron and cronsim read them. Where clocks are set forward, a fixed time in the gap ticks once, right after
+    the gap. Where clocks are set back, a fixed time ticks once, at the first of the two. Expressions whose minute or
+    hour begins with ``*`` follow elapsed time.
+
+    Attributes:
+        expression: minute, hour, day of month, month, day of week.
+        timezone: a name of the IANA database, such as ``Europe/Berlin``.
+
+    Raises:
+        CronError: the expression cannot be read; names the field. Or it names a day that never comes.
+        UnknownTimezone: there is no such zone on this machine.
+        MissingExtra: cronsim is not installed.
+    """
+
+    expression: str
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        _checked(self.expression, self.timezone)
+
+    def after(self, moment: int) -> Iterator[int]:
+        """Ticks later than ``moment``, soonest first; ends where none comes within 50 years. Cost: none."""
+        zone = zone_of(self.timezone)
+        return (_by_clock if _is_fixed(self.expression) else _by_elapsed)(self.expression, zone, moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Ticks at even intervals from 1970 on, UTC: ``Every(3600)``, ``Every(timedelta(days=1), offset=3600)``.
+
+    The interval does not begin anew at a deploy, a restart or a late run. Days are of 24 hours; for a time of the day
+    in a zone use :class:`Cron`.
+
+    Attributes:
+        interval: seconds or a timedelta, at least a second, of whole milliseconds.
+        offset: how much later than the multiples of ``interval``; less than it.
+
+    Raises:
+        CronError: one of them cannot be used.
+    """
+
+    interval: Duration
+    offset: Duration = 0
+    step: int = field(init=False, repr=False, compare=False)
+    shift: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        step, shift = span("interval", self.interval), span("offset", self.offset)
+        if step < SECOND:
+            raise CronError(f"interval must be at least a second, not {self.interval!r}")
+        if step % _FINEST or shift % _FINEST:
+            raise CronError("interval and offset must be whole milliseconds: ids of jobs hold no finer time")
+        if shift >= step:
+            raise CronError(f"offset must be less than the interval, and {self.offset!r} is not less than it")
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "shift", shift)
+
+    def after(self, moment: int) -> Iterator[int]:
+        """Ticks later than ``moment``, soonest first; they do not end. Cost: none."""
+        tick = (moment - self.shift) // self.step * self.step + self.shift
+        while True:
+            tick += self.step
+            yield tick
+
+
+Timetable: TypeAlias = Cron | Every
+
+
+def span(name: str, value: Duration) -> int:
+    """A duration in microseconds.
+
+    Raises:
+        CronError: it is no duration.
+    """
+    try:
+        return microseconds(seconds(value, name))
+    except ValueError as error:
+        raise CronError(str(error)) from None
+
+
+def moment_of(name: str, value: datetime | None) -> int:
+    """A moment in microseconds since 1970; 0 for none.
+
+    Raises:
+        CronError: it is no datetime, or one without a time zone.
+    """
+    if value is None:
+        return 0
+    if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CronError(f"{name} must be a datetime with a time zone, not {value!r:.80}")
+    if value.utcoffset() is None:
+        raise CronError(f"{name}={value.isoformat()} has no time zone: give one, such as tzinfo=UTC")
+    return _instant(value)
+
+
+def time_of(moment: int) -> datetime:
+    """Microseconds since 1970 as a datetime of UTC."""
+    return _EPOCH + timedelta(microseconds=moment)
+
+
+@lru_cache(256)
+def zone_of(name: str) -> tzinfo:
+    """The time zone of a name.
+
+    Raises:
+        UnknownTimezone: this machine does not know it.
+    """
+    from zoneinfo import ZoneInfo, available_timezones
+
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    known = available_timezones()
+    if not known:
+        raise UnknownTimezone(
+            f"this machine has no time zones, so {name!r} is unknown: pip install 'headrace[cron]', which brings tzdata"
+        )
+    near = difflib.get_close_matches(str(name), known, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else "take a name of the IANA database, such as Europe/Berlin"
+    raise UnknownTimezone(f"there is no time zone {name!r}: {hint}")
+
+
+@lru_cache(1024)
+def _checked(expression: str, zone: str) -> None:
+    fields = expression.split() if isinstance(expression, str) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    if fields and fields[0].startswith("@"):
+        instead = _SHORTCUTS.get(fields[0].lower())
+        hint = f"write {instead!r}" if instead else "a schedule has times, not events: use a lifespan or `enqueue`"
+        raise CronError(f"{expression!r} is no cron expression of five fields: {hint}")
+    if len(fields) != 5:
+        more = ": seconds are not among them, so use app.every(...) for less than a minute" if len(fields) == 6 else ""
+        raise CronError(f"a cron expression has five fields, {', '.join(_FIELDS)}; {expression!r:.80} is not one{more}")
+    zone_of(zone)
+    if _simulated(expression, datetime(2000, 1, 1)) is None:  # noqa: DTZ001 - only whether there is one
+        raise _never(expression)
+
+
+def _simulated(expression: str, start: datetime) -> datetime | None:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ModuleNotFoundError:
+        raise MissingExtra("cron expressions need cronsim: pip install 'headrace[cron]'") from None
+    try:
+        rounds: CronSim = CronSim(expression, start)
+    except CronSimError as error:
+        name = str(error).removeprefix("Bad ")
+        # cronsim refuses a day that never comes as a day that cannot be read.
+        part = expression.split()[2]
+        if name == "day-of-month" and part.isdecimal() and 1 <= int(part) <= 31:
+            raise _never(expression) from None
+        place = _FIELDS.index(name) if name in _FIELDS else 0
+        raise CronError(
+            f"cannot read the field {name} of {expression!r}, {expression.split()[place]!r}: {_RANGES}"
+        ) from None
+    except (ValueError, AssertionError, IndexError, TypeError):
+        raise CronError(f"cannot read the cron expression {expression!r}: {_RANGES}") from None
+    return next(rounds, None)
+
+
+def _never(expression: str) -> CronError:
+    return CronError(f"the day-of-month and the month of {expression!r} name a day that never comes")
+
+
+def _is_fixed(expression: str) -> bool:
+    """Whether it names times of the clock; else it follows elapsed time."""
+    minute, hour, *_ = expression.split()
+    return not minute.startswith("*") and not hour.startswith("*")
+
+
+# cronsim is asked for times without a zone only: with one, it strays where clocks change by half an hour.
+def _by_clock(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
+    """Each time of the clock once: the first of two, or right after the gap that it is in."""
+    from cronsim import CronSim
+
+    last = moment
+    for time in CronSim(expression, _local(moment, zone).replace(tzinfo=None)):
+        tick = _instant(_existing(time, zone))
+        # Several times in one gap are one tick; of a time that comes twice the first may have passed.
+        if tick > last:
+            last = tick
+            yield tick
+
+
+def _by_elapsed(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
+    """Every minute that comes and matches: the clock is followed from one change of it to the next."""
+    from cronsim import CronSim
+
+    begin = _local(moment // SECOND * SECOND, zone)
+    while True:
+        shift = begin.utcoffset() or timedelta()
+        reached = begin
+        for time in CronSim(expression, begin.replace(tzinfo=None)):
+            found = (time - shift).replace(tzinfo=UTC).astimezone(zone)
+            if (change := _change(reached, found)) is not None:
+                # A second before, by the new clock: a tick may be at the very change.
+                begin = change.astimezone(zone)
+                if (tick := _instant(begin)) > moment and _matches(expression, begin):
+                    yield tick
+                break
+            reached = found
+            yield _instant(found)
+        else:
+            return
+
+
+def _matches(expression: str, time: datetime) -> bool:
+    """Whether a minute is one that the expression names."""
+    from cronsim import CronSim
+
+    naive = time.replace(tzinfo=None)
+    return not naive.second and next(CronSim(expression, naive - timedelta(seconds=1)), None) == naive
+
+
+def _change(begin: datetime, end: datetime) -> datetime | None:
+    """The first moment after ``begin``, until ``end``, at which the clock of their zone has changed; to the second."""
+    zone, shift = begin.tzinfo, begin.utcoffset()
+    low, last = begin.astimezone(UTC), end.astimezone(UTC)
+    while low < last:
+        high = min(low + timedelta(days=1), last)
+        if high.astimezone(zone).utcoffset() != shift:
+            while (half := (high - low) // 2 // _A_SECOND * _A_SECOND) >= _A_SECOND:
+                if (low + half).astimezone(zone).utcoffset() == shift:
+                    low += half
+                else:
+                    high = low + half
+            return high
+        low = high
+    return None
+
+
+def _existing(time: datetime, zone: tzinfo) -> datetime:
+    """A time of the clock in its zone; one that is left out becomes the first one after it that is not."""
+    while True:
+        found = time.replace(tzinfo=zone, fold=0)
+        if found.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == time:
+            return found
+        time += timedelta(minutes=1)
+
+
+def _local(moment: int, zone: tzinfo) -> datetime:
+    return time_of(moment).astimezone(zone)
+
+
+def _instant(time: datetime) -> int:
+    return (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,192 @@
+"""The stored times of a schedule: which ticks come next, when each is due, and which were missed. Pure.
+
+A tick is a nominal time, in microseconds of UTC. It is due later than that by its jitter, which follows from the
+schedule's name and the tick: every worker, every preview and every repeat reckons the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from itertools import islice, pairwise, takewhile
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import CronError, HeadraceError
+from headrace.schedules.timetables import SECOND, Cron, Every, Timetable
+
+Missed = Literal["latest", "skip", "all"]
+Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
+
+# Ticks that are kept ahead of time.
+AHEAD = 16
+# Missed ticks that run at most, where all of them are to.
+MOST_MISSED = 100
+# Ticks that a search for missed ones looks at, at most, on top of those that it brings.
+_LOOK = 1000
+_HOUR = 3600 * SECOND
+# Ticks by which a jitter is checked against the interval.
+_SAMPLE = 64
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Tick(msgspec.Struct, frozen=True, array_like=True):
+    """A tick: its nominal time, and when it is due."""
+
+    nominal: int
+    due: int
+
+
+class Search(msgspec.Struct, frozen=True):
+    """What was missed.
+
+    Attributes:
+        ticks: nominal times that are to be looked at again, oldest first.
+        passed: how many others were missed.
+        more: there were more than ``passed``, which nobody counted.
+    """
+
+    ticks: list[int]
+    passed: int
+    more: bool
+
+
+class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The times of a schedule as its record holds them; microseconds.
+
+    Attributes:
+        cron, zone: an expression and its time zone; or
+        step, shift: an interval and its offset.
+        jitter: how much later than its nominal time a tick is due at most.
+        start, until: ticks from and to these times only; 0: no such bound.
+    """
+
+    cron: str = ""
+    zone: str = "UTC"
+    step: int = 0
+    shift: int = 0
+    jitter: int = 0
+    start: int = 0
+    until: int = 0
+
+    @property
+    def timetable(self) -> Timetable:
+        """When it ticks.
+
+        Raises:
+            CronError, UnknownTimezone, MissingExtra: this machine cannot reckon it.
+        """
+        if self.cron:
+            return Cron(self.cron, self.zone)
+        return Every(self.step / SECOND, self.shift / SECOND)
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.cron:
+            return f"{self.cron} {self.zone}"
+        return f"every {self.step / SECOND:g} s" + (f" + {self.shift / SECOND:g} s" if self.shift else "")
+
+    def packed(self) -> bytes:
+        return _pack(self)
+
+    def after(self, moment: int) -> Iterator[int]:
+        """Nominal times later than ``moment``, within its bounds."""
+        ticks = self.timetable.after(max(moment, self.start - 1))
+        return takewhile(lambda tick: tick <= self.until, ticks) if self.until else ticks
+
+    def due(self, name: str, tick: int) -> int:
+        """When a tick of the schedule of this name is due."""
+        return tick + jitter(name, tick, self.jitter)
+
+    def ahead(self, name: str, moment: int, count: int = AHEAD) -> list[Tick]:
+        """The next ticks after ``moment``; fewer than ``count``: these are the last."""
+        return [Tick(tick, self.due(name, tick)) for tick in islice(self.after(moment), count)]
+
+    def missed(self, last: int, now: int, most: int) -> Search:
+        """Ticks after ``last`` until ``now``: the newest of them, at most ``most``.
+
+        The search begins near ``now`` and goes back in growing steps, so that it costs the same after a minute and
+        after a year.
+        """
+        window, begin = _HOUR, now
+        while True:
+            begin = max(last, begin - window)
+            found, all_of_it = self._between(begin, now, most + _LOOK)
+            if begin == last or len(found) > most or not all_of_it:
+                break
+            window *= 4
+        ticks = found[-most:]
+        return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
+
+    def _between(self, begin: int, now: int, most: int) -> tuple[list[int], bool]:
+        """Ticks after ``begin`` until ``now``; and whether these are all. Of too many the newest count."""
+        step = self.step
+        if step:
+            begin = max(begin, now - most * step)
+        found = list(islice(takewhile(lambda tick: tick <= now, self.after(begin)), most + 1))
+        while len(found) > most:
+            # More than one a minute there cannot be: nearer to now there are fewer.
+            begin += (now - begin) // 2 + 1
+            found = list(islice(takewhile(lambda tick: tick <= now, self.after(begin)), most + 1))
+            if len(found) <= most:
+                return found, False
+        return found, True
+
+
+def jitter(name: str, tick: int, most: int) -> int:
+    """Microseconds from 0 to ``most`` that follow from the name and the tick."""
+    if not most:
+        return 0
+    digest = hashlib.blake2b(f"{name}:{tick}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % (most + 1)
+
+
+def timing_of(timetable: Timetable, name: str, jitter_us: int, start: int, until: int, now: int) -> Timing:
+    """What is stored of a schedule's times.
+
+    Args:
+        now: microseconds; a schedule that has no tick after it is refused.
+
+    Raises:
+        CronError: the jitter is not below the interval, the end is before the start, or no tick comes.
+    """
+    if until and until < max(start, 1):
+        raise CronError("until is before start: no tick would come")
+    if isinstance(timetable, Cron):
+        timing = Timing(timetable.expression, timetable.timezone, jitter=jitter_us, start=start, until=until)
+    else:
+        timing = Timing(step=timetable.step, shift=timetable.shift, jitter=jitter_us, start=start, until=until)
+    ticks = list(islice(timing.after(now), _SAMPLE if jitter_us else 1))
+    if not ticks:
+        raise CronError(f"schedule {name!r} has no tick from now on: {timing.text} ends before one comes")
+    nearest = min((second - first for first, second in pairwise(ticks)), default=0)
+    if nearest and jitter_us >= nearest:
+        raise CronError(
+            f"jitter must be less than the time between two ticks, and {timing.text} has ticks {nearest / SECOND:g} s "
+            f"apart"
+        )
+    return timing
+
+
+def refilled(timing: Timing, name: str, last: int, now: int, most: int) -> tuple[list[Tick], Search]:
+    """What follows a schedule's last known tick: those that were missed meanwhile, and the next ones.
+
+    Args:
+        last: nominal time of the last tick that is known.
+        most: how many missed ones are to be looked at again.
+    """
+    search = timing.missed(last, now, most) if now > last else Search([], 0, False)
+    late = [Tick(tick, timing.due(name, tick)) for tick in search.ticks]
+    return late + timing.ahead(name, max(last, now)), search
+
+
+def can_reckon(timing: Timing) -> str:
+    """Why this machine cannot reckon a schedule's ticks; empty where it can."""
+    try:
+        next(iter(timing.timetable.after(0)), None)
+    except HeadraceError as error:
+        return str(error)
+    return ""

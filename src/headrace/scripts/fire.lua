@@ -1,0 +1,116 @@
+-- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
+-- include tick
+-- clock   now
+-- removes first ticking
+-- commit  batch
+-- key     ticking    zset  ticking
+-- key     schedules  zset  schedules
+-- arg     limit      int   most ticks, at most 500
+-- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
+-- A tick is late after so long (microseconds); a schedule that waits for ticks is looked at again after RETRY; MOST_MISSED run.
+local LATE, RETRY, BROKEN, LOW, MOST_MISSED = 30000000, 5000000, 60000000, 8, 100
+local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source'}
+local ran, wanting, broken = 0, {}, {}
+
+local function want(name, f)
+  local n = #wanting
+  wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, f[7], f[8], f[9]
+  wanting[n + 5] = f[3] == 'all' and MOST_MISSED or 1
+end
+
+local function delete(name)
+  redis.call('ZREM', schedules, name)
+  redis.call('UNLINK', plan .. name, history .. name)
+  return nil
+end
+
+-- Whether one of several due ticks runs, and else why not.
+local function chosen(f, tick, due, is_last)
+  local late = now - due > LATE
+  if is_last and not late then return true end
+  local within = tonumber(f[4]) or 0
+  if f[3] == 'skip' or f[3] ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
+  if within > 0 and now - tick > within then return false, 'older than within' end
+  return true
+end
+
+local function tell_missed(name, missed)
+  local first = 1
+  for n = 1, #missed, 2 do
+    if missed[n + 3] ~= missed[n + 1] then
+      note_tick(name, missed[first], 'missed', missed[n + 1], (n - first) / 2 + 1)
+      first = n + 2
+    end
+  end
+end
+
+-- The due ticks of one schedule, oldest first: {tick, due, ...}.
+local function run_due(name, f, due)
+  local left, missed = tonumber(f[5]), {}
+  for n = 1, #due, 2 do
+    local runs, why = chosen(f, due[n], due[n + 1], n == #due - 1)
+    if left == 0 then
+      break
+    elseif not runs or #due - n > 2 * MOST_MISSED then
+      missed[#missed + 1], missed[#missed + 2] = due[n], why or 'too many'
+    else
+      tell_missed(name, missed)
+      missed = {}
+      local what, text = start_tick(name, due[n], '', 0)
+      note_tick(name, due[n], what, text)
+      if what == 'ran' then
+        ran = ran + 1
+        left = left and left - 1
+      end
+    end
+  end
+  tell_missed(name, missed)
+  if left then redis.call('HSET', plan .. name, 'left', left) end
+  return left == 0
+end
+
+-- Returns when its timer is due next; nil: it has none.
+local function fire(name)
+  local f = redis.call('HMGET', plan .. name, unpack(FIELDS))
+  if not f[9] or f[6] then return nil end
+  if f[10] then
+    if tonumber(f[10]) + SHOWN > now then return tonumber(f[10]) + SHOWN end
+    -- What code declares would come to be anew.
+    return f[11] ~= 'code' and delete(name) or nil
+  end
+  local ticks = f[1] and f[1] ~= '' and cmsgpack.unpack(f[1]) or {}
+  -- Not before the ticks reach beyond now: which one is the newest is not known.
+  if not f[2] and (#ticks == 0 or ticks[#ticks] <= now) then
+    want(name, f)
+    return now + RETRY
+  end
+  local due, rest = {}, {}
+  for n, value in ipairs(ticks) do
+    local list = ticks[n - (n + 1) % 2 + 1] <= now and due or rest
+    list[#list + 1] = value
+  end
+  -- Before they run: what fails half-way must not run twice.
+  redis.call('HSET', plan .. name, 'ticks', #rest > 0 and cmsgpack.pack(rest) or '')
+  local spent = run_due(name, f, due)
+  if spent or #rest == 0 then
+    redis.call('HSET', plan .. name, 'ended', now)
+    return now + SHOWN
+  end
+  if not f[2] and #rest < 2 * LOW then want(name, f) end
+  return rest[2]
+end
+
+local names = redis.call('ZRANGE', ticking, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+for _, name in ipairs(names) do
+  if ran < limit then
+    local ok, due = pcall(fire, name)
+    -- Scripts do not roll back: a record that cannot be read must not hold up the others, nor fall silent.
+    if not ok then due, broken[#broken + 1] = now + BROKEN, name end
+    if due then
+      redis.call('ZADD', ticking, due, name)
+    else
+      redis.call('ZREM', ticking, name)
+    end
+  end
+end
+return {ran, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, wanting, broken}

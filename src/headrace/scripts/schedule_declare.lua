@@ -1,0 +1,68 @@
+-- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare them.
+-- clock   now
+-- key     ticking    zset  ticking
+-- key     schedules  zset  schedules
+-- key     owners     zset  owners
+-- derive  plan       hash  schedule:<name>
+-- derive  known      hash  tasks:<owner>      beside its tasks: ~<schedule>, fingerprint
+-- channel mail       mail:<owner>
+-- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
+-- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
+-- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one)
+local words, told = {}, false
+
+-- Every dispatcher asks what is due next.
+local function hurry()
+  if told then return end
+  told = true
+  for _, other in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('PUBLISH', mail .. other, 'renew') end
+end
+
+-- Whether a live worker declares this one, beside the one that asks.
+local function declared(name, fingerprint)
+  for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')) do
+    if other ~= owner and redis.call('HGET', known .. other, '~' .. name) == fingerprint then return true end
+  end
+  return false
+end
+
+-- Ticks begin anew from now; what was counted, the pause and the history stay.
+local function store(name, fingerprint, fields, old)
+  -- This write comes first: where memory is full nothing is stored at run time.
+  redis.call('HSET', plan .. name, 'fingerprint', fingerprint, 'source', owner == '' and 'stored' or 'code', 'known', now, 'ticks', '',
+    'changed', now, 'declared', owner)
+  redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned')
+  redis.call('HSET', plan .. name, unpack(fields))
+  redis.call('HINCRBY', plan .. name, 'version', 1)
+  redis.call('ZADD', schedules, 0, name)
+  if not old[1] then redis.call('HSET', plan .. name, 'created', now) end
+  if not old[3] then redis.call('ZADD', ticking, now, name) end
+  hurry()
+end
+
+local function declare(name, fingerprint, fields)
+  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended')
+  if owner ~= '' then redis.call('HSET', known .. owner, '~' .. name, fingerprint) end
+  if not old[1] then
+    store(name, fingerprint, fields, old)
+    return 'created'
+  elseif (old[2] == 'code') ~= (owner ~= '') then
+    return 'taken'
+  end
+  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'orphaned') end
+  if old[1] == fingerprint and not (owner == '' and old[5]) then return 'same' end
+  local before = old[4] and cmsgpack.unpack(old[4]) or {}
+  for _, one in ipairs(before) do
+    -- Old code that is still there, or starts again, beside the new one.
+    if owner ~= '' and one == fingerprint and declared(name, old[1]) then return 'superseded' end
+  end
+  before[#before + 1] = old[1]
+  while #before > 10 do table.remove(before, 1) end
+  redis.call('HSET', plan .. name, 'superseded', cmsgpack.pack(before))
+  store(name, fingerprint, fields, old)
+  return 'changed'
+end
+-- A removal comes first: once a script has written, a server whose memory is full lets it write on.
+if owner ~= '' then redis.call('ZREM', ticking, '') end
+for n, row in ipairs(rows) do words[n] = declare(unpack(row)) end
+return words

@@ -1,0 +1,16 @@
+-- Schedule resume: ticks of a paused schedule make jobs again, from the next one on.
+-- clock   now
+-- key     plan    hash  schedule:<name>
+-- key     ticking zset  ticking
+-- key     owners  zset  owners
+-- channel mail    mail:<owner>
+-- arg     name    text
+-- return  resumed | was (it was not paused) | missing
+if redis.call('EXISTS', plan) == 0 then return 'missing' end
+if redis.call('HDEL', plan, 'paused', 'paused_at') == 0 then return 'was' end
+redis.call('HDEL', plan, 'failing')
+if redis.call('HEXISTS', plan, 'ended') == 0 then redis.call('HSET', plan, 'ticks', '', 'known', now) redis.call('HDEL', plan, 'final') end
+redis.call('ZADD', ticking, now, name)
+-- Every dispatcher asks what is due next.
+for _, other in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('PUBLISH', mail .. other, 'renew') end
+return 'resumed'

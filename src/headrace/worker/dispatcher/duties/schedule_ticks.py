@@ -1,0 +1,147 @@
+"""A dispatcher's part in schedules: declare those of its code, fire due ticks, reckon further ones. Sends nothing.
+
+No dispatcher is a leader: each that sleeps until a tick fires it, and the script lets one of them count. Each may
+reckon ticks of any schedule, since its record says how.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.protocol import ticks
+from headrace.protocol.keys import Keys
+from headrace.schedules.timing import AHEAD, Timing, refilled
+from headrace.worker.dispatcher.dispatcher_events import Step
+
+# Schedules of which one trip declares, or reckons ticks: jobs must be served in between.
+DECLARE, RECKON = 100, 20
+# Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
+AGAIN = 60.0
+
+_timing = msgspec.msgpack.Decoder(Timing)
+
+Log = Callable[..., None]
+
+
+def no_log(*_: object) -> None:
+    """For tests."""
+
+
+class TickDuty:
+    """Times are this process's monotonic seconds, except where they are the server's microseconds.
+
+    Attributes:
+        next: when there is something to do; None: nothing is known to come.
+    """
+
+    def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Log = no_log) -> None:
+        """Know what the code declares, and nothing of the store.
+
+        Args:
+            log: takes a level, a text and its arguments.
+        """
+        self._keys = keys
+        self._rows = rows
+        self._log = log
+        self._owner = ""
+        self._declaring: deque[ticks.Row] = deque()
+        self._declare_at: float | None = None
+        self._wanting: deque[ticks.Wanting] = deque()
+        self._fire_at: float | None = None
+        # The server's clock at the last answer, and when that came.
+        self._server: tuple[int, float] = (0, 0.0)
+        # Schedules that this machine cannot reckon, which was said.
+        self._refused = set[str]()
+
+    def begin(self, owner: str, now: float) -> None:
+        """A new incarnation declares all again."""
+        self._owner = owner
+        self._declaring = deque(self._rows)
+        self._declare_at = now if self._rows else None
+
+    @property
+    def next(self) -> float | None:
+        if self._wanting:
+            return 0.0
+        return min((time for time in (self._declare_at, self._fire_at) if time is not None), default=None)
+
+    def learn(self, now: float, server_now: int, due: int) -> None:
+        """The server's next tick is due at ``due`` (0: there is none)."""
+        self._server = server_now, now
+        self._fire_at = now + max(0, due - server_now) / 1e6 if due else None
+
+    def steps(self, now: float) -> list[Step]:
+        """The calls that are due."""
+        found: list[Step] = []
+        if self._declare_at is not None and now >= self._declare_at:
+            found.append(self._declare(now))
+        if self._wanting and (step := self._refill(now)) is not None:
+            found.append(step)
+        if self._fire_at is not None and now >= self._fire_at:
+            self._fire_at = None
+            found.append((ticks.fire(self._keys), lambda reply: self._fired(reply, now)))
+        return found
+
+    def _declare(self, now: float) -> Step:
+        rows = [self._declaring.popleft() for _ in range(min(DECLARE, len(self._declaring)))]
+        self._declare_at = now if self._declaring else None
+
+        def declared(words: Sequence[str]) -> None:
+            for row, word in zip(rows, words, strict=True):
+                if word == "superseded":
+                    self._declaring.append(row)
+                    self._declare_at = now + AGAIN
+                elif word == "taken":
+                    text = "schedule %s is not that of this code: one of this name was stored otherwise; delete it"
+                    self._log(logging.WARNING, text, row[0])
+
+        return ticks.declare(self._keys, self._owner, rows), declared
+
+    def _fired(self, reply: ticks.Fired, sent: float) -> None:
+        self.learn(sent, reply.now, reply.due)
+        self._wanting.extend(reply.wanting)
+        for name in reply.broken:
+            self._log(logging.ERROR, "schedule %s: its record cannot be read; delete and declare it anew", name)
+
+    def _refill(self, now: float) -> Step | None:
+        server_now, then = self._server
+        moment = server_now + round((now - then) * 1e6)
+        wanting = [self._wanting.popleft() for _ in range(min(RECKON, len(self._wanting)))]
+        refills = [one for one in (self._reckoned(wants, moment) for wants in wanting) if one is not None]
+        if not refills:
+            return None
+
+        def kept(reply: tuple[int, int, int]) -> None:
+            _, answered, due = reply
+            self.learn(now, answered, due)
+
+        return ticks.refill(self._keys, refills), kept
+
+    def _reckoned(self, wants: ticks.Wanting, now: int) -> ticks.Refill | None:
+        try:
+            timing = _timing.decode(wants.about)
+            if wants.known >= now:
+                nominal = _upcoming(wants.about, wants.known)
+                pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
+                return ticks.Refill(wants, pairs, final=len(pairs) < AHEAD)
+            found, search = refilled(timing, wants.name, wants.known, now, wants.missed)
+        except (HeadraceError, msgspec.MsgspecError) as error:
+            if wants.name not in self._refused:
+                self._refused.add(wants.name)
+                self._log(logging.ERROR, "this worker cannot reckon the ticks of schedule %s: %s", wants.name, error)
+            return None
+        pairs = [(tick.nominal, tick.due) for tick in found]
+        coming = sum(tick > now for tick, _ in pairs)
+        return ticks.Refill(wants, pairs, search.passed, search.more, coming < AHEAD)
+
+
+@lru_cache(256)
+def _upcoming(about: bytes, known: int) -> list[int]:
+    """Nominal ticks after a known one: many schedules have the same."""
+    return [tick.nominal for tick in _timing.decode(about).ahead("", known)]

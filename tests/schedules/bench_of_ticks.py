@@ -1,0 +1,61 @@
+"""Schedules on a stage: a clock that the test moves, and a dispatcher's part played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.model.form import Form
+from headrace.model.schedule_record import ScheduleRecord
+from headrace.protocol import ticks
+from headrace.schedules.timing import Timing, refilled
+from tests.scripts.stage import ARGS, KEEP, SECOND, Stage
+
+MINUTE = 60 * SECOND
+# The clock of a stage begins at 22:13:20; its next whole minute comes after 40 s.
+FIRST = 1_700_000_040_000_000
+
+
+def row(name: str = "s", fingerprint: str = "f1", timing: Timing | None = None, **facts: Any) -> ticks.Row:
+    timing = timing or Timing(step=MINUTE)
+    given = {"about": timing.packed(), "missed": "latest", "within": 0, "overlap": "allow_all", "keep": KEEP} | facts
+    form = given.pop("form", Form("add", headers=b"\x81\xa1a\xa1b"))
+    return ticks.row_of(name, fingerprint, form, given.pop("args", ARGS), list(given.items()))
+
+
+def put(stage: Stage, *rows: ticks.Row, owner: str = "") -> list[str]:
+    return stage.run(ticks.declare(stage.keys, owner, rows or [row()], stage.now))
+
+
+def refill(stage: Stage, fired: ticks.Fired) -> None:
+    """What a dispatcher answers."""
+    refills: list[ticks.Refill] = []
+    for one in fired.wanting:
+        import msgspec
+
+        timing = msgspec.msgpack.decode(one.about, type=Timing)
+        more, search = refilled(timing, one.name, one.known, fired.now, one.missed)
+        pairs = [(tick.nominal, tick.due) for tick in more]
+        final = not pairs or pairs[-1][0] <= fired.now
+        refills.append(ticks.Refill(one, pairs, search.passed, search.more, final or len(pairs) < 16))
+    if refills:
+        stage.run(ticks.refill(stage.keys, refills, stage.now))
+
+
+def fire(stage: Stage, limit: int = 500) -> ticks.Fired:
+    """Fire, refill where that is wanted, and fire again; the last answer."""
+    fired = stage.run(ticks.fire(stage.keys, limit, stage.now))
+    if fired.wanting:
+        refill(stage, fired)
+        again = stage.run(ticks.fire(stage.keys, limit, stage.now))
+        return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken)
+    return fired
+
+
+def schedule(stage: Stage, name: str = "s") -> ScheduleRecord:
+    page = stage.run(ticks.read_schedules(stage.keys, [name], ticks=100, now=stage.now))
+    return page.rows[0]
+
+
+def told(stage: Stage, name: str = "s") -> list[tuple[int, str, int]]:
+    """The history: seconds after the first whole minute, what became of the tick, how many it tells of."""
+    return [((one.tick - FIRST) // SECOND, one.what, one.count) for one in schedule(stage, name).last]

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+
+import pytest
+
+from headrace.errors import CronError
+from headrace.schedules.timetables import Cron, Every, moment_of
+from headrace.schedules.timing import AHEAD, MOST_MISSED, Timing, jitter, refilled, timing_of
+
+NOW = moment_of("now", datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC))
+MINUTE = 60_000_000
+DAY = 1440 * MINUTE
+
+
+def test_jitter_follows_from_name_and_tick_and_stays_within() -> None:
+    found = [jitter("a", NOW + n * MINUTE, 30_000_000) for n in range(2000)]
+    assert found == [jitter("a", NOW + n * MINUTE, 30_000_000) for n in range(2000)]
+    assert found != [jitter("b", NOW + n * MINUTE, 30_000_000) for n in range(2000)]
+    assert 0 <= min(found) < 1_000_000 < 29_000_000 < max(found) <= 30_000_000
+    assert sum(found) / 2000 == pytest.approx(15_000_000, rel=0.05)
+    assert jitter("a", NOW, 0) == 0
+
+
+def test_ticks_ahead_keep_to_their_bounds() -> None:
+    timing = Timing("*/5 * * * *", start=NOW + 60 * MINUTE, until=NOW + 75 * MINUTE)
+    ticks = timing.ahead("a", NOW)
+    assert [(tick.nominal - NOW) // MINUTE for tick in ticks] == [64, 69, 74]
+    assert len(Timing("*/5 * * * *").ahead("a", NOW)) == AHEAD
+    # A tick at the very start, and at the very end, counts.
+    at = NOW - 30_000_000 + 5 * MINUTE
+    assert [tick.nominal for tick in Timing("*/5 * * * *", start=at, until=at).ahead("a", NOW)] == [at]
+
+
+@pytest.mark.parametrize(
+    "timing", [Timing("*/5 * * * *"), Timing(step=300_000_000), Timing("*/5 * * * *", "Europe/Berlin")]
+)
+@pytest.mark.parametrize("away", [0, MINUTE, 7 * MINUTE, DAY, 40 * DAY, 3650 * DAY])
+def test_what_was_missed_is_found_whatever_the_outage(timing: Timing, away: int) -> None:
+    last = next(timing.after(NOW - away - 300_000_000))
+    search = timing.missed(last, NOW, 1)
+    wanted = list(takewhile(lambda tick: tick <= NOW, timing.after(last))) if away <= 40 * DAY else None
+    if wanted is not None:
+        assert search.ticks == wanted[-1:]
+        assert search.passed == max(0, len(wanted) - 1) or (search.more and search.passed < len(wanted))
+    else:
+        assert NOW - 300_000_000 < search.ticks[0] <= NOW
+        assert search.more
+    all_of_them = timing.missed(last, NOW, MOST_MISSED)
+    assert all_of_them.ticks[-1:] == search.ticks
+    assert len(all_of_them.ticks) == (min(MOST_MISSED, len(wanted)) if wanted is not None else MOST_MISSED)
+
+
+def test_a_rare_tick_is_found_too() -> None:
+    timing = Timing("0 0 29 2 *")
+    last = moment_of("last", datetime(2020, 2, 29, tzinfo=UTC))
+    assert timing.missed(last, NOW, 1).ticks == [moment_of("leap", datetime(2024, 2, 29, tzinfo=UTC))]
+    assert timing.missed(moment_of("last", datetime(2024, 2, 29, tzinfo=UTC)), NOW, 1).ticks == []
+
+
+def test_a_refill_has_what_was_missed_and_what_comes() -> None:
+    timing = Timing("*/5 * * * *")
+    last = next(timing.after(NOW - 60 * MINUTE))
+    ticks, search = refilled(timing, "a", last, NOW, 2)
+    assert [tick.nominal <= NOW for tick in ticks] == [True, True] + AHEAD * [False]
+    assert search.passed == 9
+    assert not search.more
+    assert [t.nominal for t in ticks] == sorted(t.nominal for t in ticks)
+    later, _ = refilled(timing, "a", ticks[-1].nominal, NOW, 2)
+    assert later[0].nominal - ticks[-1].nominal == 300_000_000
+
+
+def test_times_that_cannot_be_are_refused() -> None:
+    five = Cron("*/5 * * * *")
+    with pytest.raises(CronError, match="jitter"):
+        timing_of(five, "a", 300_000_000, 0, 0, NOW)
+    with pytest.raises(CronError, match="jitter"):
+        timing_of(Every(10), "a", 10_000_000, 0, 0, NOW)
+    with pytest.raises(CronError, match="before start"):
+        timing_of(five, "a", 0, NOW + DAY, NOW, NOW)
+    with pytest.raises(CronError, match="no tick"):
+        timing_of(five, "a", 0, 0, NOW - DAY, NOW)
+    with pytest.raises(CronError, match="no tick"):
+        timing_of(Cron("0 0 29 2 *"), "a", 0, NOW, NOW + DAY, NOW)
+    kept = timing_of(Cron("0 9 * * *", timezone="Europe/Berlin"), "a", MINUTE, NOW, NOW + 9 * DAY, NOW)
+    assert kept == Timing("0 9 * * *", "Europe/Berlin", jitter=MINUTE, start=NOW, until=NOW + 9 * DAY)
+    assert timing_of(Every(timedelta(hours=6), 5), "a", 0, 0, 0, NOW).timetable == Every(21600.0, 5.0)

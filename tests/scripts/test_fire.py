@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.model.ids import make_id, tick_id, tick_of
+from headrace.protocol import ticks
+from headrace.schedules.timing import Timing
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
+from tests.scripts.stage import SECOND, Stage
+
+
+def test_a_tick_makes_its_job_when_it_is_due_and_once(stage: Stage) -> None:
+    assert put(stage) == ["created"]
+    first = fire(stage)
+    assert (first.ran, first.due, stage.ready()) == (0, FIRST, [])
+    stage.now = FIRST - 1
+    assert fire(stage).ran == 0
+    stage.now = FIRST
+    assert fire(stage).ran == 1
+    id = tick_id("s", FIRST, ordered=False)
+    assert stage.ready() == [id]
+    assert tick_of(id, "s") == FIRST
+    assert tick_of(id, "other") == 0
+    assert tick_of(make_id(FIRST // 1000, 7), "s") == 0
+    assert stage.record(id)["task"] == b"add"
+    assert stage.tokens() == 1
+    for _ in range(3):
+        assert fire(stage).ran == 0
+    assert told(stage) == [(0, "ran", 1)]
+    assert schedule(stage).runs == 1
+    (claim,) = stage.take()
+    assert (claim.id, claim.task, claim.headers) == (id, "add", b"\x81\xa1a\xa1b")
+
+
+def test_a_day_of_ticks_is_complete_whoever_fires_and_refills(stage: Stage) -> None:
+    put(stage)
+    for minute in range(60):
+        stage.now = FIRST + minute * MINUTE + minute
+        fire(stage)
+        stage.run(ticks.fire(stage.keys, now=stage.now))
+    # The schedule came to be forty seconds before the first whole minute.
+    assert [tick for tick, _, _ in told(stage)] == [60 * minute for minute in range(60)]
+    assert len(stage.ready()) == 60
+
+
+@pytest.mark.parametrize(
+    ("missed", "ran", "rest"),
+    [
+        ("latest", [10 * 60], [(0, "missed", 10), (600, "ran", 1)]),
+        ("skip", [], [(0, "missed", 10), (600, "missed", 1)]),
+        ("all", [60 * n for n in range(11)], [(60 * n, "ran", 1) for n in range(11)]),
+    ],
+)  # fmt: skip
+def test_what_was_missed_follows_the_policy(
+    stage: Stage, missed: str, ran: list[int], rest: list[tuple[int, str, int]]
+) -> None:
+    put(stage, row(missed=missed))
+    fire(stage)
+    # Ten minutes later, in the middle of a minute.
+    stage.now = FIRST + 10 * MINUTE + 40 * SECOND
+    assert fire(stage).ran == len(ran)
+    assert told(stage) == rest
+    assert set(stage.ready()) == {tick_id("s", FIRST + one * SECOND, ordered=False) for one in ran}
+    # And from then on each in its time.
+    stage.now += 20 * SECOND
+    assert fire(stage).ran == 1
+
+
+@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
+def test_after_a_year_the_newest_ticks_are_found_without_a_long_search(stage: Stage, missed: str) -> None:
+    put(stage, row(missed=missed))
+    fire(stage)
+    stage.now = FIRST + 525_600 * MINUTE + SECOND
+    assert fire(stage).ran == {"latest": 1, "skip": 1, "all": 100}[missed]
+    assert schedule(stage).last[-1].tick == FIRST + 525_600 * MINUTE
+
+
+def test_older_than_within_does_not_run(stage: Stage) -> None:
+    put(stage, row(missed="all", within=3 * MINUTE))
+    fire(stage)
+    stage.now = FIRST + 8 * MINUTE + 40 * SECOND
+    assert fire(stage).ran == 3
+    assert told(stage) == [(0, "missed", 6), (360, "ran", 1), (420, "ran", 1), (480, "ran", 1)]
+    put(stage, row("t", within=MINUTE // 2))
+    fire(stage)
+    stage.now += 5 * MINUTE
+    assert [one.what for one in (fire(stage), schedule(stage, "t"))[1].last] == ["missed", "missed"]
+
+
+def test_jitter_delays_the_job_and_not_its_tick(stage: Stage) -> None:
+    timing = Timing(step=MINUTE, jitter=30 * SECOND)
+    put(stage, row(timing=timing))
+    fire(stage)
+    nominal, due = schedule(stage).ticks[0]
+    assert (nominal, due) == (FIRST, timing.due("s", FIRST))
+    assert due > FIRST
+    stage.now = due - 1
+    assert fire(stage).ran == 0
+    stage.now = due
+    assert fire(stage).ran == 1
+    assert stage.ready() == [tick_id("s", FIRST, ordered=False)]
+
+
+def test_no_more_than_the_limit_and_the_rest_stays_due(stage: Stage) -> None:
+    put(stage, *(row(f"s{n}") for n in range(7)))
+    while stage.run(ticks.read_schedules(stage.keys, ["s6"], now=stage.now)).rows[0].ticks == []:
+        fire(stage)
+    stage.now = FIRST
+    assert [fire(stage, 3).ran for _ in range(4)] == [3, 3, 1, 0]
+    assert len(stage.ready()) == 7
+
+
+@pytest.mark.parametrize("until", [FIRST + 2 * MINUTE, FIRST + 2 * MINUTE + 1])
+def test_the_last_tick_ends_a_schedule_which_is_shown_for_a_week(stage: Stage, until: int) -> None:
+    put(stage, row(timing=Timing(step=MINUTE, until=until)))
+    for n in range(5):
+        stage.now = FIRST + n * MINUTE
+        fire(stage)
+    assert len(told(stage)) == 3
+    assert schedule(stage).state == "ended"
+    ended = FIRST + 2 * MINUTE
+    stage.now = ended + 7 * 86400 * SECOND - 1
+    fire(stage)
+    assert schedule(stage).state == "ended"
+    stage.now += 1
+    fire(stage)
+    assert stage.run(ticks.read_schedules(stage.keys)).count == 0
+    assert stage.members("ticking") == {}
+
+
+def test_after_so_many_jobs_it_has_ended(stage: Stage) -> None:
+    put(stage, row(left=2, missed="all"))
+    fire(stage)
+    stage.now = FIRST + 5 * MINUTE
+    assert fire(stage).ran == 2
+    assert schedule(stage).state == "ended"
+    stage.now += 5 * MINUTE
+    assert fire(stage).ran == 0
+
+
+def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage) -> None:
+    put(stage, row("a"), row("b"))
+    fire(stage)
+    stage.client.hset(stage.keys.schedule("a"), "head", b"\xc1")
+    stage.now = FIRST
+    fired = fire(stage)
+    assert (fired.ran, fired.broken) == (1, ["a"])
+    stage.client.hset(stage.keys.schedule("a"), "ticks", b"\xc1")
+    stage.now += 2 * MINUTE
+    assert fire(stage).ran == 1
+    assert fired.broken == ["a"]
+    # It is looked at again: someone may have put it right.
+    assert "a" in stage.members("ticking")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from headrace.protocol import consume, ticks
+from headrace.schedules.timing import Timing
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
+from tests.scripts.stage import SECOND, Stage
+
+
+def test_what_is_declared_again_stays_as_it_is(stage: Stage) -> None:
+    stage.register()
+    assert put(stage, owner="w1") == ["created"]
+    fire(stage)
+    before = schedule(stage)
+    stage.now += 10 * SECOND
+    stage.register("w2")
+    assert put(stage, owner="w2") == ["same"]
+    assert schedule(stage) == before
+    assert stage.members("ticking") == {"s": FIRST}
+
+
+def test_a_change_brings_new_ticks_and_keeps_pause_counts_and_history(stage: Stage) -> None:
+    stage.register()
+    put(stage, owner="w1")
+    fire(stage)
+    stage.now = FIRST
+    fire(stage)
+    changed = row(fingerprint="f2", timing=Timing(step=30 * SECOND))
+    assert put(stage, changed, owner="w1") == ["changed"]
+    stage.now += SECOND
+    fire(stage)
+    assert schedule(stage).ticks[0][0] == FIRST + 30 * SECOND
+    assert told(stage) == [(0, "ran", 1)]
+    stage.run(ticks.pause_schedule(stage.keys, "s", "why", stage.now))
+    assert put(stage, row(fingerprint="f3"), owner="w1") == ["changed"]
+    assert schedule(stage).paused == "why"
+    stage.now += MINUTE
+    assert fire(stage).ran == 0
+    assert (schedule(stage).runs, stage.members("ticking")) == (1, {})
+
+
+def test_old_code_does_not_come_back_beside_new_code(stage: Stage) -> None:
+    for owner in ("old", "new", "older"):
+        stage.register(owner)
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["created"]
+    assert put(stage, row(fingerprint="f2"), owner="new") == ["changed"]
+    # A worker with the old code starts during the deploy.
+    assert put(stage, row(fingerprint="f1"), owner="older") == ["superseded"]
+    assert put(stage, row(fingerprint="f2"), owner="new") == ["same"]
+    # It was rolled back: no live worker has the new code.
+    stage.run(consume.retire(stage.keys, "new", now=stage.now))
+    assert put(stage, row(fingerprint="f1"), owner="older") == ["changed"]
+    # And rolled out once more.
+    stage.register("newest")
+    assert put(stage, row(fingerprint="f2"), owner="newest") == ["superseded"]
+    for owner in ("old", "older"):
+        stage.run(consume.retire(stage.keys, owner, now=stage.now))
+    assert put(stage, row(fingerprint="f2"), owner="newest") == ["changed"]
+
+
+def test_code_and_run_time_do_not_take_each_others_names(stage: Stage) -> None:
+    stage.register()
+    assert put(stage, row("a"), row("b"), owner="w1") == ["created", "created"]
+    assert put(stage, row("a", "f9"), row("c"), owner="") == ["taken", "created"]
+    assert put(stage, row("c", "f9"), owner="w1") == ["taken"]
+    assert [one.source for one in stage.run(ticks.read_schedules(stage.keys)).rows] == ["code", "code", "stored"]
+
+
+def test_dispatchers_hear_of_what_came(stage: Stage) -> None:
+    stage.register()
+    heard = stage.subscribe(stage.keys.mail("w1"))
+    put(stage)
+    assert heard.get_message(timeout=20)["data"] == b"renew"
+    put(stage)
+    assert heard.get_message(timeout=0.0) is None
+
+
+def test_an_ended_schedule_that_is_put_again_begins_anew(stage: Stage) -> None:
+    put(stage, row(left=1))
+    fire(stage)
+    stage.now = FIRST
+    fire(stage)
+    assert schedule(stage).state == "ended"
+    assert put(stage, row(left=1)) == ["changed"]
+    stage.now += MINUTE
+    fire(stage)
+    stage.now += MINUTE
+    fire(stage)
+    assert (schedule(stage).state, schedule(stage).runs) == ("ended", 2)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from headrace.model.ids import tick_id, tick_of
+from headrace.protocol import ticks
+from headrace.protocol.ticks import run_schedule
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, told
+from tests.scripts.stage import Stage
+
+
+def test_a_run_by_hand_is_a_tick_of_this_moment(stage: Stage) -> None:
+    put(stage)
+    found = [stage.run(run_schedule(stage.keys, f"r{n}", "s", now=stage.now)) for n in range(3)]
+    ids = [id for rows in found for _, id in rows or []]
+    # Several within one millisecond are several jobs.
+    assert len({*ids}) == 3
+    assert {tick_of(id, "s") for id in ids} == {stage.now}
+    assert sorted(stage.ready()) == sorted(ids)
+    # A repeat after a lost reply tells of the same job.
+    assert stage.run(run_schedule(stage.keys, "r1", "s", now=stage.now)) == found[1]
+    assert stage.run(run_schedule(stage.keys, "r9", "other", now=stage.now)) is None
+
+
+def test_a_run_by_hand_obeys_the_overlap_policy_unless_told(stage: Stage) -> None:
+    put(stage, row(overlap="skip"))
+    ((_, first),) = stage.run(run_schedule(stage.keys, "r1", "s", now=stage.now)) or []
+    stage.now += MINUTE
+    assert stage.run(run_schedule(stage.keys, "r2", "s", now=stage.now)) == [("skipped", first)]
+    rows = stage.run(run_schedule(stage.keys, "r3", "s", overlap="allow_all", now=stage.now))
+    assert rows is not None
+    assert rows[0][0] == "ran"
+    # A tick does not pass it either.
+    fire(stage)
+    stage.now += MINUTE
+    fire(stage)
+    assert [what for _, what, _ in told(stage)] == ["ran", "skipped", "ran", "skipped", "skipped"]
+
+
+def test_a_backfill_leaves_out_what_ran(stage: Stage) -> None:
+    put(stage)
+    fire(stage)
+    stage.now = FIRST
+    fire(stage)
+    stage.take()
+    moments = [FIRST - MINUTE, FIRST]
+    assert stage.run(run_schedule(stage.keys, "b1", "s", moments, now=stage.now)) == [
+        ("ran", tick_id("s", FIRST - MINUTE, ordered=False)),
+        ("ran before", tick_id("s", FIRST, ordered=False)),
+    ]
+    again = stage.run(run_schedule(stage.keys, "b2", "s", moments, again=True, now=stage.now))
+    assert again == [
+        ("ran", tick_id("s", FIRST - MINUTE, 1, ordered=False)),
+        ("ran", tick_id("s", FIRST, 1, ordered=False)),
+    ]
+    assert [tick_of(id, "s") for _, id in again or []] == moments
+
+
+def test_a_backfill_waits_for_its_turn(stage: Stage) -> None:
+    put(stage)
+    moments = [FIRST - n * MINUTE for n in range(5, 0, -1)]
+    rows = stage.run(run_schedule(stage.keys, "b1", "s", moments, "buffer_all", now=stage.now))
+    assert [word for word, _ in rows or []] == ["ran"] * 5
+    ran: list[str] = []
+    while claims := stage.take():
+        (claim,) = claims
+        ran.append(claim.id)
+        stage.end(claim)
+    assert [tick_of(id, "s") for id in ran] == moments
+
+
+def test_a_tick_that_is_backfilled_before_it_is_due_runs_once(stage: Stage) -> None:
+    put(stage)
+    fire(stage)
+    stage.run(run_schedule(stage.keys, "b1", "s", [FIRST], now=stage.now))
+    stage.now = FIRST
+    assert fire(stage).ran == 0
+    assert len(stage.ready()) == 1
+    assert [what for _, what, _ in told(stage)] == ["ran", "twice"]
+    assert stage.run(ticks.read_schedules(stage.keys)).rows[0].runs == 1

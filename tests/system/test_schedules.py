@@ -1,0 +1,68 @@
+"""Schedules with real workers: each tick once, whichever of them die."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headrace import Every
+from headrace.model.ids import tick_of
+from headrace.model.schedule_record import TickRecord
+from tests.deadline import eventually
+from tests.system.fleet import Fleet
+
+SECOND = 1_000_000
+
+
+def ticked(fleet: Fleet, name: str, least: int) -> list[TickRecord]:
+    """The history, oldest first, when it has so many ticks."""
+
+    def rows() -> list[TickRecord]:
+        found = fleet.app.schedules[name].ticks(100)
+        return found[::-1] if sum(one.count for one in found) >= least else []
+
+    return eventually(rows, 60, what=f"{least} ticks of {name}")
+
+
+def test_an_idle_worker_wakes_for_each_tick(fleet: Fleet) -> None:
+    fleet.worker(kinds="process", processes=1)
+    schedule = fleet.app.schedules.put("pulse", Every(1), fleet.app.by_name("process.noop"))
+    rows = ticked(fleet, "pulse", 3)
+    assert [one.what for one in rows] == ["ran"] * len(rows)
+    assert [one.tick - rows[0].tick for one in rows] == [n * SECOND for n in range(len(rows))]
+    assert [tick_of(one.text, "pulse") for one in rows] == [one.tick for one in rows]
+    assert len(schedule.next(5)) == 5
+    by_hand = schedule.run(overlap="allow_all")
+    assert by_hand is not None
+    by_hand.result(timeout=30)
+    assert schedule.pause("enough")
+    assert schedule.read().paused == "enough"
+    assert schedule.delete()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("lease", [3.0])
+def test_each_tick_runs_once_whatever_dies(fleet: Fleet, lease: float) -> None:
+    dice = random.Random(7)
+    names = [f"s{n}" for n in range(5)]
+    for name in names:
+        fleet.app.schedules.put(name, Every(1), fleet.app.by_name("process.add"), overlap="allow_all", missed="all")
+    workers = [fleet.worker(kinds="process", processes=1) for _ in range(3)]
+    for n in range(6):
+        ticked(fleet, dice.choice(names), 3 * (n + 1))
+        victim = dice.randrange(3)
+        role = dice.choice(["dispatcher", "worker"])
+        workers[victim].kill(role)
+        if role == "worker":
+            workers[victim] = fleet.worker(kinds="process", processes=1)
+    for name in names:
+        rows = ticked(fleet, name, 25)
+        fleet.app.schedules[name].pause()
+        rows = fleet.app.schedules[name].ticks(100)[::-1]
+        assert [one.what for one in rows] == ["ran"] * len(rows)
+        assert [one.tick - rows[0].tick for one in rows] == [n * SECOND for n in range(len(rows))]
+        ids = {one.text for one in rows}
+        assert len(ids) == len(rows)
+        fleet.until(lambda ids=ids: ids <= {line.id for line in fleet.ledger.ends()})
