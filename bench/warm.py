@@ -1,7 +1,8 @@
 """Warm-up: a thousand jobs, each in a fork of its own, four at once, need SQLAlchemy's mappers of sixty classes.
 
-*Cold*: each job configures them. *Warm*: they are configured once, before the forks. *Auto*: the worker finds that out
-by itself, while jobs run. And a no-op in a fork of its own beside RQ's forking worker, four processes each.
+*Cold*: each job configures them. *Warm*: they are configured once, before the forks. *Auto*: the worker has that from
+what an earlier one learned, and tries it before it starts. And a no-op in a fork of its own beside RQ's forking worker,
+four processes each.
 """
 
 from __future__ import annotations

@@ -116,6 +116,10 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.resume(k, "q"), says(False)
     ),
     "paused": Play(lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.paused(k)),
+    "learn": Play(nothing, lambda k, _, t: operations.learn(k, ["a", "b"], t)),
+    "learned": Play(
+        lambda s: s.run(operations.learn(s.keys, ["a", "b"], s.now)), lambda k, _, t: operations.learned(k, t)
+    ),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: operations.purge(k, "default", 1000, t), fewer),
     "logs": Play(lambda s: s.put()[0], lambda k, id, _: operations.logs(k, id)),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),

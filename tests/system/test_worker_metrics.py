@@ -129,7 +129,7 @@ def test_without_it_nothing_listens(headrace: Program, worker: Callable[..., Wor
     headrace("enqueue", "tasks.add", "1", "--wait")
     found = list[object]()
     for process in (psutil.Process(one.process.pid), *below(one.process.pid)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # a rehearsal ends at any moment
+        with contextlib.suppress(psutil.NoSuchProcess):  # a process may end at any moment
             found += [c for c in process.net_connections("tcp") if c.status == "LISTEN"]
     assert found == []
 

@@ -1,4 +1,4 @@
-"""The sums of the startup profile: what is asked for, what is said and when, and that nothing grows without end."""
+"""The sums of the startup profile: what is learned, what is said and when, and that nothing grows without end."""
 
 from __future__ import annotations
 
@@ -6,89 +6,67 @@ from typing import Any
 
 import msgspec
 
-from headrace.worker.messages import Found, Function, Judged, Rehearsed
+from headrace.worker.messages import Found
 from headrace.worker.preload import advice
-from headrace.worker.preload.advice import Waste
-from headrace.worker.preload.trial import WARM, WORK
+from headrace.worker.preload.advice import NOTHING, Advice, Learned
+from headrace.worker.preload.trial import WORK
 
-SETUP = Function("orm.mapper", "_configure", 10, 100_000)
+SETUP = ("orm:configure", 100_000)
 
 
 def found(imports: Any = (), functions: Any = (), *, first: bool = True, early: Any = ()) -> Found:
     return Found(1, 0, first, list(imports), list(early), list(functions))
 
 
-def make(*, auto: bool = False) -> Waste:
-    return Waste(enabled=True, auto=auto)
+def make(learned: Learned = NOTHING) -> Advice:
+    return Advice(learned, enabled=True, auto=False)
 
 
-def two_starts(one: Waste) -> None:
-    for number in (1, 2):
-        one.heard(number, "shop.report", "fork", found([("pandas", 50_000)], [SETUP]))
+def two_starts(one: Advice) -> None:
+    for _ in range(2):
+        one.heard("shop.report", "fork", found([("pandas", 50_000)], [SETUP]))
         one.ended("shop.report")
-
-
-def judge(one: Waste, *judged: Judged, done: int = 0) -> None:
-    assert one.request() is not None
-    one.judged(Rehearsed(list(judged), done))
-
-
-WARMTH = (Judged("pandas", WARM, 40_000, ()), Judged("orm:configure", WARM, 90_000, (0,)))
 
 
 def test_the_first_runners_of_a_kind_are_profiled_then_one_in_sixteen() -> None:
     one = make()
     assert [n for n in range(64) if one.profiles("fork")] == [*range(16), 16, 32, 48]
     assert one.profiles("process")
-    assert not Waste(enabled=False, auto=False).profiles("fork")
+    assert not Advice(NOTHING, enabled=False, auto=False).profiles("fork")
 
 
 def test_a_child_that_was_seen_once_may_be_an_accident() -> None:
     one = make()
-    one.heard(1, "t", "fork", found([("pandas", 50_000)]))
-    assert one.request() is None
-    one.heard(2, "t", "fork", found([("pandas", 50_000)]))
-    request = one.request()
-    assert request is not None
-    assert request.imports == ["pandas"]
-    assert one.request() is None, "one at a time"
+    one.heard("t", "fork", found([("pandas", 500_000)]))
+    assert (one.learned(), list(one.lines())) == ([], [])
+    one.heard("t", "fork", found([("pandas", 500_000)]))
+    assert one.learned() == ["t pandas"]
+    assert len(list(one.lines())) == 1
 
 
-def test_what_costs_next_to_nothing_is_not_tried() -> None:
+def test_what_costs_next_to_nothing_is_not_learned() -> None:
     one = make()
-    one.heard(1, "t", "process", found([("json", 900)], [Function("a", "b", 1, 1_000)]))
-    assert one.request() is None
+    one.heard("t", "process", found([("json", 400)], [("a:b", 400)]))
+    assert one.learned() == []
 
 
-def test_what_was_tried_is_not_tried_again() -> None:
+def test_it_is_learned_once_in_the_order_of_trial() -> None:
     one = make()
     two_starts(one)
-    judge(one, *WARMTH)
+    assert one.learned() == ["shop.report pandas", "shop.report orm:configure"]
     two_starts(one)
-    assert one.request() is None
-
-
-def test_after_an_import_that_is_refused_the_rest_is_asked_for_again() -> None:
-    one = make()
-    for number in (1, 2):
-        one.heard(number, "t", "fork", found([("bad", 50_000), ("good", 50_000)], [SETUP]))
-    judge(one, Judged("bad", "its import starts a thread", 1, ()))
-    request = one.request()
-    assert request is not None
-    assert (request.imports, request.functions) == (["good"], [SETUP])
-    one.judged(Rehearsed([], 0))
-    assert one.request() is None, "a rehearsal that says nothing is not repeated for ever"
+    assert one.learned() == []
 
 
 def test_the_log_says_it_once_and_whenever_it_has_doubled() -> None:
     one = make()
     two_starts(one)
-    assert list(one.lines()) == [], "nothing was judged"
-    judge(one, *WARMTH)
     (line,) = one.lines()
-    assert "each first start of shop.report in a runner loses 150 ms" in line
+    assert "each first start of shop.report in a runner may lose 150 ms" in line
     assert "300 ms so far: orm:configure 100 ms, pandas 50 ms" in line
-    assert 'preload=["pandas","orm:configure"]' in line
+    assert line.endswith(
+        'preload=["pandas"] does it once; --preload auto finds out at the next start whether orm:configure is set-up'
+    )
     said = []
     for job in range(1, 100):
         one.ended("shop.report")
@@ -96,20 +74,26 @@ def test_the_log_says_it_once_and_whenever_it_has_doubled() -> None:
     assert said == [2, 6, 14, 30, 62]
 
 
-def test_work_is_not_called_set_up() -> None:
+def test_functions_below_each_other_are_counted_once() -> None:
     one = make()
-    for number in (1, 2):
-        one.heard(number, "t", "fork", found((), [SETUP]))
-    judge(one, Judged("orm:configure", WORK, 90_000, (0,)))
-    assert list(one.lines()) == []
-    assert one.preload == []
-    assert msgspec.json.decode(one.summary())["rows"] == []
+    for _ in range(2):
+        one.heard("t", "fork", found((), [SETUP, ("orm:outer", 120_000)]))
+    assert one.rows["t"].sums == (120_000, 240_000)
+
+
+def test_what_a_trial_refused_is_no_loss() -> None:
+    one = make(Learned({}, {"orm:configure": WORK, "bad": "its import starts a thread"}))
+    for _ in range(2):
+        one.heard("t", "fork", found([("bad", 500_000)], [SETUP]))
+    assert (list(one.lines()), one.learned()) == ([], [])
+    shown = msgspec.json.decode(one.summary())
+    assert (shown["rows"], shown["preload"]) == ([], [])
+    assert shown["refused"] == {"bad": "its import starts a thread"}, "what is no set-up needs no word"
 
 
 def test_a_long_lived_runner_loses_it_once() -> None:
     one = make()
-    one.heard(1, "t", "process", found([("pandas", 50_000)]))
-    judge(one, WARMTH[0])
+    one.heard("t", "process", found([("pandas", 50_000)]))
     for _ in range(1000):
         one.ended("t")
     assert list(one.lines()) == []
@@ -117,35 +101,24 @@ def test_a_long_lived_runner_loses_it_once() -> None:
     assert (row["jobs"], row["lost"], row["total"]) == (1000, 50_000, 50_000)
 
 
-def test_what_is_done_is_counted_anew() -> None:
-    one = make(auto=True)
-    two_starts(one)
-    judge(one, *WARMTH, done=7)
-    assert one.done == {"pandas": 40_000, "orm:configure": 90_000}
-    one.heard(7, "shop.report", "fork", found([("pandas", 50_000)]))
-    assert one.rows == {}, "that one was forked before"
-    one.heard(8, "shop.report", "fork", found([("late", 50_000)]))
-    assert set(one.rows["shop.report"].imports) == {"late"}
-    assert one.profiles("fork")
+def test_what_was_done_is_shown_to_each_incarnation() -> None:
+    one = make(Learned({"pandas": 40_000}))
+    assert one.changed
+    assert msgspec.json.decode(one.summary())["done"] == {"pandas": 40_000}
+    assert not one.changed
+    one.renew()
+    assert one.changed
 
 
 def test_the_summary_is_bounded_whatever_jobs_do() -> None:
     one = make()
     for task in range(200):
         imports = [(f"package{task}.module{n}.{'x' * 80}", 10_000) for n in range(100)]
-        functions = [Function(f"m{task}", f"f{n}", n, 50_000) for n in range(100)]
-        one.heard(1, f"task-{task}-{'y' * 100}", "process", found(imports, functions))
+        one.heard(
+            f"task-{task}-{'y' * 100}", "process", found(imports, [(f"m{task}:f{n}", 50_000) for n in range(100)])
+        )
         one.ended(f"task-{task}")
     assert len(one.rows) == advice.TASKS
     assert all(len(row.imports) == len(row.functions) == advice.KINDS for row in one.rows.values())
-    request = one.request()
-    assert request is not None
-    assert len(request.imports) <= advice.KINDS
-    one.judged(Rehearsed([Judged(name, WARM, 10_000, ()) for name in request.imports], 0))
+    assert len(one.learned()) <= 2 * advice.LISTED * advice.TASKS
     assert len(one.summary()) <= advice.SUMMARY
-    assert not one.changed
-    for _ in range(100):
-        while (request := one.request()) is not None:
-            one.judged(Rehearsed([], 0))
-        one.news = True
-    assert len(one._tried) < advice.TRIED + 2 * advice.KINDS

@@ -1,4 +1,4 @@
-"""Rehearsals: what they find worth doing once, what they refuse, and that they do no harm."""
+"""Trials: what they find worth doing once, what they refuse, and that they do no harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from sqlalchemy import select as query
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import ForeignKey
 
-from headrace.worker.messages import Function, Judged, Rehearse
 from headrace.worker.preload import trial
+from headrace.worker.preload.candidates import Hot, candidates
 from headrace.worker.preload.startup_profiler import Sampler
 from headrace.worker.preload.trial import UNRELATED, WARM, WORK
 from tests.deadline import eventually
@@ -118,52 +117,40 @@ def connects_in_c():
 @pytest.fixture
 def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "rehearsal_kit.py").write_text(KIT)
-    module = __import__("rehearsal_kit")
+    (tmp_path / "trial_kit.py").write_text(KIT)
+    module = __import__("trial_kit")
     yield module
-    del sys.modules["rehearsal_kit"]
-
-
-def rehearse(
-    functions: Collection[Function], imports: Collection[str] = (), never: Collection[object] = ()
-) -> list[Judged]:
-    pid, voice = trial.begin(Rehearse(list(imports), list(functions)), never)
-    os.set_blocking(voice, True)
-    with open(voice, "rb") as pipe:  # noqa: PTH123 - a descriptor, no path
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    return trial.read(said)
-
-
-def told(function: Any, cost: int = 30_000) -> Function:
-    code = getattr(function, "__wrapped__", function).__code__
-    return Function(function.__module__, code.co_qualname, code.co_firstlineno, cost)
+    del sys.modules["trial_kit"]
 
 
 def verdict(function: Any) -> str:
-    (judged,) = (one for one in rehearse([told(function)]) if one.name == f"rehearsal_kit:{function.__name__}")
-    return judged.word
+    name = f"trial_kit:{function.__name__}"
+    return trial.attempt([name], ())[name]
+
+
+def hot(function: Any) -> Hot:
+    code = getattr(function, "__wrapped__", function).__code__
+    return Hot(function.__module__, code.co_qualname, code.co_firstlineno, 30_000)
 
 
 def test_set_up_takes_its_time_once(kit: Any) -> None:
-    judged = {one.name: one for one in rehearse([told(kit.table), told(kit.work)])}
-    assert judged["rehearsal_kit:table"].word == WARM
-    assert judged["rehearsal_kit:table"].cost > 20_000
-    assert judged["rehearsal_kit:table"].seen == (0,)
-    assert judged["rehearsal_kit:work"].word == WORK
+    assert trial.attempt(["trial_kit:table", "trial_kit:work"], ()) == {"trial_kit:table": WARM, "trial_kit:work": WORK}
 
 
 def test_the_way_in_is_found_from_what_was_on_the_stack(kit: Any) -> None:
-    assert [(one.name, one.word) for one in rehearse([told(kit._prepare)])] == [("rehearsal_kit:prepare", WARM)]
+    assert candidates([hot(kit._prepare)]) == [("trial_kit:prepare", 30_000)]
+    assert verdict(kit.prepare) == WARM
 
 
 def test_what_takes_no_time_is_not_what_took_it(kit: Any) -> None:
     assert verdict(kit.quick) == UNRELATED
 
 
-def test_a_task_is_never_tried(kit: Any) -> None:
-    assert rehearse([told(kit.table)], never={kit.table}) == []
-    assert rehearse([told(kit.needs), told(kit.later)]) == []
+def test_a_task_is_never_tried_nor_what_needs_arguments(kit: Any) -> None:
+    assert candidates([hot(kit.table)], {kit.table}) == []
+    assert candidates([hot(kit.needs), hot(kit.later)]) == []
+    names = ["trial_kit:table", "trial_kit:needs", "trial_kit:later", "os:getpid"]
+    assert set(trial.attempt(names, {kit.table}).values()) == {"it is a task, or needs arguments"}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +198,7 @@ def test_nothing_outside_is_touched(kit: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         kit.PORT = there.getsockname()[1]
         kit.ADDRESS = b"\x02\x00" + kit.PORT.to_bytes(2, "big") + socket.inet_aton("127.0.0.1") + bytes(8)
-        rehearse([told(kit.removes), told(kit.connects), told(kit.connects_in_c)])
+        trial.attempt(["trial_kit:removes", "trial_kit:connects", "trial_kit:connects_in_c"], ())
         assert not select.select([there], [], [], 0)[0], "somebody called"
         kit.connects_in_c()
         assert select.select([there], [], [], 5)[0], "this test would notice"
@@ -226,29 +213,26 @@ def test_imports_are_tried_in_order_and_the_first_that_leaves_a_thread_is_the_la
         ("re_after", ""),
     ):
         (tmp_path / f"{name}.py").write_text(text)
-    judged = rehearse([told(kit.table)], ["re_good", "re_broken", "re_thread", "re_after"])
-    assert [one.name for one in judged] == ["re_good", "re_broken", "re_thread"]
-    assert [one.word == WARM for one in judged] == [True, False, False]
-    assert "ZeroDivisionError" in judged[1].word
-    assert "its import starts the thread" in judged[2].word
+    names = ["re_good", "re_broken", "re_thread", "re_after", "trial_kit:table"]
+    verdicts = trial.attempt(names, ())
+    assert list(verdicts) == ["re_good", "re_broken", "re_thread"]
+    assert [word == WARM for word in verdicts.values()] == [True, False, False]
+    assert "ZeroDivisionError" in verdicts["re_broken"]
+    assert "its import starts the thread" in verdicts["re_thread"]
     assert "re_good" not in sys.modules, "nothing of it happens here"
 
 
-def test_it_is_alone_and_ends_with_its_supervisor(tmp_path: Path, kit: Any) -> None:
-    (tmp_path / "re_sleeps.py").write_text("import time\ntime.sleep(50)")
-    read, write = os.pipe()
+def test_it_ends_with_its_supervisor(tmp_path: Path, kit: Any) -> None:
+    (tmp_path / "re_sleeps.py").write_text(
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(50)"
+    )
     supervisor = os.fork()
     if not supervisor:
         try:
-            pid, _ = trial.begin(Rehearse(["re_sleeps"], []), ())
-            os.write(write, f"{pid} {os.getpgid(pid)}".encode())
-            os.kill(os.getpid(), signal.SIGSTOP)
+            trial.attempt(["re_sleeps"], ())
         finally:
             os._exit(0)
-    os.close(write)
-    pid, group = map(int, os.read(read, 100).split())
-    os.close(read)
-    assert group == pid
+    pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
     os.kill(supervisor, signal.SIGKILL)
     os.waitpid(supervisor, 0)
     eventually(lambda: not lives(pid))
@@ -279,31 +263,25 @@ JOB: dict[str, Any] = {"__name__": "headrace.worker.runner.execute"}
 exec("def perform(work): work()", JOB)
 
 
-def _first_start() -> list[Function]:
+def _first_start() -> list[tuple[str, int]]:
     sampler = Sampler()
     sampler.start()
     JOB["perform"](lambda: str(query(MODELS[3])))
-    return sampler.stop()
+    return candidates(sampler.stop())
 
 
-def _of_child(work: Callable[[], list[Function]]) -> list[Function]:
+def test_the_mappers_of_sqlalchemy_are_found_without_knowing_it() -> None:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            for one in work():
-                os.write(write, f"{one.module} {one.name} {one.line} {one.cost}\n".encode())
+            os.write(write, "\n".join(name for name, _ in _first_start()).encode())
         finally:
             os._exit(0)
     os.close(write)
     with open(read) as pipe:  # noqa: PTH123 - a descriptor, no path
-        lines = [line.split() for line in pipe]
+        names = pipe.read().splitlines()
     os.waitpid(pid, 0)
-    return [Function(module, name, int(line), int(cost)) for module, name, line, cost in lines]
-
-
-def test_the_mappers_of_sqlalchemy_are_found_without_knowing_it() -> None:
-    functions = _of_child(_first_start)
-    judged = {one.name: one.word for one in rehearse(functions)}
-    assert judged["sqlalchemy.orm:configure_mappers"] == WARM
-    assert list(judged.values()).count(WARM) == 1, judged
+    verdicts = trial.attempt(names, ())
+    assert verdicts["sqlalchemy.orm:configure_mappers"] == WARM
+    assert list(verdicts.values()).count(WARM) == 1, verdicts

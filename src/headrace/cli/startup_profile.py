@@ -45,8 +45,10 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
             output.line(f"done before the fork by {owner} itself: {done}")
     for what, why in sorted({pair for profile in profiles.values() for pair in profile.get("refused", {}).items()}):
         output.line(f"not to be preloaded: {what}: {why}")
-    if wanted := _preload(profiles):
+    if wanted := _all(profiles, "preload"):
         output.line(f"preload={to_json(wanted)}")
+    if maybe := _all(profiles, "maybe"):
+        output.line(f"--preload auto tries at the next start: {', '.join(maybe)}")
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -80,10 +82,9 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
         output.remark(f"{several(len(profiles), 'worker')}: no runner does again what would be worth doing once before")
 
 
-def _preload(profiles: dict[str, dict[str, Any]]) -> list[str]:
-    """What all of them should preload together; each in its own order, modules before functions."""
-    names = dict.fromkeys(name for profile in profiles.values() for name in profile.get("preload", ()))
-    return sorted(names, key=lambda name: ":" in name)
+def _all(profiles: dict[str, dict[str, Any]], what: str) -> list[str]:
+    """What all of them should preload, or try, together; each in its own order."""
+    return list(dict.fromkeys(name for profile in profiles.values() for name in profile.get(what, ())))
 
 
 def _facts(profile: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +107,7 @@ def _facts(profile: dict[str, Any]) -> dict[str, Any]:
             for row in profile.get("rows", ())
         ],
         "preload": profile.get("preload", []),
+        "maybe": profile.get("maybe", []),
         "auto": profile.get("auto", False),
         "done": seconds(profile.get("done", {})),
         "refused": profile.get("refused", {}),

@@ -27,6 +27,7 @@ from headrace.store.url import passwords
 from headrace.worker.forking import leak_check
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.preload import warmup
+from headrace.worker.preload.apply import apply_learned
 from headrace.worker.supervisor.metrics_server import Metrics
 from headrace.worker.supervisor.supervisor_process import Supervisor
 
@@ -79,6 +80,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
         # No error: the module is imported by programs, too, where it may be right.
         log.warning(complaint)
     warmup.warm_up(app)
+    learned = apply_learned(app)
     metrics = None if address is None else Metrics(*address)
     # A later image takes the address when the one before it gives it up.
     url = metrics.listen() if metrics is not None and origin.heir is None else ""
@@ -92,7 +94,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     for warning in warnings:
         log.warning("%s", warning)
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, metrics).run())
+    return origin.carry_on(Supervisor(app, options, lineage, metrics, learned).run())
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:

@@ -324,3 +324,28 @@ class Greeting:
 def greet(keys: Keys, version: int) -> Call[Greeting]:
     """Compare layouts: the version that the store has; an empty store takes ours. Cost: one round trip."""
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
+
+
+# What was learned is kept so long (seconds), and so many lines of it.
+KEPT, LINES = 30 * 86400, 500
+# Lines of one call, and characters of each.
+_AT_ONCE, _LONGEST = 200, 500
+
+
+def learn(keys: Keys, lines: Sequence[str], now: int = 0) -> Call[None]:
+    """Remember what jobs did again in each runner; see :mod:`headrace.worker.preload.apply`.
+
+    Args:
+        lines: those first that are to be tried first; the first 200 count, and 500 characters of each.
+
+    Cost: one round trip, O(lines log n).
+    """
+    names = [line[:_LONGEST] for line in lines[:_AT_ONCE]]
+    return load("learn").bind(keys, lambda _: None, now=now, names=names, keep=KEPT * 1_000_000, most=LINES)
+
+
+def learned(keys: Keys, now: int = 0) -> Call[list[str]]:
+    """What jobs did again in each runner, as it was given to :func:`learn`; at most 500 lines. Cost: one round trip."""
+    return load("learned").bind(
+        keys, lambda reply: [line.decode("utf-8", "replace") for line in reply], now=now, keep=KEPT * 1_000_000
+    )

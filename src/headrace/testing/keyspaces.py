@@ -30,7 +30,7 @@ _READ: dict[str, Callable[[Any, str], object]] = {
     "stream": lambda pipe, key: pipe.xrange(key),
 }
 _EXPIRING = (
-    *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe"),
+    *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
 

@@ -92,15 +92,6 @@ class Say(msgspec.Struct, frozen=True, array_like=True, tag="say"):
     swallowed: str = ""
 
 
-class Function(msgspec.Struct, frozen=True, array_like=True):
-    """A function that a first start spent time in: its module, qualified name, first line, and microseconds."""
-
-    module: str
-    name: str
-    line: int
-    cost: int
-
-
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
     """Runner to dispatcher, before the end of a start: what was done in it that each new runner does again.
 
@@ -109,7 +100,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
         first: whether this start was watched as the first of its task here.
         imports: modules that its code imported, with microseconds.
         early: the same of what runs outside of jobs, such as hooks.
-        functions: where its time went.
+        functions: ``module:function`` of what may be set-up that it spent time below, with microseconds.
     """
 
     token: int
@@ -117,40 +108,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
     first: bool
     imports: list[tuple[str, int]]
     early: list[tuple[str, int]]
-    functions: list[Function]
-
-
-class Rehearse(msgspec.Struct, frozen=True, array_like=True, tag="rehearse"):
-    """Dispatcher to supervisor: try these imports, and what might be the set-up in these functions."""
-
-    imports: list[str]
-    functions: list[Function]
-
-
-class Judged(msgspec.Struct, frozen=True, array_like=True):
-    """What a rehearsal says of a module or ``module:function``.
-
-    Attributes:
-        word: ``warm`` when it is to be done before the fork, else why not.
-        cost: microseconds that it took.
-        seen: places in ``Rehearse.functions`` that it stands for.
-    """
-
-    name: str
-    word: str
-    cost: int
-    seen: tuple[int, ...]
-
-
-class Rehearsed(msgspec.Struct, frozen=True, array_like=True, tag="rehearsed"):
-    """Supervisor to dispatcher: what came of the last :class:`Rehearse`.
-
-    Attributes:
-        done: number of the last runner that was forked before the supervisor did what is warm; 0: it did nothing.
-    """
-
-    judged: list[Judged]
-    done: int
+    functions: list[tuple[str, int]]
 
 
 class Spawn(msgspec.Struct, frozen=True, array_like=True, tag="spawn"):
@@ -222,8 +180,8 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 ToRunner = Run | Recall | Stop | Exit
 FromRunner = Done | Say | Found | Fell | Exit | Up
-ToSupervisor = Spawn | Signal | Owner | Rehearse | Size
-FromSupervisor = Spawned | Died | Drain | Rehearsed | Resize | Size
+ToSupervisor = Spawn | Signal | Owner | Size
+FromSupervisor = Spawned | Died | Drain | Resize | Size
 
 T = TypeVar("T")
 

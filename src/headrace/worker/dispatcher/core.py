@@ -26,7 +26,7 @@ from headrace.errors import HeadraceError, OptionsError
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.options import KINDS
-from headrace.protocol import consume
+from headrace.protocol import consume, operations
 from headrace.protocol.script import Call, unread
 from headrace.settings import microseconds
 from headrace.tasks.task import Plan, budgets
@@ -76,7 +76,7 @@ from headrace.worker.dispatcher.runners.runner_pool import Crew, Returned
 from headrace.worker.dispatcher.runners.status import status
 from headrace.worker.dispatcher.site import Site
 from headrace.worker.dispatcher.timers import NEVER, Timers
-from headrace.worker.messages import Drain, Owner, Rehearsed, Resize, Size
+from headrace.worker.messages import Drain, Owner, Resize, Size
 from headrace.worker.outcomes import before_start
 
 CLAIM_MOST = 300
@@ -114,7 +114,9 @@ class Core:
         self.kinds = tuple(sorted({task.kind for task in site.tasks.values()})) or ("process",)
         self.timers = Timers()
         self.actions = Actions()
-        self.crew = Crew(settings, options, site.place, self.actions, self.timers, site.dice.random, site.tally)
+        self.crew = Crew(
+            settings, options, site.place, self.actions, self.timers, site.dice.random, site.tally, site.learned
+        )
         self.lines = Lines(self.crew.handout)
         self.ends = OutcomeBatch(settings, self.actions, site.tally)
         self.upkeep = Upkeep(self.keys, settings, site.tasks, options.queues.names, site.schedules, self.actions.log)
@@ -236,8 +238,6 @@ class Core:
             self._cancel(upkeep.cancels.popleft())
         crew.recall_stalled(now)
         crew.respawn(now)
-        if crew.waste.news and self.state == "working" and (request := crew.waste.request()) is not None:
-            self.actions.add(Ask(request))
         if crew.handout.changed and not self._fenced:
             crew.give(self.lines.serve(now, self._in_time), now)
         if self.state == "draining":
@@ -306,7 +306,7 @@ class Core:
         self.growth.owner = owner
         self.reconciler.begin(owner)
         self.upkeep.begin(owner, sent, spared / 1e6)
-        self.crew.waste.changed = bool(self.crew.waste.rows)
+        self.crew.advice.renew()
         self.actions.add(Ask(Owner(owner)))
         self.actions.add(Subscribe(self.keys.mail(owner)))
         self.actions.log(logging.INFO, "worker %s serves %s", owner, ", ".join(self.options.queues.names))
@@ -321,6 +321,8 @@ class Core:
             steps += self._notes()
         if now >= self.upkeep.next:
             steps += self.upkeep.steps(now, self._news, self._expected)
+            if lines := self.crew.advice.learned():
+                steps.append((operations.learn(self.keys, lines), lambda _: None))
         if self.upkeep.doubts >= DOUBTS:
             # Behind the settle and before the claim, so that the store has seen all that we know.
             self.upkeep.doubts = 0
@@ -696,7 +698,7 @@ class Core:
 
     # -- the supervisor, and others ---------------------------------------------------------------------------------
 
-    def _told(self, message: Drain | Rehearsed | Resize | Size) -> None:
+    def _told(self, message: Drain | Resize | Size) -> None:
         match message:
             case Resize():
                 main = next(kind for kind in KINDS if kind in self.kinds)
@@ -705,10 +707,6 @@ class Core:
                 self._resize(message.kind, message.size)
             case Drain():
                 self._drain(now=message.now)
-            case Rehearsed():
-                self.crew.waste.judged(message)
-                self.crew.refork(message.done)
-                self._log_waste()
 
     def _mailed(self, text: str) -> None:
         """What others wrote: ``show:JOB``, a question; ``parked:TASK``, news; ``scale:KIND:SIZE``; or a job to cancel.
@@ -767,9 +765,10 @@ class Core:
 
     def _news(self) -> list[str | int]:
         """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
-        self._log_waste()
-        waste = self.crew.waste
-        facts: list[str | int] = ["startup_profile", waste.summary()] if waste.changed else []
+        advice = self.crew.advice
+        for line in advice.lines():
+            self.actions.log(logging.WARNING, "%s", line)
+        facts: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
         facts += self._sizes() if self._resized else []
         self._resized = False
         crew = status(self.crew.handout.seats.values(), self._ahead_of_us, self.site.look, self._shown)
@@ -777,11 +776,6 @@ class Core:
             self._said = crew
             facts += ["crew", crew]
         return facts
-
-    def _log_waste(self) -> None:
-        """Say what jobs lose to what runners repeat."""
-        for line in self.crew.waste.lines():
-            self.actions.log(logging.WARNING, "%s", line)
 
     def _orphaned(self) -> None:
         """The supervisor died, and nobody restarts us: its runners are stopped, what they ran is settled, we leave."""

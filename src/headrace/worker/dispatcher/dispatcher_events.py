@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.model.job import Claim
 from headrace.protocol.script import Call
-from headrace.worker.messages import Drain, Exit, FromRunner, Rehearsed, Resize, Size, Stop, ToSupervisor
+from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Stop, ToSupervisor
 
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
@@ -86,7 +86,7 @@ class RunnerDied(msgspec.Struct, frozen=True):
 class Told(msgspec.Struct, frozen=True):
     """The supervisor asks for something."""
 
-    message: Drain | Rehearsed | Resize | Size
+    message: Drain | Resize | Size
 
 
 class Orphaned(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.site import Site
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.messages import Channel, FromSupervisor
+from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ class Dispatcher:
     """The loop around one core."""
 
     def __init__(
-        self, app: Headrace, options: WorkerOptions, control: Channel[FromSupervisor], place: str, anchor: int = 0
+        self,
+        app: Headrace,
+        options: WorkerOptions,
+        control: Channel[FromSupervisor],
+        place: str,
+        anchor: int = 0,
+        learned: Learned = NOTHING,
     ) -> None:
         store, settings = app.client.store, app.settings
         self._app = app
@@ -66,11 +73,9 @@ class Dispatcher:
         self._inbox: list[Event] = []
         self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
-        self._core = Core(
-            Site(
-                store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe, self._tally, anchor, rows
-            )
-        )
+        pid, tally = os.getpid(), self._tally
+        site = Site(store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned)
+        self._core = Core(site)
         links = self._links = RunnerLinks(self._watched, self._inbox)
         exchange = self._exchange = Exchange(
             store.target,

@@ -13,6 +13,7 @@ from headrace.settings import Settings
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.job_stats import Tally
 from headrace.worker.dispatcher.runners.status import Probe
+from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 
@@ -26,6 +27,7 @@ class Site:
         dice: random numbers.
         pid: of the dispatcher's process.
         schedules: those that the application's code declares, as the store takes them.
+        learned: what was done before the first fork.
         look: finds out what processes runners run, for people.
     """
 
@@ -40,3 +42,4 @@ class Site:
     tally: Tally | None = None
     anchor: int = 0
     schedules: Sequence[Row] = ()
+    learned: Learned = NOTHING

@@ -1,7 +1,7 @@
-"""What a worker's jobs lose to what each runner does again: sums per task, what to try about it, what to say.
+"""What a worker's jobs lose to what each runner does again: sums per task, and what to say and to learn about it.
 
-Owns the sums of one dispatcher, bounded whatever the tasks do. Sends nothing: what is to be tried goes out as a message
-to the supervisor, what is known as a fact of the worker with its next renewal.
+Owns the sums of one dispatcher, bounded whatever the tasks do. Sends nothing: what is known goes out as a fact of the
+worker with its next renewal, what was learned to the store, for the next start (apply.py).
 """
 
 from __future__ import annotations
@@ -13,19 +13,33 @@ from typing import Any
 
 import msgspec
 
-from headrace.worker.messages import Found, Function, Judged, Rehearse, Rehearsed
-from headrace.worker.preload.trial import FAILED, UNRELATED, WARM, WORK
+from headrace.worker.messages import Found
+from headrace.worker.preload.trial import UNRELATED, WORK
 
 # The first runners of each kind are profiled, then one in so many.
 FIRST, EACH = 16, 16
-# Below this (microseconds of a first start) nothing is worth a rehearsal; above the other, in all, worth a line.
-WORTH, TELL = 2_000, 250_000
-# Bounds: tasks, different imports or functions of one, functions tried at once, names that were tried in all.
-TASKS, KINDS, TRIED_AT_ONCE, TRIED = 64, 64, 48, 512
+# Below this (microseconds of a first start) nothing is worth doing before; above the other, in all, worth a line.
+WORTH, TELL = 500, 250_000
+# Bounds: tasks, and different imports or functions of one.
+TASKS, KINDS = 64, 64
 # Bytes of the summary, and how much of each list it has.
 SUMMARY, LISTED = 6_000, 12
 
-Where = tuple[str, str, int]
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What came of what earlier runs learned.
+
+    Attributes:
+        done: what this worker did before its first fork, with microseconds.
+        refused: what must not be done there, with the reason.
+    """
+
+    done: dict[str, int] = field(default_factory=dict[str, int])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+
+
+NOTHING = Learned()
 
 
 @dataclass(slots=True)
@@ -36,42 +50,58 @@ class Row:
         kind: of its runners.
         jobs: that ended since the first one here.
         profiled: first starts that were watched.
-        imports: microseconds in all of them, by module; ``functions``: the same by function.
+        imports: microseconds in all of them, by module.
+        functions: the same below functions that may be set-up, by ``module:function``.
     """
 
     kind: str
     jobs: int = 0
     profiled: int = 0
     imports: Counter[str] = field(default_factory=Counter[str])
-    functions: Counter[Where] = field(default_factory=Counter[Where])
+    functions: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was seen often enough to be no accident: in a fork, twice is the least."""
+        return self.profiled >= (2 if self.kind == "fork" else 1)
+
+    @property
+    def losses(self) -> list[tuple[str, int]]:
+        """What one first start loses, in microseconds, by name; the dearest first."""
+        count = max(1, self.profiled)
+        return [(name, cost // count) for name, cost in (self.imports + self.functions).most_common()]
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """Microseconds that one first start loses, and all starts so far."""
+        # The function that had most of the time had the others below it.
+        lost = (self.imports.total() + max(self.functions.values(), default=0)) // max(1, self.profiled)
+        # A fork child starts once, and only some were watched; other runners lose it once in their lives.
+        return lost, lost * max(self.jobs, self.profiled) if self.kind == "fork" else lost * self.profiled
 
 
-class Waste:
+class Advice:
     """The startup profile of one worker.
 
     Attributes:
         rows: by task; the empty name is what happens outside of jobs.
         changed: the summary says something new.
-        news: there may be something to try.
-        done: what the supervisor has done by itself, with the microseconds that each runner spares.
     """
 
-    def __init__(self, *, enabled: bool, auto: bool) -> None:
+    def __init__(self, learned: Learned, *, enabled: bool, auto: bool) -> None:
         self.rows: dict[str, Row] = {}
-        self.changed = False
-        self.news = False
-        self.done: dict[str, int] = {}
+        self._learned = learned
+        self.renew()
         self._enabled = enabled
         self._auto = auto
         self._spawned: Counter[str] = Counter()
         self._born: dict[str, tuple[int, int]] = {}
-        self._judged: dict[str, Judged] = {}
-        # Which function each set-up stands for, and all that was tried, whatever came of it.
-        self._stands: dict[str, set[Where]] = {}
-        self._tried: set[str | Where] = set()
-        self._asked: Rehearse | None = None
+        self._written: set[str] = set()
         self._tell_at: Counter[str] = Counter()
-        self._stale = 0
+
+    def renew(self) -> None:
+        """Nobody was told anything: a new incarnation begins."""
+        self.changed = bool(self.rows or self._learned.done or self._learned.refused)
 
     def profiles(self, kind: str) -> bool:
         """Whether the next runner of this kind is to be profiled."""
@@ -84,10 +114,8 @@ class Waste:
         if row is not None:
             row.jobs += 1
 
-    def heard(self, runner: int, task: str, kind: str, found: Found) -> None:
+    def heard(self, task: str, kind: str, found: Found) -> None:
         """A profiled runner said what it found in a start."""
-        if runner <= self._stale:
-            return
         if found.born:
             count, cost = self._born.get(kind, (0, 0))
             self._born[kind] = count + 1, cost + found.born
@@ -101,7 +129,7 @@ class Waste:
             self.rows[task].profiled += 1
 
     def _add(
-        self, task: str, kind: str, imports: list[tuple[str, int]], functions: list[Function], *, first: bool
+        self, task: str, kind: str, imports: list[tuple[str, int]], functions: list[tuple[str, int]], *, first: bool
     ) -> None:
         row = self.rows.get(task)
         if row is None:
@@ -109,129 +137,66 @@ class Waste:
                 return
             row = self.rows[task] = Row(kind)
         row.profiled += first
-        for name, cost in imports:
-            if name in row.imports or len(row.imports) < KINDS:
-                row.imports[name] += cost
-        for one in functions:
-            where = (one.module, one.name, one.line)
-            if where in row.functions or len(row.functions) < KINDS:
-                row.functions[where] += one.cost
-        self.changed = self.news = True
-
-    # -- what to try ------------------------------------------------------------------------------------------------
-
-    def request(self) -> Rehearse | None:
-        """What to try now: what costs something, was not tried, and was seen often enough to be no accident."""
-        self.news = False
-        if self._asked is not None or len(self._tried) >= TRIED:
-            return None
-        imports: Counter[str] = Counter()
-        functions: Counter[Where] = Counter()
-        for row in self.rows.values():
-            if row.profiled >= (2 if row.kind == "fork" else 1):
-                for name, cost in row.imports.items():
-                    imports[name] = max(imports[name], cost // row.profiled)
-                for where, cost in row.functions.items():
-                    functions[where] = max(functions[where], cost // row.profiled)
-        # All imports that are dear enough, since set-up may need them; and a function for its own sake only.
-        names = [name for name, _ in imports.most_common(KINDS) if name not in self._tried]
-        places = [(w, cost) for w, cost in functions.most_common(KINDS) if w not in self._tried and cost >= WORTH]
-        if sum(imports[name] for name in names) < WORTH and not places:
-            return None
-        told = [Function(*where, cost) for where, cost in places[:TRIED_AT_ONCE]]
-        self._asked = Rehearse(sorted(names, key=_depth), told)
-        return self._asked
-
-    def judged(self, reply: Rehearsed) -> None:
-        """The supervisor says what came of the last request."""
-        asked, self._asked = self._asked, None
-        if asked is None:
-            return
-        words = {one.name: one.word for one in reply.judged}
-        places = [(one.module, one.name, one.line) for one in asked.functions]
-        self._tried.update(words)
-        # After an import that left something behind nothing more was tried: that is asked for again, without it.
-        if not words or all(words.get(name, "") == WARM or FAILED in words.get(name, "") for name in asked.imports):
-            self._tried.update(asked.imports, places)
-        for one in reply.judged:
-            self._judged[one.name] = one
-            if one.word == WARM and one.seen:
-                self._stands.setdefault(one.name, set()).update(places[n] for n in one.seen)
-        self.changed = self.news = True
-        if reply.done:
-            warm = [one for one in reply.judged if one.word == WARM]
-            self.done.update((one.name, one.cost) for one in warm[: KINDS - len(self.done)])
-            # What jobs lose from now on is to be seen, not what runners that were forked before still lose.
-            self._stale = reply.done
-            self._spawned.clear()
-            self.rows.clear()
-            self._tell_at.clear()
+        for counts, told in ((row.imports, imports), (row.functions, functions)):
+            for name, cost in told:
+                if name not in self._learned.refused and (name in counts or len(counts) < KINDS):
+                    counts[name] += cost
+        self.changed = True
 
     # -- what to say ------------------------------------------------------------------------------------------------
 
-    @property
-    def preload(self) -> list[str]:
-        """What a user should write after ``preload=``: modules first, as set-up needs them; costly ones only."""
+    def _worth(self, *, functions: bool) -> list[str]:
+        """What each first start loses most to, of those that are worth doing before; modules, or functions."""
         worth: Counter[str] = Counter()
         for row in self.rows.values():
-            for name, cost in self._losses(row):
-                worth[name] = max(worth[name], cost)
-        names = [name for name, cost in worth.most_common(LISTED) if self._warm(name) and cost >= WORTH // 4]
-        return sorted(names, key=lambda name: ":" in name)
+            if row.certain:
+                for name, cost in row.losses:
+                    worth[name] = max(worth[name], cost)
+        return [name for name, cost in worth.most_common() if cost >= WORTH and (":" in name) == functions][:LISTED]
 
-    def _warm(self, name: str) -> bool:
-        return name in self._judged and self._judged[name].word == WARM
-
-    def _losses(self, row: Row) -> list[tuple[str, int]]:
-        """What one first start loses, in microseconds, by name; the dearest first."""
-        found: Counter[str] = Counter(row.imports)
-        for name, places in self._stands.items():
-            # The function that had most of it had the others below it.
-            if cost := max((row.functions[where] for where in places), default=0):
-                found[name] = cost
-        count = max(1, row.profiled)
-        return [(name, cost // count) for name, cost in found.most_common()]
-
-    def _sums(self, row: Row) -> tuple[int, int]:
-        """Microseconds that one first start loses, and all starts so far."""
-        lost = sum(cost for _, cost in self._losses(row))
-        # A fork child starts once, and only some were watched; other runners lose it once in their lives.
-        return lost, lost * max(row.jobs, row.profiled) if row.kind == "fork" else lost * row.profiled
+    def learned(self) -> list[str]:
+        """What is to be written down for the next start, and was not yet: ``TASK NAME``, in the order of trial."""
+        names = set(self._worth(functions=False) + self._worth(functions=True))
+        lines = [
+            f"{task} {name}"
+            for task, row in self.rows.items()
+            # In the order in which they are to be tried: the cheapest first.
+            for name, _ in reversed(row.losses)
+            if name in names and f"{task} {name}" not in self._written
+        ]
+        self._written.update(lines)
+        return lines
 
     def lines(self) -> Iterator[str]:
         """What the log should say now: of each task once when it is worth it, then whenever that has doubled."""
-        if self._asked is not None:
-            return
         for task, row in self.rows.items():
-            lost, total = self._sums(row)
-            known = any(name in self._judged for name, _ in self._losses(row))
-            if not known or total < max(TELL, self._tell_at[task]):
+            lost, total = row.sums
+            if not row.certain or total < max(TELL, self._tell_at[task]):
                 continue
             self._tell_at[task] = 2 * total
-            parts = ", ".join(f"{name} {spell(cost)}{self._why(name)}" for name, cost in self._losses(row)[:4])
+            parts = ", ".join(f"{name} {spell(cost)}" for name, cost in row.losses[:4])
             who = f"each first start of {task} in a runner" if task else f"each new {row.kind} runner"
-            names = self.preload
-            advice = f"; preload={msgspec.json.encode(names).decode()} does it once, as does --preload auto"
-            yield f"{who} loses {spell(lost)} to what every runner does again, {spell(total)} so far: {parts}" + (
-                advice if names else ""
+            names, maybe = self._worth(functions=False), self._worth(functions=True)
+            advice = [f"preload={msgspec.json.encode(names).decode()} does it once"] if names else []
+            advice += [f"--preload auto finds out at the next start whether {maybe[0]} is set-up"] if maybe else []
+            verb = "may lose" if row.functions else "loses"
+            yield f"{who} {verb} {spell(lost)} to what every runner does again, {spell(total)} so far: {parts}; " + (
+                "; ".join(advice)
             )
-
-    def _why(self, name: str) -> str:
-        one = self._judged.get(name)
-        return "" if one is None or one.word == WARM else f" (not preloaded: {one.word})"
 
     def summary(self) -> str:
         """What people are shown of it, as JSON of bounded size; ``changed`` is over."""
         self.changed = False
-        rows = [_shown(task, row, self._losses(row), self._sums(row)) for task, row in self.rows.items()]
-        rows = sorted((row for row in rows if row["lost"] >= WORTH // 4), key=lambda row: -row["total"])[:LISTED]
-        refused = [one for one in self._judged.values() if one.word not in (WARM, WORK, UNRELATED)]
+        rows = [_shown(task, row) for task, row in self.rows.items()]
+        rows = sorted((row for row in rows if row["lost"] >= WORTH), key=lambda row: -row["total"])[:LISTED]
+        refused = [(name, why) for name, why in self._learned.refused.items() if why not in (WORK, UNRELATED)]
         shown: dict[str, Any] = {
             "auto": self._auto,
             "rows": rows,
-            "preload": self.preload,
-            "done": dict(list(self.done.items())[:LISTED]),
-            "refused": {one.name: one.word for one in refused[-LISTED:]},
+            "preload": self._worth(functions=False),
+            "maybe": self._worth(functions=True),
+            "done": dict(list(self._learned.done.items())[:LISTED]),
+            "refused": dict(refused[-LISTED:]),
             "born": {kind: cost // count for kind, (count, cost) in self._born.items()},
         }
         text = msgspec.json.encode(shown)
@@ -242,15 +207,12 @@ class Waste:
         return text.decode()
 
 
-def _shown(task: str, row: Row, losses: list[tuple[str, int]], sums: tuple[int, int]) -> dict[str, Any]:
+def _shown(task: str, row: Row) -> dict[str, Any]:
+    lost, total = row.sums
     return {
-        "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": sums[0], "total": sums[1],
-        "what": [[name, cost] for name, cost in losses[:LISTED]],
+        "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": lost, "total": total,
+        "what": [[name, cost] for name, cost in row.losses[:LISTED]],
     }  # fmt: skip
-
-
-def _depth(name: str) -> tuple[int, str]:
-    return name.count("."), name
 
 
 def spell(microseconds: int) -> str:

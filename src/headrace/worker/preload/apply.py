@@ -1,21 +1,23 @@
-"""Where the supervisor has tried what jobs do again and again, and does it once for all of them if that is wanted.
+"""What earlier runs of an application's jobs learned is done before the first fork: ``preload=auto``.
 
-Owns the one rehearsal that may be under way: its process and its voice, which the supervisor's loop waits for.
+Owns the form in which the store keeps what was learned: a line ``TASK NAME`` for what a task's starts repeated, and
+``TASK NAME WHY`` for what must not be done before the fork.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import selectors
-import signal
-from typing import TYPE_CHECKING, Protocol
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from headrace.errors import HeadraceError
+from headrace.protocol import operations
 from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import leak_check
-from headrace.worker.messages import Judged, Rehearse
 from headrace.worker.preload import trial, warmup
+from headrace.worker.preload.advice import NOTHING, Learned
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -23,88 +25,75 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.worker")
 
 
-class Tell(Protocol):
-    """Told what came of a rehearsal; ``adopted``: what is warm was done in this process."""
+def apply_learned(app: Headrace) -> Learned:
+    """With ``preload=auto``: try in a child what earlier runs learned, and do here what stands the trial.
 
-    def __call__(self, judged: list[Judged], *, adopted: bool) -> None: ...
+    Call it in the process that forks, after its warm-up and before it forks. Its store connection is closed again.
+
+    Cost: one round trip; another one if something was refused.
+    """
+    if AUTO not in preload_names(app.settings.preload):
+        return NOTHING
+    keys = app.client.keys
+    try:
+        lines = app.client.run(operations.learned(keys))
+        wanted, refused = _sorted_out(lines, app.tasks.keys())
+        app.disconnect()
+        verdicts = _tried(app, wanted)
+        news = {name: word for name, word in verdicts.items() if word != trial.WARM}
+        if news:
+            app.client.run(operations.learn(keys, [f"{wanted[name]} {name} {word}" for name, word in news.items()]))
+            app.disconnect()
+    except HeadraceError as error:
+        log.warning("what earlier runs learned is not known: %s", error)
+        return NOTHING
+    done = {name: cost for name, word in verdicts.items() if word == trial.WARM and (cost := _do(name)) is not None}
+    if done:
+        shown = ", ".join(f"{name} ({cost / 1e3:.3g} ms)" for name, cost in done.items())
+        log.info("done before the fork, since earlier runs did it in each runner: %s", shown)
+    return Learned(done, refused | news)
 
 
-class Stage:
-    """The rehearsals of one supervisor."""
+def _sorted_out(lines: Iterable[str], tasks: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What to try, with a task that needs it, in the order of trial; and what was refused before, with the reason."""
+    # The empty name: what runners did outside of jobs.
+    known = {"", *tasks}
+    rows = [row for line in lines if len(row := line.split(" ", 2)) > 1 and row[0] in known]
+    refused = {row[1]: row[2] for row in rows if len(row) == 3}
+    wanted = {row[1]: row[0] for row in rows if row[1] not in refused and row[1] not in sys.modules}
+    # Modules before functions, and packages before what is in them.
+    order = sorted(wanted, key=lambda name: (":" in name, 0 if ":" in name else name.count(".")))
+    return {name: wanted[name] for name in order}, refused
 
-    def __init__(self, app: Headrace, selector: selectors.BaseSelector, tell: Tell) -> None:
-        self._app = app
-        self._selector = selector
-        self._tell = tell
-        self._auto = AUTO in preload_names(app.settings.preload)
-        self._pid = 0
-        self._voice: int | None = None
-        self._said = b""
 
-    def rehearse(self, request: Rehearse) -> None:
-        """Try what the request names, in a child; the answer is told when that has ended."""
-        # A dispatcher may have died and left one under way: its successor asks for itself.
-        self.close()
-        warmup.write_out()
-        never = {task.function for task in self._app.tasks.values()}
+def _tried(app: Headrace, names: Iterable[str]) -> trial.Verdicts:
+    """The verdicts on all; after an import that left something behind, the rest is tried in another child."""
+    verdicts: trial.Verdicts = {}
+    never = {task.function for task in app.tasks.values()}
+    left = list(names)
+    warmup.write_out()
+    while left:
         try:
-            self._pid, self._voice = trial.begin(request, never)
+            found = trial.attempt(left, never)
         except OSError as error:
-            log.warning("no rehearsal can be forked (%s): nothing is tried", error)
-            self._tell([], adopted=False)
-            return
-        self._said = b""
-        self._selector.register(self._voice, selectors.EVENT_READ, self._on_voice)
+            log.warning("no trial can be forked (%s): nothing more is preloaded", error)
+            break
+        if not found:
+            break
+        verdicts |= found
+        left = [name for name in left if name not in verdicts]
+    return verdicts
 
-    def reaped(self, pid: int) -> bool:
-        """Whether this was ours: its process id may be another's from now on."""
-        if pid != self._pid:
-            return False
-        self._pid = 0
-        return True
 
-    def close(self) -> None:
-        """End what is under way."""
-        if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._voice is not None:
-            self._selector.unregister(self._voice)
-            os.close(self._voice)
-            self._voice = None
-
-    def _on_voice(self) -> None:
-        voice = self._voice
-        if voice is None:
-            return
-        try:
-            while data := os.read(voice, 1 << 16):
-                self._said += data
-        except BlockingIOError:
-            return
-        self._hang_up()
-        judged = trial.read(self._said)
-        self._tell(judged, adopted=self._auto and self._adopt(judged))
-
-    def _adopt(self, judged: list[Judged]) -> bool:
-        """Do here what the rehearsal found warm, so that whatever is forked from now on finds it done."""
-        done: list[str] = []
-        for one in judged:
-            if one.word != trial.WARM:
-                continue
-            before = leak_check.look()
-            try:
-                warmup.preload(one.name)
-            except (Exception, SystemExit):
-                log.exception("the preload of %s failed, which its rehearsal had not", one.name)
-                continue
-            for complaint in warmup.complaints(f"the preload of {one.name}", before):
-                log.error("%s", complaint)
-            done.append(f"{one.name} ({one.cost / 1e3:.3g} ms)")
-        if done:
-            warmup.compact()
-            log.info("runners that are forked from now on find this done: %s", ", ".join(done))
-        return bool(done)
+def _do(name: str) -> int | None:
+    """Do what stood the trial; the microseconds that it took, or None if it failed all the same."""
+    before, began = leak_check.look(), time.monotonic_ns()
+    try:
+        warmup.preload(name)
+    except (Exception, SystemExit):
+        log.exception("the preload of %s failed, which its trial had not", name)
+        return None
+    cost = (time.monotonic_ns() - began) // 1000
+    for complaint in warmup.complaints(f"the preload of {name}", before):
+        log.error("%s", complaint)
+    return cost

@@ -1,6 +1,6 @@
-"""Which functions may be the set-up that first starts spent their time in. Looks at modules; calls nothing.
+"""Which functions may be the set-up that a first start spent its time in. Looks at modules; calls nothing.
 
-A suspect is a function of a module that can be called without arguments, and either was on the stack itself or names
+A candidate is a function of a module that can be called without arguments, and either was on the stack itself or names
 one of its module that was: the public way into a set-up is rarely the way by which a job came into it.
 """
 
@@ -8,63 +8,63 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
-
-from headrace.worker.messages import Function
+from typing import Any, NamedTuple
 
 _CACHED: Any = type(functools.cache(int))
+# More of one start are not told: such functions are rare.
+MOST = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A function that a rehearsal may try.
+class Hot(NamedTuple):
+    """A function that a first start spent time in: its module, qualified name, first line, and microseconds."""
 
-    Attributes:
-        name: ``module:function``, by the shortest module that has it.
-        call: the function.
-        cost: microseconds that a first start spent below it, or below what it calls.
-        seen: which of the functions that were told it stands for, by their place.
-    """
-
+    module: str
     name: str
-    call: Callable[[], object]
+    line: int
     cost: int
-    seen: tuple[int, ...]
 
 
-def suspects(told: Sequence[Function], never: Collection[object] = ()) -> list[Suspect]:
-    """Every suspect for what runners told, in the order in which they are to be tried.
+def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple[str, int]]:
+    """``module:function`` by the shortest module that has it, with the microseconds that were spent below it.
+
+    In the order in which they are to be tried: those first that people are meant to call; of these the narrowest,
+    which do least besides.
 
     Args:
         never: functions that are none, such as those of tasks.
     """
-    by_module: dict[str, list[int]] = {}
-    for place, function in enumerate(told):
-        by_module.setdefault(function.module, []).append(place)
-    found: dict[str, Suspect] = {}
-    for name, places in by_module.items():
+    by_module: dict[str, list[Hot]] = {}
+    for one in hot:
+        by_module.setdefault(one.module, []).append(one)
+    found: dict[str, int] = {}
+    for name, told in by_module.items():
         module = sys.modules.get(name)
         if module is None or name in ("__main__", "builtins"):
             continue
         for attribute, value in list(vars(module).items()):
-            code = _plain(value, name)
-            if code is None or value in never or getattr(value, "__wrapped__", None) in never:
+            code = _code(value)
+            if code is None or value.__module__ != name or value in never or _wrapped(value) in never:
                 continue
-            seen = tuple(place for place in places if _leads(code, told[place]))
-            if seen:
-                public = _shortest(name, attribute, value)
-                found[public] = Suspect(public, value, max(told[place].cost for place in seen), seen)
-    # Those first that people are meant to call; of these the narrowest, which do least besides.
-    return sorted(found.values(), key=lambda one: (one.name.rpartition(":")[2].startswith("_"), one.cost, one.name))
+            costs = [one.cost for one in told if _leads(code, one)]
+            if costs:
+                found[_shortest(name, attribute, value)] = max(costs)
+    return sorted(found.items(), key=lambda one: (one[0].rpartition(":")[2].startswith("_"), one[1], one[0]))[:MOST]
 
 
-def _plain(value: Any, module: str) -> CodeType | None:
-    """The code of a function that this module defines and that needs no arguments."""
+def callable_alone(value: object) -> bool:
+    """Whether it is a function of a module that needs no arguments, cached or not."""
+    return _code(value) is not None
+
+
+def _wrapped(value: Any) -> Any:
+    return getattr(value, "__wrapped__", value)
+
+
+def _code(value: Any) -> CodeType | None:
     function = value.__wrapped__ if isinstance(value, _CACHED) else value
-    if not isinstance(function, FunctionType) or function.__module__ != module:
+    if not isinstance(function, FunctionType):
         return None
     code = function.__code__
     needed = code.co_argcount - len(function.__defaults__ or ())
@@ -74,11 +74,11 @@ def _plain(value: Any, module: str) -> CodeType | None:
     return code if needed == 0 and runs and code.co_qualname == code.co_name else None
 
 
-def _leads(code: CodeType, told: Function) -> bool:
-    if (code.co_qualname, code.co_firstlineno) == (told.name, told.line):
+def _leads(code: CodeType, hot: Hot) -> bool:
+    if (code.co_qualname, code.co_firstlineno) == (hot.name, hot.line):
         return True
     # A function of the module itself, no method and nothing local: only those are found by their bare name.
-    return "." not in told.name and told.name in code.co_names
+    return "." not in hot.name and hot.name in code.co_names
 
 
 def _shortest(module: str, attribute: str, value: object) -> str:

@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import CodeType, FrameType
 from typing import Any
 
 from headrace.context import current_job
 from headrace.errors import NoCurrentJob
-from headrace.worker.messages import Found, Function
+from headrace.worker.messages import Found
+from headrace.worker.preload.candidates import Hot, candidates
 
 # Seconds of the process's own time between two looks at the stack; the kernel's tick may be longer.
 TICK = 0.001
@@ -37,18 +38,20 @@ class StartupProfiler:
         noted: there is something that was not told.
     """
 
-    def __init__(self, forked: int) -> None:
+    def __init__(self, forked: int, never: Collection[object] = ()) -> None:
         """Begin in a runner that was just forked.
 
         Args:
             forked: when the supervisor began to fork it, nanoseconds of the monotonic clock.
+            never: functions that are no set-up, such as those of tasks.
         """
         self.noted = True
         self._forked = forked
+        self._never = never
         self._born = 0
         self._known: set[str] = set()
         self._imports: list[tuple[int, str, int]] = []
-        self._functions: list[Function] = []
+        self._functions: list[tuple[str, int]] = []
         self._first = False
         self._sampler = Sampler()
 
@@ -65,7 +68,7 @@ class StartupProfiler:
         return True
 
     def end(self) -> None:
-        self._functions = self._sampler.stop()
+        self._functions = candidates(self._sampler.stop(), self._never)
         self._first = self.noted = True
 
     def imported(self, name: str, microseconds: int) -> None:
@@ -148,7 +151,7 @@ class Sampler:
         self._counts, self._looks, self._runs, self._began = {}, 0, True, time.process_time()
         signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
 
-    def stop(self) -> list[Function]:
+    def stop(self) -> list[Hot]:
         """The functions that had a good part of the time, inclusive of what they called, longest first."""
         if not self._runs:
             return []
@@ -162,7 +165,7 @@ class Sampler:
         hot = [(count, module, code) for code, (count, module) in counts.items() if count >= max(2, looks * SHARE)]
         hot.sort(key=lambda one: -one[0])
         return [
-            Function(module, code.co_qualname, code.co_firstlineno, round(count * cost))
+            Hot(module, code.co_qualname, code.co_firstlineno, round(count * cost))
             for count, module, code in hot[:TOLD]
         ]
 

@@ -13,30 +13,32 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from importlib import import_module
+from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
 
 from headrace.worker.forking import leak_check
 from headrace.worker.forking.process_ties import die_with
-from headrace.worker.messages import Judged, Rehearse
-from headrace.worker.preload.candidates import Suspect, suspects
+from headrace.worker.preload.candidates import callable_alone
+from headrace.worker.preload.warmup import find
 
-# A rehearsal that takes longer (seconds) is ended by the kernel.
+# A trial that takes longer (seconds) is ended by the kernel.
 PATIENCE = 60
 # A second call that takes more than this share of the first was work, not set-up; or more than this (seconds).
 AGAIN, QUICK = 0.1, 0.0002
-# A first call that takes less than this share of what jobs lost below it is not what they lost it in: a narrower
-# function was tried before it, and had done it.
-ENOUGH = 0.1
+# A first call that takes less (seconds) is not what jobs lost time in: a narrower function did it before.
+ENOUGH = 0.002
+# Names that are tried at once, and characters of a verdict: together less than a pipe holds.
+MOST, WORDS = 100, 160
 
 WARM = "warm"
 WORK = "it takes its time at each call: that is work, not set-up"
 UNRELATED = "it is not what takes the time"
-FAILED = "its import failed"
+_TRYING = "trying"
 
 # Python's audit events that need no descriptor, and change what is outside of this process.
 _EFFECTS = frozenset((
@@ -46,74 +48,66 @@ _EFFECTS = frozenset((
     "_thread.start_new_thread", "_posixsubprocess.fork_exec",
 ))  # fmt: skip
 _OPENS = frozenset(("open", "socket.__new__", "socket.connect", "sqlite3.connect", "os.listdir", "os.scandir"))
+# What must differ among processes: who asks for it cannot be called once for all of them.
+_OWN: tuple[object, ...] = (os.urandom, os.getpid)
 
-_lines = msgspec.json.Encoder()
-_judged = msgspec.json.Decoder(Judged)
+Verdicts = dict[str, str]
 
 
 class Effect(BaseException):
-    """A function tried something that a rehearsal must not do."""
+    """A function tried something that a trial must not do."""
 
 
-def begin(request: Rehearse, never: Collection[object]) -> tuple[int, int]:
-    """Fork a rehearsal; its process and the descriptor that says what it found until it ends.
+def attempt(names: Sequence[str], never: Collection[object]) -> Verdicts:
+    """What a child found of each name: ``WARM``, or why it must not be done before the fork.
+
+    A name without a verdict was not reached, since one before it left something behind.
 
     Args:
-        never: functions that must not be tried.
+        names: modules, then ``module:function``, in the order in which they are tried; more than ``MOST`` are not.
+        never: functions that must not be called, such as those of tasks.
 
     Raises:
-        OSError: the system has no room for it now.
+        OSError: the system has no room for a child now.
     """
     read, write = os.pipe()
     supervisor = os.getpid()
     try:
         pid = os.fork()
-    except OSError:
-        os.close(read)
+        if not pid:
+            _be(names[:MOST], never, write, supervisor)
         os.close(write)
-        raise
-    if not pid:
-        _be(request, never, write, supervisor)
-    # A group of its own, set by both: in the supervisor's there is nobody but the dispatcher.
-    with suppress(OSError):
-        os.setpgid(pid, pid)
-    os.close(write)
-    os.set_blocking(read, False)
-    return pid, read
+        write = -1
+        os.waitpid(pid, 0)
+        # What it started may hold the other end.
+        os.set_blocking(read, False)
+        with suppress(BlockingIOError):
+            return _read(os.read(read, 1 << 16))
+        return {}
+    finally:
+        os.close(read)
+        if write >= 0:
+            os.close(write)
 
 
-def read(said: bytes) -> list[Judged]:
-    """What a rehearsal said before it ended; whatever it was trying then ended it."""
-    judged: list[Judged] = []
-    trying = ""
-    for line in said.split(b"\n"):
-        with suppress(msgspec.MsgspecError):
-            one = _judged.decode(line)
-            if one.word == "trying":
-                trying = one.name
-            else:
-                judged.append(one)
-                trying = ""
-    if trying:
-        judged.append(Judged(trying, "it ends the process that does it", 0, ()))
-    return judged
+def _read(said: bytes) -> Verdicts:
+    """What a child said before it ended; whatever it was trying then ended it."""
+    verdicts: Verdicts = {}
+    for line in said.splitlines():
+        name, word = msgspec.json.decode(line, type=tuple[str, str])
+        verdicts[name] = word
+    return {name: "it ends the process that does it" if word == _TRYING else word for name, word in verdicts.items()}
 
 
-def _be(request: Rehearse, never: Collection[object], write: int, supervisor: int) -> NoReturn:
+def _be(names: Sequence[str], never: Collection[object], write: int, supervisor: int) -> NoReturn:
     try:
-        os.setpgid(0, 0)
         die_with(supervisor)
         _become_nobody(write)
 
-        def say(one: Judged) -> None:
-            os.write(write, _lines.encode(one) + b"\n")
+        def say(name: str, word: str) -> None:
+            os.write(write, msgspec.json.encode((name, word[:WORDS])) + b"\n")
 
-        if _rehearse_imports(request.imports, say):
-            found = suspects(request.functions, never)
-            _close_the_door()
-            for suspect in found:
-                say(Judged(suspect.name, "trying", 0, ()))
-                say(_rehearsed(suspect))
+        _try_all(names, never, say)
     finally:
         os._exit(0)
 
@@ -135,24 +129,35 @@ def _become_nobody(write: int) -> None:
                 os.close(int(name))
 
 
-def _rehearse_imports(names: list[str], say: Callable[[Judged], None]) -> bool:
-    """Import modules; False when one left something behind, so that nothing after it can be judged."""
+def _try_all(names: Sequence[str], never: Collection[object], say: Callable[[str, str], None]) -> None:
+    functions: dict[str, Callable[[], object]] = {}
     for name in names:
-        say(Judged(name, "trying", 0, ()))
-        before, began = leak_check.look(), time.monotonic_ns()
+        say(name, _TRYING)
+        before = leak_check.look()
         try:
-            import_module(name)
+            if ":" in name:
+                functions[name] = find(name)
+            else:
+                import_module(name)
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, only says that it cannot be imported here
-            say(Judged(name, f"{FAILED}: {error!r}"[:200], 0, ()))
+            functions.pop(name, None)
+            say(name, f"its import failed: {error!r}")
             continue
-        cost = (time.monotonic_ns() - began) // 1000
         threads, sockets = leak_check.threads_since(before), leak_check.sockets_since(before)
         if threads or sockets:
-            does = f"starts {threads[0]}" if threads else f"opens {sockets[0]}"
-            say(Judged(name, f"its import {does}"[:200], cost, ()))
-            return False
-        say(Judged(name, WARM, cost, ()))
-    return True
+            # Nothing after it can be judged.
+            say(name, f"its import starts {threads[0]}" if threads else f"its import opens {sockets[0]}")
+            return
+        if ":" not in name:
+            say(name, WARM)
+    _close_the_door()
+    watch = _Watch()
+    for name, function in functions.items():
+        say(name, _TRYING)
+        if function in never or not callable_alone(function):
+            say(name, "it is a task, or needs arguments")
+        else:
+            say(name, _judged(function, watch))
 
 
 def _close_the_door() -> None:
@@ -185,77 +190,39 @@ class _Watch:
                 self.tried or f"it opens files or sockets{what}: put it into an on_preload hook if all may share it"
             )
 
-    @contextmanager
-    def on(self) -> Generator[None]:
-        before = random.getstate()
-        asked = _Asked()
-        self.tried, self._on = "", True
-        try:
-            with asked.on():
-                yield
-        finally:
-            self._on = False
-            if not self.tried and (asked.any or random.getstate() != before):
-                self.tried = "it asks for random numbers or the process id, which must differ among runners"
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:  # noqa: ARG002 - the form of a profiler
+        if event == "c_call" and argument in _OWN:
+            self.tried = self.tried or "it asks for random numbers or the process id, which must differ among runners"
+
+    def __enter__(self) -> None:
+        self.tried, self._on, self._dice = "", True, random.getstate()
+        sys.setprofile(self._called)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        self._on = False
+        if random.getstate() != self._dice:
+            self._called(sys._getframe(), "c_call", os.urandom)  # noqa: SLF001 - any frame
 
 
-class _Asked:
-    """Whether somebody asked for what must differ among processes."""
-
-    def __init__(self) -> None:
-        self.any = False
-
-    @contextmanager
-    def on(self) -> Generator[None]:
-        places: list[tuple[Any, str]] = [(os, "urandom"), (os, "getpid"), (random, "_urandom")]
-        real = [getattr(place, name) for place, name in places]
-
-        def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-            def asked(*given: Any) -> Any:
-                self.any = True
-                return function(*given)
-
-            return asked
-
-        for (place, name), function in zip(places, real, strict=True):
-            setattr(place, name, noting(function))
-        try:
-            yield
-        finally:
-            for (place, name), function in zip(places, real, strict=True):
-                setattr(place, name, function)
-
-
-_watch: _Watch | None = None
-
-
-def _rehearsed(suspect: Suspect) -> Judged:
+def _judged(function: Callable[[], object], watch: _Watch) -> str:
     """Call it twice: set-up takes its time once."""
-    global _watch
-    _watch = _watch or _Watch()
     before = leak_check.look_at_threads()
     costs: list[float] = []
     failed = ""
-    with _watch.on():
+    with watch:
         try:
             for _ in range(2):
                 began = time.thread_time()
-                suspect.call()
+                function()
                 costs.append(time.thread_time() - began)
         except BaseException as error:  # noqa: BLE001 - whatever it raises, it cannot be done beforehand
-            failed = f"its call failed: {error!r}"[:200]
-    cost = round(costs[0] * 1e6) if costs else 0
-    word = _watch.tried or failed
-    if not word and leak_check.threads_since(before):
-        word = "it starts a thread"
-    if not word:
-        word = _verdict(costs[0], costs[1], suspect.cost / 1e6)
-    return Judged(suspect.name, word, cost, suspect.seen)
-
-
-def _verdict(first: float, second: float, lost: float) -> str:
+            failed = f"its call failed: {error!r}"
+    if watch.tried or failed:
+        return watch.tried or failed
+    if leak_check.threads_since(before):
+        return "it starts a thread"
+    first, second = costs
     if second > max(first * AGAIN, QUICK):
         return WORK
-    if first < lost * ENOUGH:
-        return UNRELATED
-    return WARM
+    return WARM if first >= ENOUGH else UNRELATED

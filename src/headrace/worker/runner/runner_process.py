@@ -177,7 +177,8 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
     warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
-    profiler = StartupProfiler(forked) if forked else None
+    never = {task.function for task in app.tasks.values()}
+    profiler = StartupProfiler(forked, never) if forked else None
     if profiler is not None:
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:

@@ -43,10 +43,7 @@ from headrace.worker.messages import (
     Drain,
     FromRunner,
     FromSupervisor,
-    Judged,
     Owner,
-    Rehearse,
-    Rehearsed,
     Resize,
     Signal,
     Size,
@@ -57,7 +54,7 @@ from headrace.worker.messages import (
     decoder,
 )
 from headrace.worker.preload import warmup
-from headrace.worker.preload.apply import Stage
+from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.reload.image_protocol import Heir, Lineage
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
@@ -95,12 +92,18 @@ class Supervisor:
     """
 
     def __init__(
-        self, app: Headrace, options: WorkerOptions, lineage: Lineage | None = None, metrics: Metrics | None = None
+        self,
+        app: Headrace,
+        options: WorkerOptions,
+        lineage: Lineage | None = None,
+        metrics: Metrics | None = None,
+        learned: Learned = NOTHING,
     ) -> None:
         self.app = app
         self.options = options
         self.lineage = lineage
         self.metrics = metrics
+        self.learned = learned
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         self.children: dict[int, Child] = {}
@@ -119,7 +122,6 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._wake, self._alarm = socket.socketpair()
         self._settling: Settling | None = None
-        self._stage = Stage(app, self._selector, self._rehearsed)
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
@@ -145,7 +147,6 @@ class Supervisor:
         finally:
             if self.metrics is not None:
                 self.metrics.stop()
-            self._stage.close()
             self._stop_runners(EXIT_PATIENCE)
             STREAMS.drain()
         return 0
@@ -283,7 +284,7 @@ class Supervisor:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         control: Channel[FromSupervisor] = Channel(theirs, FromSupervisor)
-        Dispatcher(self.app, self.options, control, self.place, self._anchor).run(self.owner)
+        Dispatcher(self.app, self.options, control, self.place, self._anchor, self.learned).run(self.owner)
         return 0
 
     def _on_control(self) -> None:
@@ -300,8 +301,6 @@ class Supervisor:
                 case Spawn():
                     self._wanted.append(message)
                     self._fork_due()
-                case Rehearse():
-                    self._stage.rehearse(message)
                 case Signal():
                     self._signal(message)
                 case Size():
@@ -350,9 +349,6 @@ class Supervisor:
                 self.asked_to_stop()
         elif not trouble:
             self._claims()
-
-    def _rehearsed(self, judged: list[Judged], *, adopted: bool) -> None:
-        self._tell(Rehearsed(judged, self._number if adopted else 0))
 
     # -- figures ----------------------------------------------------------------------------------------------------
 
@@ -465,7 +461,7 @@ class Supervisor:
                 self._buried(child, status, usage.ru_maxrss)
             elif self.metrics is not None and self.metrics.pid == pid:
                 self.metrics.died(_how(status))
-            elif not self._stage.reaped(pid) and self.lineage is not None:
+            elif self.lineage is not None:
                 self.lineage.reaped(pid, status)
 
     def _buried(self, child: Child, status: int, memory: int) -> None:

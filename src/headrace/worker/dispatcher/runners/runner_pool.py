@@ -37,7 +37,7 @@ from headrace.worker.dispatcher.runners.time_limits import Limits, Stage
 from headrace.worker.dispatcher.timers import NEVER, Timers
 from headrace.worker.messages import Done, Exit, Fell, FromRunner, Say, Signal, Spawn, Stop, Up
 from headrace.worker.outcomes import cancelled, of_death
-from headrace.worker.preload.advice import Waste
+from headrace.worker.preload.advice import NOTHING, Advice, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 # A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
@@ -69,7 +69,7 @@ class Crew:
         notes: what running jobs said of themselves since it was last taken, by token.
         freed: kinds of runners that got room since it was last cleared.
         tally: hears how long jobs ran; None: nobody counts.
-        waste: hears what runners do again that others did.
+        advice: hears what runners do again that others did.
     """
 
     def __init__(
@@ -81,10 +81,12 @@ class Crew:
         timers: Timers,
         dice: Callable[[], float],
         tally: Tally | None = None,
+        learned: Learned = NOTHING,
     ) -> None:
         """Make one without runners.
 
         Args:
+            learned: what was done before the first fork.
             dice: random numbers from 0 to 1, for the jitter of retries.
         """
         self.settings = settings
@@ -96,7 +98,7 @@ class Crew:
         self.notes: dict[int, Note] = {}
         self.freed: set[str] = set()
         self.tally = tally
-        self.waste = Waste(enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
+        self.advice = Advice(learned, enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
         self._actions = actions
         self._timers = timers
         self._dice = dice
@@ -228,7 +230,7 @@ class Crew:
             elif isinstance(message, Up):
                 self._started(seat, now)
             elif (start := seat.starts.get(message.token)) is not None:
-                self.waste.heard(seat.number, start.claim.task, seat.kind, message)
+                self.advice.heard(start.claim.task, seat.kind, message)
         if ends:
             seat.progress = now
             self.freed.add(seat.kind)
@@ -245,8 +247,8 @@ class Crew:
         if seat.ticketed:
             self.handout.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
         self.handout.release(seat, start)
-        if self.waste.rows:
-            self.waste.ended(claim.task)
+        if self.advice.rows:
+            self.advice.ended(claim.task)
         if done.memory and self.tally is not None:
             self.tally.grew(done.memory)
         if seat.wears:
@@ -296,14 +298,9 @@ class Crew:
                 self.dismiss(seat)
                 self._replace(seat, 0.0, "resized")
 
-    def refork(self, last: int) -> None:
-        """Replace the forkers up to this number: their successors are forked from a warmer image."""
-        for seat in [seat for seat in self.handout.seats.values() if seat.forker and seat.number <= last and seat.open]:
-            self._retire(seat, "")
-
     def spawn(self, kind: str) -> None:
         """Ask the supervisor for a runner."""
-        self._actions.add(Ask(Spawn(kind, self.waste.profiles(kind))))
+        self._actions.add(Ask(Spawn(kind, self.advice.profiles(kind))))
 
     def isolated(self, kind: str) -> Seat | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
