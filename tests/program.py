@@ -168,7 +168,7 @@ class Program:
 
     def burst(self, *arguments: str) -> Ended:
         """A worker that runs what is ready, and leaves."""
-        return self.fresh("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
+        return self("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
 
 
 def _reaped(pid: int) -> tuple[int] | None:

@@ -104,6 +104,10 @@ def slow(stubborn: bool = False, good: bool = False) -> str:
     return "never"
 
 
+# However slow the machine is, this code has the time to hear of its soft limit.
+patient = slow.options(hard_timeout=20)
+
+
 @app.task(timeout=0.1)
 async def aslow(good: bool = False) -> str:
     try:
@@ -185,10 +189,10 @@ CASES |= {
     "a result of the wrong type": lambda: number.enqueue("text"),
     "a result that cannot be sent": lambda: number.options(retries=HASTE).enqueue("text"),
     "an unknown task": lambda: app.by_name("nowhere.task").enqueue(1),
-    "a soft limit": slow.enqueue,
-    "a soft limit and a retry": lambda: slow.options(retries=Retry(max=1, delay=0.01, jitter=0)).enqueue(),
-    "a soft limit that is never retried": lambda: slow.options(retries=0).enqueue(),
-    "a soft limit that the code heeds": lambda: slow.enqueue(good=True),
+    "a soft limit": patient.enqueue,
+    "a soft limit and a retry": lambda: patient.options(retries=Retry(max=1, delay=0.01, jitter=0)).enqueue(),
+    "a soft limit that is never retried": lambda: patient.options(retries=0).enqueue(),
+    "a soft limit that the code heeds": lambda: patient.enqueue(good=True),
     "a soft limit of a coroutine": aslow.enqueue,
     "a soft limit that a coroutine heeds": lambda: aslow.enqueue(good=True),
     "a hard limit": lambda: slow.enqueue(stubborn=True),

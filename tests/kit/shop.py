@@ -73,7 +73,7 @@ def poll() -> None:
     current_job().snooze(30)
 
 
-@app.task(timeout=0.05, hard_timeout=0.1)
+@app.task(timeout=0.05, hard_timeout=1)
 def slow(stubborn: bool = False) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:

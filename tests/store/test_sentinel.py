@@ -136,7 +136,7 @@ def _answers(client: redis.Redis) -> bool:
 def test_a_sentinel_and_its_master_are_reached_over_tls(behind_tls: tuple[Server, int]) -> None:
     server, port = behind_tls
     url = f"sentinels://127.0.0.1:{port}/jobs/0?ssl_ca_certs={AUTHORITY}"
-    with Headrace(url, timeout=5) as app:
+    with Headrace(url, timeout=20) as app:
         job = app.by_name("tasks.one").enqueue(1)
         assert server.client().exists(app.client.keys.job(job.id))
         app.cache.set("name", 1)

@@ -254,11 +254,12 @@ def test_waits_survive_a_restart(
         assert sorted(results) == [2 * n for n in range(50)]
 
 
+@pytest.mark.any_server
 def test_waits_end_when_the_server_stays_away(
     server_name: str, new_server: Callable[..., Server], eventually: Callable[..., Any]
 ) -> None:
     server = new_server(server_name)
-    with made(server.url, timeout=0.5) as app:
+    with made(server.url, timeout=2) as app:
         (job,), errors = enqueue(app, 1), list[BaseException]()
 
         def thread() -> None:
@@ -280,6 +281,7 @@ def test_waits_end_when_the_server_stays_away(
         assert len({id(error) for error in errors}) == 4, "each one an error of its own"
 
 
+@pytest.mark.any_server
 def test_a_wait_ends_in_its_time_while_the_server_is_away(
     server_name: str, new_server: Callable[..., Server], eventually: Callable[..., Any]
 ) -> None:
@@ -350,12 +352,13 @@ def test_a_child_waits_over_a_connection_of_its_own(
     assert results == [0]
 
 
+@pytest.mark.any_server
 def test_a_half_open_connection_is_noticed(
     server_name: str, new_server: Callable[..., Server], eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(end_listener, "RECHECK", 0.1)
     server = new_server(server_name, tcp=True)
-    with Proxy(server) as proxy, made(proxy.url, timeout=0.5) as app, made(server.url) as direct:
+    with Proxy(server) as proxy, made(proxy.url, timeout=2) as app, made(server.url) as direct:
         (job,), results = enqueue(app, 1), list[Any]()
         waiter = started(lambda: results.append(job.result()))
         eventually(lambda: listened(server.client(), [job]) == 1)

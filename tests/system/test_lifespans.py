@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -202,14 +203,17 @@ def test_no_limit_of_a_job_runs_while_its_runner_leaves(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
     """Nor does the next job wait for it: its child comes from the supervisor."""
-    text = "\n@app.lifespan(kind='fork')\ndef slow():\n    yield {}\n    note('leaves')\n    until('up')\n"
-    worker(text, "--forks", "1")
+    code = "yield {}\n    note('leaves')\n    until('up')\n    note('left')\n"
+    worker(f"\n@app.lifespan(kind='fork')\ndef slow():\n    {code}", "--forks", "1")
     for _ in range(3):
-        job = app.by_name("tasks.fork", timeout=0.2, hard_timeout=0.4).enqueue()
+        job = app.by_name("tasks.fork", timeout=1, hard_timeout=2).enqueue()
         job.result(timeout=20)
         assert job.refresh().attempt == 1
     eventually(lambda: len(notes(headrace)) == 3, 20)
+    limit = time.monotonic() + 2
+    eventually(lambda: time.monotonic() > limit, 20)
     (headrace.directory / "up").touch()
+    eventually(lambda: [word for word, _ in notes(headrace)].count("left") == 3, 20)
 
 
 def test_runners_that_are_recycled_leave_theirs_and_their_successors_enter_anew(
