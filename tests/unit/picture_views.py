@@ -100,7 +100,7 @@ class Drawing:
         self.tips = {}
         self.boxes: dict[int, Rect] = {}
         for group in graph.findall(f"{SVG}g"):
-            if group.get("class") == "node":
+            if "node" in group.get("class", "").split():
                 rect, number = group.find(f"{SVG}rect"), int(group.attrib["data-number"])
                 assert rect is not None
                 self.boxes[number] = Rect(*(float(rect.attrib[name]) for name in ("x", "y", "width", "height")))

@@ -8,7 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli import cron, demo, enqueue, jobs, migrate, profile, queues, server, stats, worker, workers, workflows
+from headrace.cli import (
+    cron,
+    demo,
+    enqueue,
+    jobs,
+    migrate,
+    profile,
+    queues,
+    server,
+    stats,
+    web,
+    worker,
+    workers,
+    workflows,
+)  # fmt: skip
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import Exit
 from headrace.cli.failure import explain, last_word
@@ -43,6 +57,7 @@ app.add_typer(workers.app, name="workers")
 app.add_typer(cron.app, name="cron")
 app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
+command(app, "dashboard")(web.dashboard)
 command(app, "profile")(profile.profile)
 command(app, "migrate")(migrate.migrate)
 command(app, "demo", shared=demo.SHARED)(demo.demo)

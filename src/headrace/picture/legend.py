@@ -62,4 +62,5 @@ def draw(note: Note, x: float, y: float) -> str:
         style = dashes("4 3" if look.dashed else "")
         sign = tag("rect", x=x, y=y - 9, width=28, height=18, rx=4, fill=look.fill, stroke=look.line, **style)
         sign += icon(look, x + 8, y - 6)
-    return tag("g", sign, words(note.text, x + 36, y + 4, SIZE, theme.FAINT), class_="legend")
+    kind = "legend" if note.edge else f"legend s-{note.name}"
+    return tag("g", sign, words(note.text, x + 36, y + 4, SIZE, theme.FAINT), class_=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Literal, get_args
 
@@ -16,7 +17,9 @@ FORMS: tuple[str, ...] = get_args(Form)
 ENDINGS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
 
 
-def render(view: View, form: str, *, collapse: bool | None = None, width: int = 100) -> str:
+def render(
+    view: View, form: str, *, collapse: bool | None = None, width: int = 100, links: Mapping[int, str] | None = None
+) -> str:
     """Draw a workflow. The same view gives the same text.
 
     Args:
@@ -25,6 +28,7 @@ def render(view: View, form: str, *, collapse: bool | None = None, width: int = 
             are more than 200 boxes. A map is one box in any case, unless this is False. DOT, which is for other
             programs, stays whole unless this is True.
         width: columns that a text may take.
+        links: where each box leads, by its number, which makes an SVG part of a page: without background and title.
 
     Raises:
         PictureError: an unknown form, or an SVG of more boxes than anybody can read.
@@ -38,7 +42,7 @@ def render(view: View, form: str, *, collapse: bool | None = None, width: int = 
         view = together(view)
     match form:
         case "svg":
-            return svg.render(view)
+            return svg.render(view, links)
         case "dot":
             return dot.render(view)
         case "mermaid":

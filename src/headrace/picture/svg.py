@@ -33,8 +33,12 @@ class Box:
     height: float
 
 
-def render(view: View) -> str:
+def render(view: View, links: Mapping[int, str] | None = None) -> str:
     """The picture as the text of a file.
+
+    Args:
+        links: where each box leads, by its number; then the picture is part of a page: it has no background, no title
+            of its own, and classes by which the page's stylesheet gives it other colours.
 
     Raises:
         MissingExtra, PictureError: see :func:`headrace.picture.layout.place`.
@@ -47,9 +51,15 @@ def render(view: View) -> str:
     graph = [
         *(_curve(edge, curve) for edge, curve in zip(edges, layout.curves, strict=True)),
         *(_diamond(number, layout.centres[number]) for number in (START, END)),
-        *(_draw(box, layout.centres[number]) for number, box in boxes.items()),
+        *(_linked(_draw(box, layout.centres[number]), box, links or {}) for number, box in boxes.items()),
     ]
-    return "\n".join(_page(view, layout, graph, legend.notes(view, {policy for _, _, policy in edges}))) + "\n"
+    notes = legend.notes(view, {policy for _, _, policy in edges})
+    return "\n".join(_page(view, layout, graph, notes, inline=links is not None)) + "\n"
+
+
+def _linked(drawn: str, box: Box, links: Mapping[int, str]) -> str:
+    target = links.get(box.node.number)
+    return drawn if target is None else tag("a", drawn, href=target)
 
 
 def box_of(node: ViewNode) -> Box:
@@ -82,12 +92,15 @@ def _across(view: View, boxes: Mapping[int, Box]) -> bool:
     return max(depth * (box + 44) / 1280, widest * 50 / 800) < down
 
 
-def _page(view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.Note]) -> Iterator[str]:
+def _page(
+    view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.Note], *, inline: bool
+) -> Iterator[str]:
     """The graph between its title and its legend."""
-    title = shorten(view.title, 60)
+    title = "" if inline else shorten(view.title, 60)
     inner = max(layout.width, text_width(title, 17), max((note.width for note in notes), default=0), 300)
     places = legend.rows(notes, inner)
-    head, foot = 2.2 * GAP, layout.height + 3.2 * GAP
+    head = 0.4 * GAP if inline else 2.2 * GAP
+    foot = head + layout.height + GAP
     width, height = inner + 2 * GAP, foot + (places[-1][1] + legend.ROW if places else 0) + 0.5 * GAP
     style = f'role="img" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
@@ -96,8 +109,9 @@ def _page(view: View, layout: Layout, graph: Sequence[str], notes: Sequence[lege
     tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=theme.LINE)
     size: dict[str, str | float] = {"refX": TIP - 0.5, "refY": 4, "markerWidth": TIP, "markerHeight": 8}
     yield tag("defs", tag("marker", tip, id="tip", markerUnits="userSpaceOnUse", orient="auto", **size))
-    yield tag("rect", width="100%", height="100%", fill="#ffffff")
-    yield words(title, GAP, GAP * 1.3, 17, font_weight="600")
+    if not inline:
+        yield tag("rect", width="100%", height="100%", fill="#ffffff")
+        yield words(title, GAP, GAP * 1.3, 17, font_weight="600")
     yield f'<g class="graph" transform="translate({number(GAP + (inner - layout.width) / 2)} {number(head)})">'
     yield from graph
     yield "</g>"
@@ -123,7 +137,8 @@ def _diamond(which: int, centre: Point) -> str:
 
 def _draw(box: Box, centre: Point) -> str:
     node = box.node
-    look = theme.look(theme.gravest(node.states, node.state))
+    state = theme.gravest(node.states, node.state)
+    look = theme.look(state)
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
     inner = left + (28 if look.icon else 10)
     rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
@@ -152,12 +167,12 @@ def _draw(box: Box, centre: Point) -> str:
     if more:
         parts.append(words(more[0], inner, low + 4, SIZE - 2, theme.FAINT))
         parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
-    return tag("g", *parts, class_="node", data_number=node.number)
+    return tag("g", *parts, class_=f"node s-{state}" if state else "node", data_number=node.number)
 
 
 def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
     """The shares of the states, as one line below the numbers."""
     for state, count in node.states:
         share = width * count / node.count
-        yield tag("rect", x=x, y=y, width=share, height=4, fill=theme.look(state).line, class_="share")
+        yield tag("rect", x=x, y=y, width=share, height=4, fill=theme.look(state).line, class_=f"share s-{state}")
         x += share

@@ -1,0 +1,155 @@
+"""``headrace dashboard``: the pages about jobs as a server of its own, for whoever has the token."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.dashboard.token_login import TokenLogin
+
+PORT = 8355
+TOKEN, VIEWER = "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN"
+# Characters that a token of a person's own has at least.
+SHORTEST = 16
+
+
+def dashboard(
+    session: Session,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Your application; with it arguments have names."
+        ),
+    ] = None,
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="[ADDRESS:]PORT", help="Where to listen. Without ADDRESS: this machine only."),
+    ] = str(PORT),
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="/PATH", help="Path under which a proxy passes requests on.")
+    ] = "",
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Name under which browsers reach it, if it is not the address."),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only look: there are no verbs.")] = False,
+    browse: Annotated[bool, typer.Option("--open", help="Open a browser, signed in.")] = False,
+) -> None:
+    """Serve pages about jobs, queues, tasks, workflows and workers until Ctrl-C.
+
+    It prints a link that lets one browser in, within five minutes. HEADRACE_DASHBOARD_TOKEN is the token of operators,
+    HEADRACE_DASHBOARD_VIEWER_TOKEN that of people who may only look. Without the first, each start makes a new one. To
+    listen on an address that other machines reach you must set it.
+    """
+    missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageFault(f"this needs {missing[0]}: pip install 'headrace[dashboard]'")
+    from headrace.dashboard.token_login import TokenLogin
+
+    address, port = _address(listen)
+    root = _prefix(prefix)
+    operator = os.environ.get(TOKEN, "")
+    _check(address, operator)
+    login = TokenLogin(operator or secrets.token_urlsafe(32), os.environ.get(VIEWER, ""))
+    app = session.code(target) if target else session.app()
+    with _bound(address, port) as sock:
+        port = sock.getsockname()[1]
+        # Every address is no address that a browser can open.
+        shown = _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address))  # noqa: S104
+        url = f"http://{shown}:{port}{root}/"
+        link = f"{url}login?code={login.code()}"
+        session.output.done(f"dashboard {url}\nopen {link}", {"url": url, "link": link, "port": port})
+        if not operator:
+            _tell_token(session, app, login.tokens["operator"])
+        sys.stdout.flush()
+        if browse:
+            import webbrowser
+
+            webbrowser.open(link)
+        names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
+        _serve(app, login, sock, root, names, read_only=read_only)
+
+
+def _serve(
+    app: Headrace, login: TokenLogin, sock: socket.socket, root: str, names: set[str], *, read_only: bool
+) -> None:
+    import uvicorn
+
+    from headrace.dashboard import Dashboard
+
+    made = Dashboard(
+        app, login=login, read_only=read_only, hosts=names, title=app.settings.namespace.removeprefix("hr")
+    )
+    config = uvicorn.Config(
+        made, lifespan="off", log_level="warning", access_log=False, server_header=False, root_path=root,
+        timeout_graceful_shutdown=2, proxy_headers=False, h11_max_incomplete_event_size=64 * 1024,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[sock])
+    app.close()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    address, _, port = listen.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise UsageFault(f"--listen {listen!r} cannot be used: write a port, or ADDRESS:PORT, such as 0.0.0.0:8355")
+    return address.strip("[]") or "127.0.0.1", int(port)
+
+
+def _prefix(prefix: str) -> str:
+    root = "/" + prefix.strip("/") if prefix.strip("/") else ""
+    if any(not (letter.isalnum() or letter in "/-_.~") for letter in root):
+        raise UsageFault(f"--prefix {prefix!r} cannot be used: write a path, such as /jobs")
+    return root
+
+
+def _check(address: str, token: str) -> None:
+    """Refuse what would let strangers in."""
+    if token and len(token) < SHORTEST:
+        raise UsageFault(f"{TOKEN} is too short: it needs {SHORTEST} characters, better 32 random ones")
+    try:
+        near = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        near = address == "localhost"
+    if not near and not token:
+        raise UsageFault(f"{address} can be reached from other machines: set {TOKEN} to a secret of your own first")
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family)
+    except OSError as error:
+        raise OperationFault(f"cannot listen on {_bracketed(address)}:{port}: {error.strerror or error}") from error
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _tell_token(session: Session, app: Headrace, token: str) -> None:
+    """Show a token that was made on a terminal; elsewhere output is kept, so write it to a file of the user's own."""
+    if sys.stdout.isatty():
+        session.output.remark(f"token {token}\n{TOKEN} sets one of your own, which stays the same at the next start")
+        return
+    from headrace import embedded
+
+    directory = Path(embedded.path(app.settings.dir))
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / "dashboard-token"
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    session.output.remark(f"the token is in {path}")

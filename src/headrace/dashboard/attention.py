@@ -1,0 +1,122 @@
+"""What needs a person, worst first, each with the page that answers. Decides; reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote
+
+from headrace.dashboard.figures import TaskFigures
+from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural
+
+# Seconds after which a wait is long, and the share of failures, with their least number, that is high.
+LONG_WAIT = 60.0
+HIGH_SHARE, FEW = 0.05, 10
+# Names that one kind of trouble lists.
+MOST = 5
+
+Level = Literal["bad", "warn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing to look at.
+
+    Attributes:
+        level: ``bad``: work stands still or is lost to its users; ``warn``: it may become so.
+        title: what is the matter.
+        detail: what follows from it, or what helps.
+        link: the page that answers, below the dashboard's root.
+    """
+
+    level: Level
+    title: str
+    detail: str
+    link: str
+
+
+def needs(frame: LiveFrame, tasks: list[TaskFigures]) -> list[Need]:
+    """All of them, the bad ones first."""
+    found = [*_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks), *_of_ends(frame)]
+    return sorted(found, key=lambda need: need.level != "bad")
+
+
+def _of_workers(frame: LiveFrame) -> Iterator[Need]:
+    waiting = frame.overview.states.get("ready", 0)
+    if waiting and not frame.live:
+        yield Need(
+            "bad",
+            "No worker is running",
+            f"{jobs_wait(waiting)}. Start one: headrace worker MODULE:APP",
+            "/workers",
+        )
+    for worker in frame.silent[:MOST]:
+        if worker.running:
+            yield Need(
+                "bad",
+                f"Worker {worker.facts.get('place', worker.owner)} fell silent",
+                f"It holds {plural(worker.running, 'job')}, which another worker takes over.",
+                "/workers",
+            )
+
+
+def _of_queues(frame: LiveFrame) -> Iterator[Need]:
+    served = frame.overview.served
+    for queue in [queue for queue in frame.queues if queue.size][: 10 * MOST]:
+        link, name, waits = f"/queues/{quote(queue.name, safe='')}", cut(queue.name, 48), frame.waited(queue)
+        if queue.paused:
+            yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)
+        elif frame.live and not served[queue.name]:
+            yield Need(
+                "bad",
+                f"No worker serves queue {name}",
+                f"{jobs_wait(queue.size)}. Start one with --queues {name}",
+                link,
+            )
+        elif waits > LONG_WAIT and frame.live:
+            yield Need(
+                "warn",
+                f"Queue {name} is slow",
+                f"Its next job has waited for {duration(waits)}, and {count(queue.size)} are ready.",
+                link,
+            )
+
+
+def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
+    for name, number in sorted(frame.overview.parked.items(), key=lambda item: -item[1])[:MOST]:
+        if number:
+            yield Need(
+                "bad",
+                f"No worker knows the task {cut(name, 60)}",
+                f"{plural(number, 'job')} of it {'is' if number == 1 else 'are'} parked until one does.",
+                f"/jobs?state=parked&task={quote(name, safe='')}",
+            )
+    failing = [one for one in tasks if one.failed >= FEW and one.share > HIGH_SHARE]
+    for one in sorted(failing, key=lambda one: -one.failed)[:MOST]:
+        yield Need(
+            "bad",
+            f"{percent(one.share)} of {one.name} fail",
+            f"{plural(one.failed, 'start')} failed for good.",
+            f"/causes?task={quote(one.name, safe='')}",
+        )
+
+
+def _of_ends(frame: LiveFrame) -> Iterator[Need]:
+    lost = frame.overview.states.get("quarantined", 0)
+    if lost:
+        yield Need(
+            "bad",
+            f"{plural(lost, 'job')} {'is' if lost == 1 else 'are'} quarantined",
+            "They took their process down too often, or cannot be read.",
+            "/jobs?state=quarantined",
+        )
+    flows = frame.flows.get("failed", 0)
+    if flows:
+        yield Need(
+            "warn",
+            f"{plural(flows, 'workflow')} failed",
+            "Retry the failed jobs of one to go on from there.",
+            "/workflows?state=failed",
+        )

@@ -1,0 +1,90 @@
+"""Causes: failures with one fingerprint as one row. A look at the newest failures, so that no job pays for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.values_shown import error_line
+from headrace.model.job_record import Record
+
+# Failures of each state that one look takes, the newest ones.
+LOOK = 500
+# Shown at most.
+MOST = 100
+
+_LINE = re.compile(r":\d+ in ")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Failures that have one fingerprint.
+
+    Attributes:
+        task, kind, where: of the fingerprint: the task, the exception or signal, the innermost line of the user's code.
+        example: the newest of them; line: type and message of its error.
+        number: how many there are among those that were looked at.
+        first, last: microseconds: when the oldest and the newest of these ended.
+        lost: whether they are quarantined.
+    """
+
+    task: str
+    kind: str
+    where: str
+    example: Record
+    line: str
+    number: int
+    first: int
+    last: int
+    lost: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the exception's name."""
+        return self.kind.rpartition(".")[2]
+
+
+def fingerprint(record: Record) -> tuple[str, str, str]:
+    """What failures have in common that are one fault: line numbers and numbers in messages do not count."""
+    error = record.error
+    if error is None:
+        return record.task, "unknown", ""
+    if error.signal is not None:
+        return record.task, f"signal {error.signal}", ""
+    return record.task, error.type, _LINE.sub(" in ", error.where) or _NUMBER.sub("#", error.message[:80])
+
+
+def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
+    """Failures by their fingerprints, those with the newest failure first."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault(fingerprint(record), []).append(record)
+    found: list[Cause] = []
+    for (task, kind, where), group in groups.items():
+        newest = max(group, key=lambda record: record.finished_us)
+        first = min(record.finished_us for record in group)
+        lost = newest.state == "quarantined"
+        line = error_line(newest, site.redactor)
+        found.append(Cause(task, kind, where, newest, line, len(group), first, newest.finished_us, lost))
+    return sorted(found, key=lambda cause: -cause.last)
+
+
+async def causes(site: DashboardSite, request: Request) -> Response:
+    """Failures by their causes."""
+    task = request.query_params.get("task", "").strip()
+    pages = [await site.app.jobs.apage(state, limit=LOOK, task=task or None) for state in ("failed", "quarantined")]
+    found = causes_of([record for page in pages for record in page.jobs], site)
+    order = request.query_params.get("order", "")
+    if order == "number":
+        found.sort(key=lambda cause: -cause.number)
+    most = max((one.number for one in found), default=1)
+    return await site.page(
+        request, "causes.html", causes=found[:MOST], task=task, order=order, most=most,
+        looked=sum(len(page) for page in pages), total=sum(page.count for page in pages),
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""What all pages share: the application, who looks, the readings that tabs share, and how a page is made."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from headrace import __version__
+from headrace.app import Headrace
+from headrace.dashboard import figures, wording
+from headrace.dashboard.figures import Course, TaskFigures, TimeRange
+from headrace.dashboard.live_frame import LiveFrame, Shared, read_frame
+from headrace.dashboard.navigation import NAVIGATION
+from headrace.dashboard.redaction import NAMES, Redactor
+from headrace.dashboard.token_login import TokenLogin
+from headrace.dashboard.visitors import Visitor
+
+log = logging.getLogger("headrace.dashboard")
+
+# Readings of statistics that are kept, and the seconds for which tabs share each.
+READINGS, READING_AGE = 64, 5.0
+THEME, SAID = "headrace_theme", "headrace_said"
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "count": wording.count,
+    "short": wording.short,
+    "percent": wording.percent,
+    "duration": wording.duration,
+    "size": wording.size,
+    "stamp": wording.stamp,
+    "cut": wording.cut,
+    "last_part": wording.last_part,
+}
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("headrace.dashboard"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(_FILTERS)
+    known: dict[str, Any] = {
+        "navigation": NAVIGATION, "version": __version__, "state": wording.state, "plural": wording.plural
+    }  # fmt: skip
+    made.globals.update(known)
+    return made
+
+
+@dataclass(slots=True)
+class DashboardSite:
+    """One dashboard.
+
+    Attributes:
+        app: whose store is shown.
+        login: how people come in where no application decides; None: it does.
+        read_only: whether there are no verbs.
+        redactor: what hides values.
+        title: what stands beside the name, to tell one dashboard from another.
+        trace_url: a link to a trace, with ``{trace_id}`` in it; empty: none.
+        frames: the shared frame.
+    """
+
+    app: Headrace
+    login: TokenLogin | None = None
+    read_only: bool = False
+    redactor: Redactor = field(default_factory=lambda: Redactor(NAMES))
+    title: str = ""
+    trace_url: str = ""
+    templates: jinja2.Environment = field(default_factory=_environment)
+    frames: Shared[LiveFrame] = field(init=False)
+    _readings: OrderedDict[tuple[str, ...], Shared[Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.frames = Shared(lambda: read_frame(self.app))
+        self._readings = OrderedDict()
+
+    async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
+        """The course of all jobs, a task or a queue, shared by the tabs that show it."""
+        found: Course = await self._reading(
+            ("course", span.name, kind, name), lambda: figures.course(self.app, span, kind, name)
+        )
+        return found
+
+    async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
+        """Figures by task or queue, shared by the tabs that show them."""
+        found: list[TaskFigures] = await self._reading(
+            ("table", span.name, kind), lambda: figures.table(self.app, span, kind)
+        )
+        return found
+
+    async def _reading(self, key: tuple[str, ...], read: Callable[[], Any]) -> Any:
+        found = self._readings.get(key)
+        if found is None:
+            found = self._readings[key] = Shared(read, READING_AGE)
+            if len(self._readings) > READINGS:
+                self._readings.popitem(last=False)
+        self._readings.move_to_end(key)
+        return await found.get()
+
+    async def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+        """A page, with the frame that all of them show something of."""
+        frame = context.pop("frame", None) or await self.frames.get()
+        return self.bare(request, template, status=status, frame=frame, now=frame.now, **context)
+
+    def bare(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+        """A page that needs nothing of the store."""
+        visitor = visitor_of(request)
+        now = context.get("now", 0)
+        shown: dict[str, Any] = {
+            "frame": None,
+            "visitor": visitor,
+            "operates": visitor is not None and visitor.operates and not self.read_only,
+            "site": self,
+            "base": base_of(request),
+            "path": path_of(request),
+            "query": request.url.query,
+            "theme": theme_of(request),
+            "when": partial(_when, now),
+            "said": unquote(request.cookies.get(SAID, "")),
+            **context,
+        }
+        text = self.templates.get_template(template).render(shown)
+        # A job's text may hold half a surrogate pair.
+        response = HTMLResponse(text.encode("utf-8", "replace"), status)
+        if SAID in request.cookies:
+            response.delete_cookie(SAID, path=base_of(request) or "/")
+        return response
+
+
+def _when(now: int, at: int) -> Markup:
+    return wording.when(at, now)
+
+
+def base_of(request: Request) -> str:
+    """What stands before every path of the dashboard: the prefix under which it is mounted."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def path_of(request: Request) -> str:
+    """The path below the dashboard's root, with a slash in front."""
+    path, base = str(request.scope["path"]), base_of(request)
+    return (path[len(base) :] if base and path.startswith(base) else path) or "/"
+
+
+def theme_of(request: Request) -> str:
+    """The theme that the visitor has chosen; empty: as the system says."""
+    theme = request.cookies.get(THEME, "")
+    return theme if theme in ("light", "dark") else ""
+
+
+def visitor_of(request: Request) -> Visitor | None:
+    """Who was let in; None on pages that need nobody to be."""
+    found = request.scope.get("headrace.visitor")
+    return found if isinstance(found, Visitor) else None
+
+
+def to(request: Request, path: str, said: str = "") -> Response:
+    """Send the browser to another page of the dashboard, which says once what was done."""
+    response = RedirectResponse(base_of(request) + path, 303)
+    if said:
+        # Not in the URL: a link must not be able to put words on a page.
+        response.set_cookie(
+            SAID, quote(said[:500]), max_age=60, path=base_of(request) or "/", httponly=True, samesite="lax"
+        )
+    return response
+
+
+def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
+    """A path with a query, without the parts that are empty."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
+    return f"{path}?{text}" if text else path

@@ -1,0 +1,151 @@
+"""What workers counted, ready to be drawn: courses over time, and totals by task. Reads statistics, draws nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.app import Headrace
+from headrace.stats.engine_labels import QUEUES, TASKS
+from headrace.stats.reading import Bucket, Reading
+from headrace.stats.resolutions import Every
+from headrace.stats.stats_client import Steps, together
+
+# Tasks or queues of one table.
+MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A range that a page offers.
+
+    Attributes:
+        name: as in its link.
+        words: for people.
+        seconds: how long it is.
+        every: resolution of its course.
+        edges: resolution of the totals by task: the coarser, the fewer buckets each costs.
+    """
+
+    name: str
+    words: str
+    seconds: int
+    every: Every
+    edges: Every
+
+
+SPANS = {
+    span.name: span
+    for span in (
+        TimeRange("15m", "15 minutes", 900, "minute", "minute"),
+        TimeRange("1h", "hour", 3600, "minute", "hour"),
+        TimeRange("6h", "6 hours", 6 * 3600, "minute", "hour"),
+        TimeRange("1d", "day", 86400, "hour", "hour"),
+        TimeRange("7d", "7 days", 7 * 86400, "hour", "day"),
+        TimeRange("30d", "30 days", 30 * 86400, "day", "day"),
+        TimeRange("1y", "year", 365 * 86400, "day", "month"),
+    )
+}
+NORMAL = SPANS["1h"]
+
+# How a start ended that gave its job no result.
+_WRONG = ("failed", "crashed", "quarantined")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What became of the jobs of one task, queue or of all within a range.
+
+    Attributes:
+        started, succeeded, failed, retried: starts, and how they ended; crashed ones count as failed.
+        run, wait: seconds that half of them took, and that 95 of 100 did not exceed.
+        total: seconds that all of them ran.
+    """
+
+    name: str
+    started: int
+    succeeded: int
+    failed: int
+    retried: int
+    run: tuple[float, float]
+    wait: tuple[float, float]
+    total: float
+
+    @property
+    def share(self) -> float:
+        """Share of the ends that were failures."""
+        ends = self.succeeded + self.failed
+        return self.failed / ends if ends else 0.0
+
+
+def figures_of(name: str, bucket: Bucket) -> TaskFigures:
+    """The figures of a bucket, or of a sum of several."""
+    run, wait = bucket.histogram("run"), bucket.histogram("wait")
+    return TaskFigures(
+        name,
+        bucket["started"],
+        bucket["succeeded"],
+        sum(bucket[field] for field in _WRONG),
+        bucket["retried"],
+        (run.percentile(50), run.percentile(95)),
+        (wait.percentile(50), wait.percentile(95)),
+        run.mean * run.count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How one label went over a range: its buckets in the order of time, and their sum."""
+
+    span: TimeRange
+    buckets: Sequence[Bucket]
+    total: TaskFigures
+
+    @property
+    def minutes(self) -> float:
+        """How long the range is, in minutes."""
+        return self.span.seconds / 60
+
+
+def _label(kind: str, name: str) -> str:
+    root = QUEUES if kind == "queues" else TASKS
+    return f"{root}/{name}" if name else root
+
+
+def _course(reading: Reading) -> Steps[list[Bucket]]:
+    yield from reading.learn_series()
+    return reading.series()
+
+
+async def course(app: Headrace, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
+    """The course of all jobs, of one task, or of one queue. Cost: one round trip."""
+    reading = app.stats.find(_label(kind, name), time.time() - span.seconds, every=span.every)
+    buckets = await app.stats.way.adrive(_course(reading))
+    total = figures_of(name, _sum(buckets))
+    return Course(span, buckets, total)
+
+
+def _sum(buckets: Sequence[Bucket]) -> Bucket:
+    counts: dict[str, int] = {}
+    histograms: dict[str, Any] = {}
+    for bucket in buckets:
+        for field, number in bucket.counts.items():
+            counts[field] = counts.get(field, 0) + number
+        for field, values in bucket.histograms.items():
+            histograms[field] = histograms[field] + values if field in histograms else values
+    return Bucket(buckets[0].start, buckets[-1].end, counts, histograms, all(one.exact for one in buckets))
+
+
+async def table(app: Headrace, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
+    """Figures of each task, or queue, that was counted within a range; at most ``MOST``, those counted last.
+
+    Cost: two round trips.
+    """
+    way = app.stats.way
+    root = app.stats.find(_label(kind, ""), time.time() - span.seconds, every=span.edges)
+    children = await root.achildren(limit=MOST)
+    await way.adrive(together([child.learn_total() for child in children]))
+    found = [figures_of(child.label.partition("/")[2], child.total()) for child in children]
+    return [one for one in found if one.started]

@@ -1,0 +1,134 @@
+"""Pages about workflows: lists by state and definition, and one with its graph and its nodes, in bounded pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, link
+from headrace.dashboard.graph_drawing import Drawer
+from headrace.dashboard.values_shown import Shown, shown
+from headrace.errors import HeadraceError, OptionsError
+from headrace.model.workflow import NodeRecord, WorkflowState
+from headrace.model.workflow_record import WorkflowRecord
+from headrace.picture import of_nodes
+
+PAGE = 50
+# Nodes that a page reads for its graph, and that its table shows.
+DRAWN, LISTED = 1000, 100
+
+# What a person looks for first in a table of nodes.
+_ORDER = (
+    "quarantined",
+    "failed",
+    "running",
+    "parked",
+    "ready",
+    "scheduled",
+    "stopped",
+    "blocked",
+    "cancelled",
+    "skipped",
+)
+
+
+async def flows(site: DashboardSite, request: Request) -> Response:
+    """Workflows by their creation, newest first."""
+    params = request.query_params
+    state, definition = params.get("state", ""), params.get("definition", "").strip()
+    if state not in list(WorkflowState):
+        state = ""
+    try:
+        page = await site.app.workflows.apage(
+            cursor=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
+        )
+    except OptionsError as error:
+        raise HTTPException(400, str(error)) from None
+    more = link("/workflows", {"state": state, "definition": definition, "after": page.next or ""})
+    return await site.page(
+        request, "workflows.html", page=page, state_asked=state, definition=definition, more=more,
+        flow_states=[str(one) for one in WorkflowState],
+    )  # fmt: skip
+
+
+async def flow(site: DashboardSite, request: Request) -> Response:
+    """One workflow. Cost: three round trips up to 500 nodes."""
+    try:
+        run = await site.app.workflows.aget(request.path_params["id"])
+        record = await run.arefresh()
+        page = await run.anodes(limit=DRAWN)
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+    nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
+    jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
+    picture, problem = await _draw(site, request, record, page.nodes)
+    return await site.page(
+        request, "workflow.html", run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
+        shares=_shares(record), picture=picture, problem=problem, whole=page.next is None, drawn=DRAWN,
+        arguments=_arguments(site, record), bars=_timeline(nodes, record), link=link,
+    )  # fmt: skip
+
+
+def _rank(node: NodeRecord) -> int:
+    state = str(node.job.state)
+    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
+
+
+def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
+    """How many nodes are in which state, and their share of all, for the bar on top."""
+    total = max(1, record.total)
+    counts: dict[str, int] = {state: number for state, number in record.counts.items() if number}
+    if record.active:
+        counts["running"] = record.active
+    rest = record.total - sum(counts.values())
+    if rest > 0:
+        counts["blocked"] = rest
+    return [(state, number, 100 * number / total) for state, number in counts.items()]
+
+
+async def _draw(
+    site: DashboardSite, request: Request, record: WorkflowRecord, nodes: list[NodeRecord]
+) -> tuple[Markup | None, str]:
+    view = of_nodes(record.definition, nodes)
+    base = base_of(request)
+    links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
+    try:
+        return await _drawer(site).draw(view, links), ""
+    except (HeadraceError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+        return None, str(error) or "Drawing the graph took too long."
+
+
+_drawers: dict[int, Drawer] = {}
+
+
+def _drawer(site: DashboardSite) -> Drawer:
+    return _drawers.setdefault(id(site), Drawer())
+
+
+def _arguments(site: DashboardSite, record: WorkflowRecord) -> list[Shown]:
+    try:
+        found: dict[str, Any] = record.arguments
+    except (HeadraceError, ValueError, TypeError, RecursionError):
+        return []
+    return [shown(name, value, site.redactor) for name, value in found.items()]
+
+
+def _timeline(nodes: list[NodeRecord], record: WorkflowRecord) -> list[tuple[NodeRecord, float, float]]:
+    """Nodes that began, in that order: where each bar begins and how long it is, as shares of the whole time."""
+    begun = sorted((node for node in nodes if node.job.started_us and node.job.attempt), key=lambda n: n.job.started_us)
+    if not begun:
+        return []
+    first = begun[0].job.started_us
+    last = max(record.finished_us, *(node.job.finished_us or node.job.started_us for node in begun))
+    whole = max(1, last - first)
+    found: list[tuple[NodeRecord, float, float]] = []
+    for node in begun[:LISTED]:
+        start = (node.job.started_us - first) / whole * 100
+        end = ((node.job.finished_us or last) - first) / whole * 100
+        found.append((node, start, max(0.4, end - start)))
+    return found

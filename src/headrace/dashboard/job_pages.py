@@ -1,0 +1,170 @@
+"""Pages about jobs: lists by state with a bounded search, one job, and causes of failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.admin.jobs import JobPage
+from headrace.dashboard.dashboard_site import DashboardSite, link, to, visitor_of
+from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.values_shown import Shown, arguments, error_line, preview, result
+from headrace.errors import HeadraceError
+from headrace.model.ids import flow_of, is_flow, is_node
+from headrace.model.job import State
+from headrace.model.job_record import Record
+from headrace.protocol import operations, produce
+from headrace.protocol.why import why
+from headrace.store.client import Steps
+from headrace.tasks.job_handle import check_id
+from headrace.tasks.reasons import reason
+
+PAGE = 50
+# Jobs that one press of a search looks at.
+LOOK = 1000
+# Lines of a job's log that its page shows.
+LINES = 200
+
+LISTED = (
+    "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
+)  # fmt: skip
+_ID = re.compile(r"[0-9a-z]{22}")
+_WORD = re.compile(r'(state|queue|task|key):("[^"]*"|\S+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a list of jobs was asked for.
+
+    Attributes:
+        state: whose jobs are listed.
+        queue, task, key: only theirs; empty: all.
+        text: only jobs that have it in their arguments or error; empty: all.
+        after: the cursor of the page.
+    """
+
+    state: str
+    queue: str = ""
+    task: str = ""
+    key: str = ""
+    text: str = ""
+    after: str = ""
+
+    def link(self, **changes: str) -> str:
+        """The page with some of it changed."""
+        facts = {name: getattr(self, name) for name in ("state", "queue", "task", "key", "text")} | changes
+        facts["q"] = facts.pop("text")
+        return link("/jobs", facts)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether jobs of the state may be passed over."""
+        return bool(self.queue or self.task or self.key or self.text)
+
+
+def search_of(request: Request, frame: LiveFrame) -> Search:
+    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search."""
+    params = request.query_params
+    found = {name: params.get(name, "").strip() for name in ("state", "queue", "task", "key")}
+    typed = params.get("q", "")
+    for name, value in _WORD.findall(typed):
+        found[name] = value.strip('"')
+    text = " ".join(_WORD.sub("", typed).split())
+    if found["state"] not in LISTED:
+        counts = frame.overview.states
+        first = ("failed", "running", "ready", "scheduled", "quarantined", "succeeded")
+        found["state"] = next((state for state in first if counts.get(state)), "failed")
+    return Search(text=text, after=params.get("after", ""), **found)
+
+
+async def jobs(site: DashboardSite, request: Request) -> Response:
+    """Jobs of one state, newest first."""
+    typed = request.query_params.get("q", "").strip()
+    if is_flow(typed) or _ID.fullmatch(typed):
+        return to(request, f"/{'workflows' if is_flow(typed) else 'jobs'}/{typed}")
+    frame = await site.frames.get()
+    search = search_of(request, frame)
+    try:
+        found = await _found(site, search)
+    except HeadraceError as error:
+        raise HTTPException(400, str(error)) from None
+    unnamed = (visitor := visitor_of(request)) is not None and visitor.operates
+    rows = [(one, preview(one, site.redactor, unnamed=unnamed), error_line(one, site.redactor)) for one in found.jobs]
+    return await site.page(
+        request, "jobs.html", frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK
+    )
+
+
+async def _found(site: DashboardSite, search: Search) -> JobPage:
+    filters: dict[str, Any] = {name: getattr(search, name) or None for name in ("queue", "task", "key", "after")}
+    page = await site.app.jobs.apage(search.state, limit=LOOK // 2 if search.text else PAGE, **filters)
+    if not search.text:
+        return page
+    wanted = search.text.lower()
+    kept = [record for record in page.jobs if _holds(record, wanted, site)]
+    return JobPage(kept, page.count, page.next)
+
+
+def _holds(record: Record, wanted: str, site: DashboardSite) -> bool:
+    """Whether a text is in what a list shows of a job: what is hidden cannot be found by guessing."""
+    shown = (record.id, record.task, record.key, preview(record, site.redactor), error_line(record, site.redactor))
+    return any(wanted in part.lower() for part in shown)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """All that one page tells of a job."""
+
+    record: Record
+    reason: str
+    log: Sequence[str]
+    arguments: Sequence[Shown]
+    result: Shown | None
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any, list[str]]]:
+    keys = site.app.client.keys
+    calls: list[Any] = [
+        produce.read(keys, [id], finder=site.app.jobs.reader),
+        why(keys, id),
+        operations.logs(keys, id, LINES),
+    ]
+    found, told, lines = yield calls
+    return found, told, lines
+
+
+async def job(site: DashboardSite, request: Request) -> Response:
+    """One job. Cost: one round trip."""
+    id = request.path_params["id"]
+    try:
+        check_id(id)
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+    found, told, lines = await site.app.client.adrive(_read(site, id))
+    record = found[0]
+    if record is None:
+        raise HTTPException(404, f"No job {id} is stored: it never existed, or it ended and its retention is over.")
+    operates = (visitor := visitor_of(request)) is not None and visitor.operates
+    look = JobDetails(
+        record,
+        "" if record.state.final else reason(told),
+        [site.redactor.text(line) for line in lines],
+        arguments(record, site.redactor, unnamed=operates),
+        result(record, site.redactor),
+    )
+    return await site.page(
+        request, "job.html", look=look, job=record, retryable=retryable(record),
+        flow=flow_of(record.id) if is_node(record.id) else "",
+    )  # fmt: skip
+
+
+def retryable(record: Record) -> bool:
+    """Whether a job may be run again: it has ended, and is no workflow's node."""
+    return record.state.final and record.state is not State.SKIPPED and not is_node(record.id)

@@ -1,0 +1,120 @@
+"""What is shown live: one read of the store that all tabs share, so that fifty of them cost what one does.
+
+A frame holds counts, queues and workers, never jobs: its cost does not grow with what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from headrace.app import Headrace
+from headrace.model.workflow import WorkflowState
+from headrace.protocol import graph, operations
+from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
+from headrace.store.client import Steps
+
+T = TypeVar("T")
+
+# Seconds that one read serves all who ask.
+AGE = 2.0
+# Seconds after which a store that does not answer counts as away.
+PATIENCE = 4.0
+
+_FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFrame:
+    """How much was where at one moment.
+
+    Attributes:
+        overview: counts, queues and workers, without what workers say of their runners.
+        flows: how many workflows there are, by the states ``running`` and ``failed``.
+    """
+
+    overview: Overview
+    flows: Mapping[str, int]
+
+    @property
+    def now(self) -> int:
+        """Server time of the read, microseconds."""
+        return self.overview.now
+
+    @property
+    def live(self) -> list[WorkerFacts]:
+        """Workers whose lease holds, the busiest first."""
+        found = [worker for worker in self.overview.workers if worker.lease > self.now]
+        return sorted(found, key=lambda worker: (-worker.running, worker.owner))
+
+    @property
+    def silent(self) -> list[WorkerFacts]:
+        """Workers whose lease has ended, and that another one is about to take over from."""
+        return [worker for worker in self.overview.workers if worker.lease <= self.now]
+
+    @property
+    def slots(self) -> int:
+        """Jobs that all live workers run at once."""
+        return sum(sum(worker.sizes.values()) for worker in self.live)
+
+    @property
+    def queues(self) -> list[QueueFacts]:
+        """Queues that hold work, are paused or are served; served ones without a key of their own are empty."""
+        known = {queue.name: queue for queue in self.overview.queues}
+        return [known.get(name) or QueueFacts(name, 0, False, 0, 0) for name in self.overview.names]
+
+    def waited(self, queue: QueueFacts) -> float:
+        """Seconds that the next job of a queue has waited; 0 for an empty one."""
+        return max(0, self.now - queue.oldest) / 1e6 if queue.size and queue.oldest else 0.0
+
+
+def _frame(app: Headrace, *, details: bool) -> Steps[LiveFrame]:
+    keys = app.client.keys
+    calls: list[Any] = [operations.overview(keys, details=details)]
+    calls += [graph.flow_count(keys, "", state) for state in _FLOWS]
+    seen, *counts = yield calls
+    return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})
+
+
+async def read_frame(app: Headrace, *, details: bool = False) -> LiveFrame:
+    """Read one. Cost: one round trip, whatever the number of jobs."""
+    return await app.client.adrive(_frame(app, details=details))
+
+
+class Shared(Generic[T]):
+    """A reading that all who ask within its age share; while it is under way the others wait for it.
+
+    Attributes:
+        last: what was read last; None before the first.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[T]], age: float = AGE) -> None:
+        self.last: T | None = None
+        self._read = read
+        self._age = age
+        self._at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def get(self, *, fresh: bool = False) -> T:
+        """The reading.
+
+        Args:
+            fresh: read now, as after a verb whose effect is to be seen.
+
+        Raises:
+            TimeoutError: the store did not answer for ``PATIENCE`` seconds.
+        """
+        async with self._lock:
+            if self.last is None or fresh or time.monotonic() - self._at > self._age:
+                async with asyncio.timeout(PATIENCE):
+                    self.last = await self._read()
+                self._at = time.monotonic()
+            return self.last
+
+    @property
+    def seconds_old(self) -> float:
+        """How old the last reading is."""
+        return time.monotonic() - self._at

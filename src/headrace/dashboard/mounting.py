@@ -1,0 +1,204 @@
+"""The dashboard as an ASGI application: one gate before all routes, strict headers on every answer."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+
+from headrace.app import Headrace
+from headrace.dashboard import cause_pages, flow_pages, job_pages, login_pages, page_verbs, status_pages
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of
+from headrace.dashboard.redaction import NAMES, Redactor
+from headrace.dashboard.token_login import TokenLogin
+from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
+from headrace.errors import StoreUnavailable
+
+log = logging.getLogger("headrace.dashboard")
+
+Handler = Callable[[DashboardSite, Request], Awaitable[Response]]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors {frames}"
+)
+_STATIC = Path(__file__).parent / "static"
+
+PAGES: dict[str, Handler] = {
+    "/": status_pages.overview,
+    "/queues": status_pages.queues,
+    "/queues/{name:path}": status_pages.queue,
+    "/tasks": status_pages.tasks,
+    "/tasks/{name:path}": status_pages.task,
+    "/workers": status_pages.workers,
+    "/workers/{name:path}": status_pages.worker,
+    "/statistics": status_pages.statistics,
+    "/jobs": job_pages.jobs,
+    "/jobs/{id}": job_pages.job,
+    "/causes": cause_pages.causes,
+    "/workflows": flow_pages.flows,
+    "/workflows/{id}": flow_pages.flow,
+}
+
+REFUSED = (
+    "This dashboard lets nobody in: it was mounted without authorize. Say who may look, in the program that mounts it: "
+    "Dashboard(app, authorize=lambda request: Visitor(name, role) or None)"
+)
+
+
+class Dashboard:
+    """Pages about an application's jobs, to mount in a program that speaks ASGI.
+
+    Every request is refused unless ``authorize`` lets it in. Verbs are for operators, and only from pages of this
+    dashboard. Reads are bounded whatever is stored; all tabs share one read of the store in two seconds.
+    """
+
+    def __init__(
+        self,
+        app: Headrace,
+        authorize: Authorize | None = None,
+        *,
+        read_only: bool = False,
+        redact: Iterable[str] = NAMES,
+        title: str = "",
+        frame_ancestors: str = "'none'",
+        hosts: Collection[str] | None = None,
+        login: TokenLogin | None = None,
+    ) -> None:
+        """Make it; nothing connects yet.
+
+        Args:
+            app: whose store is shown. It is used on the event loop that serves the requests.
+            authorize: gets the request, and returns or awaits who it is from, or None to refuse it. None: all are
+                refused.
+            read_only: leave the verbs out.
+            redact: parts of names whose values are hidden, at any depth.
+            title: tells this dashboard from another.
+            frame_ancestors: which pages may show this one in a frame, as the header of that name says it.
+            hosts: names under which it answers; None: any, which is for programs that check the host themselves.
+            login: log-ins by token; ``headrace dashboard`` has them.
+        """
+        self._site = DashboardSite(app, login, read_only, Redactor(redact), title)
+        self._authorize = authorize if login is None else login.visitor
+        self._hosts = hosts
+        self._headers = _headers(frame_ancestors)
+        self._router = Router(_routes(self._site), default=_not_found)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await _close(scope, receive, send)
+            return
+        request = Request(scope, receive)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self._headers, _keeping(request)]
+            await send(message)
+
+        response = await self._gate(request)
+        if response is not None:
+            await response(scope, receive, with_headers)
+            return
+        try:
+            # A copy: a mount changes what it is given, and the page of an error needs it as it was.
+            await self._router(dict(scope), receive, with_headers)
+        except HTTPException as error:
+            page = await self._problem(request, error.status_code, error.detail)
+            await page(scope, receive, with_headers)
+        except (StoreUnavailable, TimeoutError, OSError) as error:
+            log.warning("the store does not answer the dashboard: %s", error)
+            page = await self._problem(request, 503, "The store does not answer. This page tries again by itself.")
+            await page(scope, receive, with_headers)
+
+    async def _gate(self, request: Request) -> Response | None:
+        """Why a request goes no further; None: it does."""
+        reason = refusal(request, self._hosts)
+        if reason:
+            log.warning("refused %s %s: %s", request.method, path_of(request), reason)
+            return await self._problem(request, 403, reason)
+        path = path_of(request)
+        if path.startswith("/static/") or (self._site.login is not None and path == "/login"):
+            return None
+        if self._authorize is None:
+            return await self._problem(request, 403, REFUSED)
+        found = self._authorize(request)
+        visitor = await found if inspect.isawaitable(found) else found
+        if not isinstance(visitor, Visitor):
+            return await self._unknown(request)
+        request.scope["headrace.visitor"] = visitor
+        changes = request.method not in SAFE and path not in ("/theme", "/logout")
+        if changes and (self._site.read_only or not visitor.operates):
+            why = "This dashboard is read only." if self._site.read_only else "Only operators may do this."
+            log.warning("refused %s %s by %s: %s", request.method, path, visitor.name, why)
+            return await self._problem(request, 403, why)
+        return None
+
+    async def _unknown(self, request: Request) -> Response:
+        if self._site.login is not None and request.method in SAFE and not _is_program(request):
+            return RedirectResponse(f"{base_of(request)}/login", 303)
+        return await self._problem(request, 401 if self._site.login else 403, "You are not let in here.")
+
+    async def _problem(self, request: Request, status: int, text: str) -> Response:
+        if _is_program(request):
+            return JSONResponse({"error": text}, status)
+        return self._site.bare(request, "problem.html", status=status, text=text, code=status)
+
+
+def _is_program(request: Request) -> bool:
+    return "text/html" not in request.headers.get("accept", "text/html")
+
+
+def _headers(frames: str) -> list[tuple[bytes, bytes]]:
+    pairs = {
+        "content-security-policy": POLICY.format(frames=frames),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+    }
+    return [(name.encode(), value.encode()) for name, value in pairs.items()]
+
+
+def _keeping(request: Request) -> tuple[bytes, bytes]:
+    """Whether a browser may keep an answer: our own files, if it asks whether they changed; no page."""
+    ours = path_of(request).startswith("/static/")
+    return b"cache-control", b"no-cache" if ours else b"no-store"
+
+
+async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HTTPException(404, "There is no such page.")
+
+
+def _routes(site: DashboardSite) -> list[Any]:
+    def route(path: str, handler: Handler, *methods: str) -> Route:
+        return Route(path, partial(handler, site), methods=list(methods or ("GET",)), name=path)
+
+    routes: list[Any] = [route(path, handler) for path, handler in PAGES.items() if "{" not in path]
+    routes.append(route("/theme", page_verbs.theme, "POST"))
+    if site.login is not None:
+        routes += [route("/login", login_pages.login, "GET", "POST"), route("/logout", login_pages.logout, "POST")]
+    if not site.read_only:
+        routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
+    routes.append(Mount("/static", StaticFiles(directory=_STATIC)))
+    return routes + [route(path, handler) for path, handler in PAGES.items() if "{" in path]
+
+
+async def _close(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what is no request: a start and an end of the server, or a WebSocket, which nothing here speaks."""
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    await send({"type": "websocket.close", "code": 1000})

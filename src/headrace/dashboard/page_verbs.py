@@ -1,0 +1,143 @@
+"""Verbs of operators: each is one form, checked, done by the application's own verb, logged, and answered by a page.
+
+A page says before what will happen, and after what the store replied: a verb that came too late names the state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import parse_qsl, quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
+from headrace.dashboard.wording import plural
+from headrace.errors import HeadraceError
+
+log = logging.getLogger("headrace.dashboard")
+
+# Bytes of a form.
+MOST = 64 * 1024
+
+Form = Mapping[str, str]
+Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form.
+
+    Raises:
+        HTTPException: it is larger than a form of ours can be.
+    """
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST:
+            raise HTTPException(413, "This form is too large.")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+async def _retry_job(site: DashboardSite, id: str, _form: Form) -> str:
+    await (await site.app.jobs.aget(id)).aretry()
+    return "The job lines up again, with fresh budgets."
+
+
+async def _cancel_job(site: DashboardSite, id: str, _form: Form) -> str:
+    state = await (await site.app.jobs.aget(id)).acancel()
+    words = {"cancelled": "The job is cancelled.", "running": "The job was asked to stop; it is killed if it does not."}
+    return words.get(state, f"The job had ended before: it is {state}.")
+
+
+async def _pause(site: DashboardSite, name: str, form: Form) -> str:
+    minutes = form.get("minutes", "").strip()
+    try:
+        duration = float(minutes) * 60 if minutes else None
+    except ValueError:
+        raise HTTPException(400, f"{minutes[:40]!r} is not a number of minutes.") from None
+    new = await site.app.queues[name].apause(duration)
+    end = f"for {minutes} min" if minutes else "until it is resumed"
+    return f"Queue {name} is paused {end}." if new else f"Queue {name} was paused already; now it is so {end}."
+
+
+async def _resume(site: DashboardSite, name: str, _form: Form) -> str:
+    found = await site.app.queues[name].aresume()
+    return f"Queue {name} is resumed." if found else f"Queue {name} was not paused."
+
+
+async def _purge(site: DashboardSite, name: str, form: Form) -> str:
+    size = await site.app.queues[name].asize()
+    if form.get("typed", "").strip() != name:
+        raise HTTPException(
+            400, f"Nothing was deleted: type the queue's name, {name}, to purge its {plural(size, 'job')}."
+        )
+    return f"{plural(await site.app.queues[name].apurge(), 'job')} of queue {name} deleted."
+
+
+async def _scale(site: DashboardSite, name: str, form: Form) -> str:
+    size = form.get("size", "")
+    if not size.isdecimal():
+        raise HTTPException(400, "Give a whole number of runners.")
+    kind = form.get("kind") or None
+    worker = await site.app.workers.ascale(name, int(size), kind)  # type: ignore[arg-type]
+    return f"Worker {worker.facts.get('place', name)} was told to run {plural(int(size), 'job')} at once."
+
+
+def _of_flow(verb: str, words: str) -> Act:
+    async def act(site: DashboardSite, id: str, _form: Form) -> str:
+        run = await site.app.workflows.aget(id)
+        state = await getattr(run, f"a{verb}")()
+        return words.format(state=state)
+
+    return act
+
+
+# Verbs by the kind of what they change; a log line names both.
+ACTS: dict[str, dict[str, Act]] = {
+    "jobs": {"retry": _retry_job, "cancel": _cancel_job},
+    "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
+    "workers": {"scale": _scale},
+    "workflows": {
+        "start": _of_flow("start", "The workflow is {state}."),
+        "stop": _of_flow("stop", "The workflow is {state}: nothing of it starts until it is started again."),
+        "cancel": _of_flow("cancel", "The workflow is {state}."),
+        "retry": _of_flow("retry_failed", "Its failed jobs line up again; the workflow is {state}."),
+        "delete": _of_flow("delete", "The workflow is deleted."),
+    },
+}
+
+
+async def act(site: DashboardSite, request: Request) -> Response:
+    """Do what a form asks for, and show the page that it was sent from."""
+    kind, name, verb = (request.path_params[part] for part in ("kind", "name", "verb"))
+    verbs = ACTS.get(kind, {})
+    if verb not in verbs:
+        raise HTTPException(404, "There is no such verb.")
+    form = await form_of(request)
+    visitor = visitor_of(request)
+    try:
+        said = await verbs[verb](site, name, form)
+    except HeadraceError as error:
+        said = f"Nothing was done: {error}"
+    log.info("%s of %s %s by %s: %s", verb, kind.removesuffix("s"), name, visitor.name if visitor else "?", said)
+    await site.frames.get(fresh=True)
+    place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quote(name, safe='')}"
+    return to(request, place, site.redactor.text(said))
+
+
+async def theme(_site: DashboardSite, request: Request) -> Response:
+    """Remember the theme that the visitor chooses."""
+    from headrace.dashboard.dashboard_site import THEME
+
+    form = await form_of(request)
+    wanted = form.get("theme", "")
+    place = form.get("back", "/")
+    safe = place.startswith("/") and not place.startswith(("//", "/\\"))
+    response = to(request, place if safe else "/")
+    if wanted in ("light", "dark"):
+        response.set_cookie(THEME, wanted, max_age=365 * 86400, path="/", httponly=True, samesite="lax")
+    else:
+        response.delete_cookie(THEME, path="/")
+    return response

@@ -1,0 +1,192 @@
+// Improves pages that are whole without it: figures that stay fresh, times, keys, dialogs. Keeps no state but the page.
+const EVERY = 2000, SLOW = 5;
+const base = document.body.dataset.base || "";
+let skew = Number(document.body.dataset.now || 0) ? Number(document.body.dataset.now) - Date.now() : 0;
+let round = 0, waits = EVERY;
+
+// -- times ------------------------------------------------------------------------------------------------------------
+function distance(at) {
+  const away = (Date.now() + skew - at) / 1000, size = Math.abs(away);
+  if (size < 1) return "now";
+  let words = `${Math.round(size / 86400).toLocaleString("en")} d`;
+  for (const [unit, length, most] of [["s", 1, 90], ["min", 60, 90], ["h", 3600, 36]]) {
+    if (size < length * most) { words = `${Math.round(size / length)} ${unit}`; break; }
+  }
+  return away > 0 ? `${words} ago` : `in ${words}`;
+}
+
+function refreshTimes() {
+  for (const time of document.querySelectorAll("time[data-at]")) {
+    const at = Number(time.dataset.at), words = distance(at);
+    if (time.textContent !== words) time.textContent = words;
+    if (!time.dataset.local) {
+      time.dataset.local = "1";
+      time.title += `\n${new Date(at).toLocaleString()} here`;
+    }
+  }
+}
+
+// -- live fragments ---------------------------------------------------------------------------------------------------
+function inUse(element) {
+  const chosen = document.getSelection();
+  return element.contains(document.activeElement) && document.activeElement !== document.body
+    || (chosen && !chosen.isCollapsed && element.contains(chosen.anchorNode))
+    || element.querySelector("details[open]") !== null;
+}
+
+function replaceFragments(fresh) {
+  for (const old of document.querySelectorAll("[data-live]")) {
+    if (!old.id || inUse(old) || old.matches(":hover.plot")) continue;
+    if (old.dataset.live === "slow" && round % SLOW) continue;
+    const next = fresh.getElementById(old.id);
+    if (next && next.innerHTML !== old.dataset.seen) {
+      const seen = next.innerHTML, scrolled = [...old.querySelectorAll(".graph-frame")].map((f) => [f.scrollLeft, f.scrollTop]);
+      old.replaceChildren(...document.importNode(next, true).childNodes);
+      old.className = next.className;
+      old.dataset.seen = seen;
+      [...old.querySelectorAll(".graph-frame")].forEach((f, n) => { if (scrolled[n]) [f.scrollLeft, f.scrollTop] = scrolled[n]; });
+    }
+  }
+  const now = Number(fresh.body.dataset.now || 0);
+  if (now) skew = now - Date.now();
+  showCopies();
+  refreshTimes();
+}
+
+async function refresh() {
+  if (document.hidden || !(document.querySelector("[data-live]") || document.querySelector("[data-retry]"))) return;
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
+    if (answer.redirected && !document.querySelector("[data-retry]")) return;
+    if (answer.ok) {
+      if (document.querySelector("[data-retry]")) { location.reload(); return; }
+      replaceFragments(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      document.body.classList.remove("away");
+      waits = EVERY;
+      round += 1;
+      return;
+    }
+  } catch { /* the next one may be answered */ }
+  document.body.classList.add("away");
+  const read = document.getElementById("read-at");
+  if (read && !read.textContent.endsWith("trying again")) read.textContent += ", trying again";
+  waits = Math.min(waits * 2, 30000);
+}
+
+// The next one waits for the answer to this one: a slow server is not asked twice at once.
+async function poll() {
+  await refresh();
+  setTimeout(poll, waits);
+}
+
+// -- plots ------------------------------------------------------------------------------------------------------------
+function tell(drawing, place) {
+  const hits = [...drawing.querySelectorAll(".hit")];
+  if (!hits.length) return;
+  const at = Math.max(0, Math.min(place, hits.length - 1));
+  hits.forEach((hit, n) => hit.classList.toggle("at", n === at));
+  drawing.dataset.place = at;
+  drawing.closest(".plot").querySelector(".value").textContent = hits[at].textContent;
+}
+
+document.addEventListener("pointermove", (event) => {
+  const hit = event.target.closest?.(".hit");
+  if (hit) tell(hit.closest(".drawing"), [...hit.parentNode.querySelectorAll(".hit")].indexOf(hit));
+});
+
+document.addEventListener("pointerout", (event) => {
+  const drawing = event.target.closest?.(".drawing");
+  if (drawing && !drawing.contains(event.relatedTarget)) {
+    drawing.querySelectorAll(".hit.at").forEach((hit) => hit.classList.remove("at"));
+    drawing.closest(".plot").querySelector(".value").textContent = "";
+  }
+});
+
+// -- keys -------------------------------------------------------------------------------------------------------------
+let goes = false;
+
+function step(by) {
+  const rows = [...document.querySelectorAll("main tbody tr")].filter((row) => row.querySelector("a"));
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.classList.contains("at"));
+  rows[at]?.classList.remove("at");
+  const row = rows[Math.max(0, Math.min(at + by, rows.length - 1))];
+  row.classList.add("at");
+  row.querySelector("a").focus();
+  row.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (event) => {
+  const drawing = event.target.closest?.(".drawing");
+  if (drawing && ["ArrowLeft", "ArrowRight"].includes(event.key)) {
+    tell(drawing, Number(drawing.dataset.place ?? -1) + (event.key === "ArrowRight" ? 1 : -1));
+    event.preventDefault();
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, dialog")) return;
+  if (goes) {
+    goes = false;
+    document.querySelector(`.side a[data-key="${CSS.escape(event.key)}"]`)?.click();
+    return;
+  }
+  if (event.key === "/") { document.getElementById("q")?.focus(); event.preventDefault(); }
+  else if (event.key === "g") goes = true;
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "?") document.getElementById("keys")?.showModal();
+});
+
+// -- verbs, copies, theme ---------------------------------------------------------------------------------------------
+function confirmed(words, label) {
+  const dialog = document.createElement("dialog");
+  const text = document.createElement("p"), form = document.createElement("form");
+  text.textContent = words;
+  form.method = "dialog";
+  for (const [value, name, kind] of [["no", "Leave it", ""], ["yes", label, "danger"]]) {
+    const button = document.createElement("button");
+    Object.assign(button, { value, textContent: name, className: kind });
+    form.append(button);
+  }
+  dialog.append(text, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => { dialog.remove(); done(dialog.returnValue === "yes"); }));
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.ask || form.dataset.asked) return;
+  event.preventDefault();
+  if (await confirmed(form.dataset.ask, event.submitter?.textContent || "Do it")) {
+    form.dataset.asked = "1";
+    form.requestSubmit();
+  }
+});
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest?.("[data-copy]");
+  if (copy) {
+    await navigator.clipboard?.writeText(copy.dataset.copy);
+    copy.textContent = "Copied";
+  }
+});
+
+function showCopies() {
+  if (navigator.clipboard) document.querySelectorAll("[data-copy][hidden]").forEach((button) => { button.hidden = false; });
+}
+
+// The button says the other theme than the one that is seen, which only the browser knows where no cookie tells.
+const toggle = document.querySelector("[data-theme-toggle]");
+if (toggle && !document.documentElement.dataset.theme) {
+  toggle.value = matchMedia("(prefers-color-scheme: dark)").matches ? "light" : "dark";
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+for (const current of document.querySelectorAll(".side [aria-current], .tabs [aria-current]")) {
+  const strip = current.closest("ul, nav");
+  strip.scrollLeft = current.offsetLeft - (strip.clientWidth - current.offsetWidth) / 2;
+}
+refreshTimes();
+showCopies();
+setInterval(refreshTimes, 1000);
+setTimeout(poll, EVERY);

@@ -1,0 +1,141 @@
+"""Pages about the whole: overview, queues, tasks, workers, statistics. Each is bounded, whatever is stored."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.admin.workers import named
+from headrace.dashboard import svg_plots
+from headrace.dashboard.attention import needs
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange
+from headrace.dashboard.live_frame import LiveFrame, read_frame
+from headrace.errors import HeadraceError
+from headrace.protocol.operations import QueueFacts
+
+# Tasks and queues that the overview lists.
+TOP = 6
+
+
+def span_of(request: Request) -> TimeRange:
+    """The range that a request asks for."""
+    return SPANS.get(request.query_params.get("span", ""), NORMAL)
+
+
+async def overview(site: DashboardSite, request: Request) -> Response:
+    """Is it well, what is slow, what needs me."""
+    span = span_of(request)
+    frame = await site.frames.get()
+    course, tasks = await site.course(span), await site.table(span)
+    return await site.page(
+        request,
+        "overview.html",
+        frame=frame,
+        span=span,
+        spans=SPANS.values(),
+        needs=needs(frame, tasks),
+        total=course.total,
+        minutes=course.minutes,
+        plots=[svg_plots.throughput(course), svg_plots.waits(course)],
+        slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
+        lines=sorted(frame.queues, key=lambda one: (-frame.waited(one), -one.size, one.name))[:TOP],
+        served=frame.overview.served,
+    )
+
+
+async def queues(site: DashboardSite, request: Request) -> Response:
+    """All queues: what waits in each, for how long, who serves it, and what became of its jobs."""
+    frame = await site.frames.get()
+    span = span_of(request)
+    figures = {one.name: one for one in await site.table(span, "queues")}
+    return await site.page(
+        request, "queues.html", frame=frame, rows=_by_need(frame), figures=figures, span=span, spans=SPANS.values(),
+        served=frame.overview.served,
+    )  # fmt: skip
+
+
+def _by_need(frame: LiveFrame) -> list[QueueFacts]:
+    return sorted(frame.queues, key=lambda one: (not one.size, -frame.waited(one), one.name))
+
+
+async def queue(site: DashboardSite, request: Request) -> Response:
+    """One queue."""
+    name, span = request.path_params["name"], span_of(request)
+    try:
+        site.app.queues[name]
+    except HeadraceError:
+        raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
+    frame = await site.frames.get()
+    found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
+    course = await site.course(span, "queues", name)
+    page = await site.app.jobs.apage("ready", queue=name, limit=10, order="asc")
+    return await site.page(
+        request, "queue.html", frame=frame, queue=found, course=course, span=span, spans=SPANS.values(),
+        plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.jobs,
+        workers=[worker for worker in frame.live if name in worker.queues],
+    )  # fmt: skip
+
+
+async def tasks(site: DashboardSite, request: Request) -> Response:
+    """All tasks that ran within a range, those that took most time first."""
+    span = span_of(request)
+    frame = await site.frames.get()
+    rows = sorted(await site.table(span), key=lambda one: -one.total)
+    known = {one.name for one in rows}
+    idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
+    return await site.page(
+        request, "tasks.html", frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span, spans=SPANS.values(),
+        busiest=max((one.total for one in rows), default=0.0) or 1.0,
+    )  # fmt: skip
+
+
+async def task(site: DashboardSite, request: Request) -> Response:
+    """One task."""
+    name, span = request.path_params["name"], span_of(request)
+    try:
+        course = await site.course(span, "tasks", name)
+    except HeadraceError:
+        raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
+    frame = await site.frames.get()
+    plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
+    return await site.page(
+        request, "task.html", frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
+        parked=frame.overview.parked.get(name, 0),
+    )  # fmt: skip
+
+
+async def workers(site: DashboardSite, request: Request) -> Response:
+    """All workers that live, and those that fell silent."""
+    frame = await read_frame(site.app, details=True)
+    return await site.page(request, "workers.html", frame=frame)
+
+
+async def worker(site: DashboardSite, request: Request) -> Response:
+    """One worker and its runners."""
+    frame = await read_frame(site.app, details=True)
+    try:
+        found = named(frame.overview.workers, request.path_params["name"])
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+    return await site.page(request, "worker.html", frame=frame, worker=found)
+
+
+async def statistics(site: DashboardSite, request: Request) -> Response:
+    """The course of a task, a queue or of all, over a range of up to a year."""
+    span = span_of(request)
+    kind = "queues" if request.query_params.get("kind") == "queues" else "tasks"
+    name = request.query_params.get("name", "").strip()
+    rows: list[TaskFigures] = sorted(await site.table(span, kind), key=lambda one: -one.started)
+    try:
+        course = await site.course(span, kind, name)
+    except HeadraceError as error:
+        raise HTTPException(400, str(error)) from None
+    plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
+    return await site.page(
+        request, "statistics.html", kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
+        spans=SPANS.values(), more=f"&kind={kind}&name={quote(name, safe='')}",
+    )  # fmt: skip

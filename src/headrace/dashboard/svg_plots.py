@@ -1,0 +1,169 @@
+"""Plots as SVG, drawn whole by the server: colours are the stylesheet's, numbers stand in a table beside them.
+
+An SVG is stretched to its place, so it holds no text: labels are the page's, in the page's size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup
+
+from headrace.dashboard.figures import Course, TimeRange
+from headrace.dashboard.wording import DASH, count, duration, short
+
+HEIGHT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One row of values, None where nothing is known; ``kind`` is its class in the stylesheet."""
+
+    name: str
+    kind: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot and all that is written around it.
+
+    Attributes:
+        title, unit: what is drawn, and in what.
+        svg: the drawing.
+        ticks: the labels of the vertical axis, from the top down to zero.
+        times: the labels of the horizontal axis.
+        series: what is drawn, for the legend.
+        rows: time, then the value of each series as text: the same numbers as a table.
+        exact: False when finer buckets had expired.
+        empty: whether there is nothing to draw.
+    """
+
+    title: str
+    unit: str
+    svg: Markup
+    ticks: Sequence[str]
+    times: Sequence[str]
+    series: Sequence[Series]
+    rows: Sequence[Sequence[str]]
+    exact: bool
+    empty: bool
+
+
+def throughput(course: Course, title: str = "Throughput") -> Plot:
+    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes."""
+    failed = [float(sum(one[field] for field in ("failed", "crashed", "quarantined"))) for one in course.buckets]
+    done = [float(one["succeeded"]) for one in course.buckets]
+    series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
+    tops = [a + b for a, b in zip(failed, done, strict=True)]
+    return _plot(title, f"jobs a {course.span.every}", course, series, _round_up(max(tops)), bars, count, short)
+
+
+def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
+    """The median and the 95th percentile of a time in each bucket; a gap where no job started."""
+    found = [one.histogram(field) for one in course.buckets]
+    series = [
+        Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
+        Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
+    ]
+    highest = max((value for one in series for value in one.values if value is not None), default=0.0)
+    return _plot(title, "seconds", course, series, _round_up_seconds(highest), lines, duration, duration)
+
+
+Draw = Callable[[Sequence[Series], float, Sequence[str]], Markup]
+Say = Callable[[float], str]
+
+
+def _plot(
+    title: str, unit: str, course: Course, series: list[Series], top: float, draw: Draw, say: Say, tick: Say
+) -> Plot:
+    starts = [bucket.start for bucket in course.buckets]
+    rows = [
+        [_label(start, course.span), *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
+        for n, start in enumerate(starts)
+    ]
+    hints = [
+        f"{row[0]}: " + ", ".join(f"{text} {one.name}" for one, text in zip(series, row[1:], strict=True))
+        for row in rows
+    ]
+    times = [_label(starts[n], course.span) for n in sorted({0, len(starts) // 2, len(starts) - 1})]
+    exact = all(bucket.exact for bucket in course.buckets)
+    empty = not any(value for one in series for value in one.values)
+    ticks = [tick(top), tick(top / 2), "0"]
+    return Plot(title, unit, draw(series, top, hints), ticks, times, series, rows[::-1], exact, empty)
+
+
+def _label(at: datetime, span: TimeRange) -> str:
+    return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
+
+
+def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
+    """Stacked bars, the first series at the bottom."""
+    parts: list[str] = []
+    for n in range(len(hints)):
+        y = HEIGHT
+        for one in series:
+            high = (one.values[n] or 0.0) / top * HEIGHT
+            if high <= 0:
+                continue
+            # A single failure among thousands must not vanish.
+            high = max(high, 1.5)
+            y = max(0.0, y - high)
+            parts.append(f'<rect class="{one.kind}" x="{n + 0.1:g}" y="{y:.2f}" width=".8" height="{high:.2f}"/>')
+    return _svg("bars", parts, hints)
+
+
+def lines(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
+    """A line for each series over its area; it is broken where nothing is known."""
+    parts: list[str] = []
+    for one in series:
+        for piece in _pieces(one.values):
+            points = [(n + 0.5, HEIGHT - min(value / top, 1.0) * HEIGHT) for n, value in piece]
+            if len(points) == 1:
+                points = [(points[0][0] - 0.3, points[0][1]), (points[0][0] + 0.3, points[0][1])]
+            path = " ".join(f"{x:g} {y:.2f}" for x, y in points)
+            area = f"M{points[0][0]:g} {HEIGHT:g} L{path} L{points[-1][0]:g} {HEIGHT:g}z"
+            parts += [f'<path class="area {one.kind}" d="{area}"/>', f'<path class="line {one.kind}" d="M{path}"/>']
+    return _svg("lines", parts, hints)
+
+
+def _pieces(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    found: list[list[tuple[int, float]]] = [[]]
+    for n, value in enumerate(values):
+        if value is None:
+            found.append([])
+        else:
+            found[-1].append((n, value))
+    return [piece for piece in found if piece]
+
+
+def _svg(kind: str, parts: Sequence[str], hints: Sequence[str]) -> Markup:
+    hits = Markup("").join(
+        Markup('<rect class="hit" x="{}" y="0" width="1" height="100"><title>{}</title></rect>').format(n, hint)
+        for n, hint in enumerate(hints)
+    )
+    grid = '<path class="rule" d="M0 50H{0}M0 .5H{0}M0 100H{0}"/>'.format(len(hints))
+    # Numbers and our own class names only.
+    drawing = Markup(grid + "".join(parts))  # noqa: S704
+    head = Markup('<svg class="{}" viewBox="0 0 {} 100" preserveAspectRatio="none" aria-hidden="true">').format(
+        kind, len(hints)
+    )
+    return head + drawing + hits + Markup("</svg>")
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 4, 5, 10, 20, 40, ...: the middle of an axis is a plain number then, too."""
+    if value <= 4:
+        return 2.0 if value <= 2 else 4.0
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(step * size for step in (1, 2, 4, 5, 6, 8, 10) if step * size >= value)
+
+
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200)
+
+
+def _round_up_seconds(value: float) -> float:
+    return next((float(step) for step in _STEPS if step >= value), math.ceil(value / 14400) * 14400.0)

@@ -1,0 +1,124 @@
+"""How people come in where no application decides: a token on the command line, a login code, a signed cookie.
+
+Keeps nothing but codes that were not used yet. A new token ends all sessions, since it signs the cookies.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.visitors import ROLES, Role, Visitor
+
+COOKIE = "headrace_session"
+# Seconds that a session, and that a login code, is good for.
+SESSION = 12 * 3600
+CODE = 300
+# Log-ins that fail, in one second, before all others wait.
+MOST_FAILURES = 5
+
+
+class TokenLogin:
+    """Tokens by role, and who has shown one.
+
+    Attributes:
+        tokens: by role; a role without one cannot come in.
+    """
+
+    def __init__(self, operator: str, viewer: str = "", clock: Callable[[], float] = time.time) -> None:
+        """Make one.
+
+        Args:
+            operator, viewer: the tokens; empty: nobody comes in so.
+        """
+        self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer}
+        self._key = hashlib.sha256(
+            b"headrace dashboard session\0" + operator.encode() + b"\0" + viewer.encode()
+        ).digest()
+        self._clock = clock
+        self._codes: dict[str, float] = {}
+        self._failures: list[float] = []
+
+    def code(self) -> str:
+        """A code that lets one browser in, once, within five minutes."""
+        now = self._clock()
+        self._codes = {code: end for code, end in self._codes.items() if end > now}
+        code = secrets.token_urlsafe(16)
+        self._codes[code] = now + CODE
+        return code
+
+    def use(self, code: str) -> bool:
+        """Whether a code is good; it is not a second time."""
+        return self._codes.pop(code, 0.0) > self._clock()
+
+    def role_of(self, token: str) -> Role | None:
+        """Whose token this is."""
+        found: Role | None = None
+        for role in ROLES:
+            wanted = self.tokens[role]
+            # Each is compared, so that the time tells nothing.
+            if wanted and _same(wanted, token):
+                found = role
+        return found
+
+    def busy(self) -> bool:
+        """Whether so many log-ins failed in the last second that no other is looked at."""
+        now = self._clock()
+        self._failures = [at for at in self._failures if at > now - 1]
+        return len(self._failures) >= MOST_FAILURES
+
+    def failed(self) -> None:
+        """Remember that a log-in failed."""
+        self._failures.append(self._clock())
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """Who sends a request: its cookie, or its ``Authorization: Bearer``, says so."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            role = self.role_of(token.strip())
+            return Visitor(f"{role} token", role) if role else None
+        return self.session(request.cookies.get(COOKIE, ""))
+
+    def session(self, cookie: str) -> Visitor | None:
+        """Who a cookie says that somebody is, if we signed it and it has not ended."""
+        text, _, signature = cookie.rpartition(".")
+        role, _, end = text.partition(".")
+        if not text or not _same(self._sign(text), signature) or not end.isdecimal():
+            return None
+        if int(end) <= self._clock() or role not in ROLES:
+            return None
+        return Visitor(role, role)
+
+    def admit(self, request: Request, response: Response, role: Role) -> None:
+        """Let a browser in: the response sets the cookie."""
+        text = f"{role}.{int(self._clock()) + SESSION}"
+        response.set_cookie(
+            COOKIE,
+            f"{text}.{self._sign(text)}",
+            max_age=SESSION,
+            path=request.scope.get("root_path", "") or "/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            # Strict would log out whoever follows a link from a chat.
+            samesite="lax",
+        )
+
+    def dismiss(self, request: Request, response: Response) -> None:
+        """End the session of a browser."""
+        response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+
+    def _sign(self, text: str) -> str:
+        digest = hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256")
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _same(wanted: str, given: str) -> bool:
+    """Compare in a time that tells nothing; what a request holds may be any text."""
+    return hmac.compare_digest(wanted.encode("utf-8", "replace"), given.encode("utf-8", "replace"))

@@ -1,0 +1,115 @@
+"""Arguments, results and errors as text that a page can hold: bounded, redacted, and never an error of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.dashboard.redaction import Redactor
+from headrace.dashboard.wording import cut, size
+from headrace.errors import HeadraceError
+from headrace.model.codec import ParentOutput
+from headrace.model.job_record import Record
+
+# Characters of a value that a page shows; the rest is downloaded.
+MOST = 64 * 1024
+# Bytes of arguments up to which a list decodes them for its preview.
+PREVIEWED = 16 * 1024
+PREVIEW = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One value.
+
+    Attributes:
+        name: what it is called.
+        text: JSON over several lines, as much as a page shows.
+        left: characters that are left out.
+    """
+
+    name: str
+    text: str
+    left: int = 0
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for."""
+    if isinstance(value, ParentOutput):
+        return "(the result of a parent, which is not there yet)"
+    if isinstance(value, bytes):
+        return f"{size(len(value))} of bytes: {value[:32].hex(' ')}"
+    return str(value)
+
+
+def json_text(value: Any, *, indent: int = 2) -> str:
+    """A value as JSON; what cannot be shown so is shown as Python would."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=indent).decode()
+    except RecursionError:
+        return '"nested too deeply to be shown"'
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, UnicodeError):
+        # Keys that JSON cannot have, or texts with lone surrogates.
+        return ascii(value)
+
+
+def shown(name: str, value: Any, redactor: Redactor) -> Shown:
+    """A value for a page of its own."""
+    text = json_text(redactor.value({name: value})[name])
+    return Shown(name, text[:MOST], max(0, len(text) - MOST))
+
+
+def arguments(record: Record, redactor: Redactor, *, unnamed: bool = True) -> list[Shown]:
+    """The arguments of a job by name.
+
+    Args:
+        unnamed: whether to show those that are known by their number only: a name may have hidden them.
+    """
+    try:
+        found: Mapping[str, Any] = record.arguments
+    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
+        return [Shown("", f"These {size(len(record.packed_args))} cannot be read: {redactor.text(str(error))}")]
+    return [
+        shown(name, value, redactor) if unnamed or not name.isdecimal() else Shown(name, type(value).__name__)
+        for name, value in found.items()
+    ]
+
+
+def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
+    """The arguments of a job on one line of at most 120 characters."""
+    if len(record.packed_args) > PREVIEWED:
+        return f"{size(len(record.packed_args))} of arguments"
+    try:
+        found = record.arguments
+    except (HeadraceError, ValueError, TypeError, RecursionError):
+        return "arguments that cannot be read"
+    hidden = redactor.value(found)
+    parts = [
+        (json_text(value, indent=-1) if unnamed else type(value).__name__)
+        if name.isdecimal()
+        else f"{name}={json_text(value, indent=-1)}"
+        for name, value in hidden.items()
+    ]
+    return cut(", ".join(parts), PREVIEW)
+
+
+def result(record: Record, redactor: Redactor) -> Shown | None:
+    """What a job returned; None where it has returned nothing."""
+    if record.packed_result is None:
+        return None
+    try:
+        return shown("result", record.result, redactor)
+    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
+        return Shown("result", f"These {size(len(record.packed_result))} cannot be read: {redactor.text(str(error))}")
+
+
+def error_line(record: Record, redactor: Redactor) -> str:
+    """Type and first line of a job's error; empty where it has none."""
+    if record.error is None:
+        return ""
+    kind = record.error.type.rpartition(".")[2]
+    message = next(iter(record.error.message.splitlines()), "")
+    return redactor.text(cut(f"{kind}: {message}" if message else kind, 200))

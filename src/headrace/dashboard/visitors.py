@@ -1,0 +1,65 @@
+"""Who looks at the dashboard, and which requests are refused before any page is made. Pure decisions on headers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+Role = Literal["viewer", "operator"]
+ROLES: tuple[Role, ...] = ("viewer", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A person or program that was let in.
+
+    Attributes:
+        name: stands in the log beside what they did.
+        role: ``viewer`` looks; ``operator`` may retry, cancel, pause and delete, too.
+    """
+
+    name: str
+    role: Role = "viewer"
+
+    @property
+    def operates(self) -> bool:
+        """Whether the visitor may change anything."""
+        return self.role == "operator"
+
+
+Authorize: TypeAlias = Callable[[Request], "Visitor | Awaitable[Visitor | None] | None"]
+
+# Methods that change nothing.
+SAFE = ("GET", "HEAD")
+
+
+def refusal(request: Request, hosts: Collection[str] | None) -> str:
+    """Why a request is refused whoever sends it; empty when it is not.
+
+    A browser says where a request comes from: ``Sec-Fetch-Site``, or ``Origin`` where it is older or the connection is
+    not encrypted. A request that changes something must come from a page of this dashboard, or bear a token.
+    """
+    host = request.headers.get("host", "")
+    if hosts is not None and _name_of(host) not in hosts:
+        return f"This dashboard does not answer for the host {host!r}: name it with --host."
+    if request.method in SAFE or request.headers.get("authorization", "").lower().startswith("bearer "):
+        return ""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return "" if site == "same-origin" else "This request comes from a page of another site."
+    origin = request.headers.get("origin")
+    if origin is None or urlsplit(origin).netloc.lower() != host.lower():
+        return "This request does not say that it comes from a page of this dashboard."
+    return ""
+
+
+def _name_of(host: str) -> str:
+    """A host without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

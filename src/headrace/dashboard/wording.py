@@ -1,0 +1,133 @@
+"""How figures, durations, times and ids are written on pages. Pure; what returns ``Markup`` escapes its texts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from markupsafe import Markup
+
+from headrace.picture.theme import LOOKS, look
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STATE = Markup(
+    '<span class="state s-{0}"><svg class="glyph" viewBox="0 0 12 12" aria-hidden="true"><path d="{1}"/></svg>{0}'
+    "</span>"
+)
+_TIME = Markup('<time datetime="{iso}" title="{utc}" data-at="{at}">{text}</time>')
+# What stands where there is nothing to say.
+DASH = "\N{EN DASH}"
+_NONE = Markup('<span class="none">{}</span>').format(DASH)
+
+STATES = tuple(LOOKS)
+
+
+def count(number: float) -> str:
+    """``12,345``; a share of one keeps two digits."""
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.2g}"
+
+
+def short(number: float) -> str:
+    """A figure in at most five characters: ``12``, ``3.4k``, ``1.2M``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= size * 0.9995:
+            amount = number / size
+            return f"{amount:.1f}{unit}" if amount < 99.95 else f"{amount:.0f}{unit}"
+    return count(round(number, 2) if abs(number) < 10 else round(number))
+
+
+def percent(share: float) -> str:
+    """``0 %``, ``0.3 %``, ``12 %``."""
+    amount = share * 100
+    return f"{amount:.1f} %" if 0 < amount < 9.95 else f"{amount:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``, ``12 d 3 h``."""
+    if seconds is None:
+        return DASH
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return "0" if seconds == 0 else f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for high, low, size, part in (("s", "", 60, 1), ("min", "s", 3600, 60), ("h", "min", 86400, 3600)):
+        if whole < size:
+            rest = whole % part // (part // 60) if low else 0
+            return f"{whole // part} {high}" + (f" {rest} {low}" if rest else "")
+    days, hours = divmod(whole // 3600, 24)
+    return f"{days:,} d" + (f" {hours} h" if hours and days < 60 else "")
+
+
+def size(amount: float) -> str:
+    """Bytes for people: ``12 B``, ``3.4 KiB``, ``56 MiB``."""
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
+
+
+def moment_of(microseconds: int) -> datetime | None:
+    """A stored time; None for 0, and for what unreadable bytes claim to be a time."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
+    except OverflowError:
+        return None
+
+
+def distance(microseconds: int, now: int) -> str:
+    """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
+    away = (now - microseconds) / 1e6
+    words = "now" if abs(away) < 1 else _one_unit(abs(away))
+    return words if words == "now" else f"{words} ago" if away > 0 else f"in {words}"
+
+
+def _one_unit(seconds: float) -> str:
+    for unit, length, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 36)):
+        if seconds < length * most:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:,.0f} d"
+
+
+def when(microseconds: int, now: int) -> Markup:
+    """A time as its distance, with UTC on focus; the page's script keeps the distance up to date."""
+    at = moment_of(microseconds)
+    if at is None:
+        return _NONE
+    utc = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return _TIME.format(iso=at.isoformat(timespec="milliseconds"), utc=utc, at=microseconds // 1000,
+                        text=distance(microseconds, now))  # fmt: skip
+
+
+def stamp(microseconds: int) -> str:
+    """A time in UTC to the millisecond."""
+    at = moment_of(microseconds)
+    return DASH if at is None else f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def state(name: str) -> Markup:
+    """A state as an icon and its word: its colour is never alone."""
+    return _STATE.format(name, look(name).icon)
+
+
+def cut(text: str, longest: int = 120) -> str:
+    """A text on one line, at most so long."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def last_part(name: str) -> str:
+    """``fetch`` of ``tasks.fetch``."""
+    return name.rpartition(".")[2] or name
+
+
+def jobs_wait(number: int) -> str:
+    """``1 job waits``, ``2,000 jobs wait``."""
+    return f"{number:,} job waits" if number == 1 else f"{number:,} jobs wait"
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

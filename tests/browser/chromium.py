@@ -1,0 +1,46 @@
+"""The system's Chromium, and a dashboard for it to look at, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.deadline import eventually
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+TOKEN = "browser-token-0123456789"
+
+
+def executable() -> str | None:
+    """Where a browser is: ``HR_CHROMIUM``, or on the path."""
+    named = os.environ.get("HR_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextmanager
+def served(url: str, directory: Path, *options: str) -> Iterator[str]:
+    """``headrace dashboard`` on a port of its own; yields its address without a slash at the end."""
+    said = directory / "dashboard.txt"
+    environ = os.environ | {"HEADRACE_URL": url, "HEADRACE_DASHBOARD_TOKEN": TOKEN}
+    with said.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "dashboard", "--listen", "0", *options],
+            cwd=directory, env=environ, stdout=out, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def told() -> str:
+        found = re.search(r"dashboard (http://\S+)/\n", said.read_text())
+        return found[1] if found else ""
+
+    try:
+        yield eventually(told, 30, what="the address of the dashboard")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)

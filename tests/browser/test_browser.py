@@ -1,0 +1,100 @@
+"""The dashboard in a real browser: widths, themes, with and without script, live figures, keys, dialogs, accessibility."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Store
+from tests.dashboard.test_pages import LISTS, pages
+
+OpenPage = Callable[..., Any]
+
+WIDER = "document.documentElement.scrollWidth - window.innerWidth"
+
+
+def look(store: Store, page: Any, paths: list[str]) -> None:
+    for path in paths:
+        answer = page.goto(store.base + path)
+        assert answer.status == 200, path
+        assert page.locator("h1").count() == 1, path
+        assert page.evaluate(WIDER) <= 0, path
+
+
+@pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
+@pytest.mark.parametrize("width", [320, 768, 1280])
+def test_no_page_is_wider_than_the_screen_or_complains(store: Store, open_page: OpenPage, width: int) -> None:
+    paths = pages(store.shop) if store.shop.flow else list(LISTS)
+    page = open_page("/", width=width, scheme="dark" if width == 768 else "light")
+    look(store, page, paths)
+
+
+def test_pages_are_whole_without_script(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/", width=320, script=False)
+    assert page.get_by_role("link", name="Queues").first.is_visible()
+    page.get_by_role("searchbox").fill(store.shop.failed)
+    page.get_by_role("searchbox").press("Enter")
+    assert "ValueError" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Retry").click()
+    assert "lines up again" in page.get_by_role("status").inner_text()
+    page.get_by_role("button", name="Change between light and dark").click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_figures_stay_fresh_and_a_list_stands_still(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/jobs?state=ready")
+    rows = page.locator("tbody tr").count()
+    count = page.locator("#states a[aria-current] b")
+    before = count.inner_text()
+    store.shop.add.options(queue="mail").enqueue(7)
+    page.wait_for_function("old => document.querySelector('#states a[aria-current] b').textContent !== old", arg=before)
+    assert page.locator("tbody tr").count() == rows
+
+
+def test_keys_search_step_and_go(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/jobs?state=failed")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert page.locator("tr.at").count() == 1
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    assert page.locator("dialog#keys").is_visible()
+    page.get_by_role("button", name="Close").click()
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+
+
+def test_a_dangerous_verb_asks_first(store: Store, open_page: OpenPage) -> None:
+    page = open_page(f"/jobs/{store.shop.waiting}")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Leave it").click()
+    assert store.shop.app.job(store.shop.waiting).state == "ready"
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("dialog").get_by_role("button", name="Cancel").click()
+    page.get_by_role("status").wait_for()
+    assert store.shop.app.job(store.shop.waiting).state == "cancelled"
+
+
+def test_a_plot_tells_its_values_to_keys_and_pointers(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/tasks/shop.add")
+    drawing = page.locator(".drawing").first
+    drawing.focus()
+    page.keyboard.press("ArrowRight")
+    assert "succeeded" in page.locator(".plot .value").first.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
+def test_axe_finds_nothing_serious(store: Store, open_page: OpenPage, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe()
+    page = open_page("/", scheme=scheme)
+    for path in pages(store.shop) if store.shop.flow else LISTS:
+        page.goto(store.base + path)
+        found = axe.run(page).response["violations"]
+        grave = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in grave] == [], path

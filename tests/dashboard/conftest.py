@@ -1,0 +1,95 @@
+"""An application whose store holds something of everything, made without a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Flow, Headrace, current_job
+from headrace.stats.histogram import bucket_of
+from headrace.testing import Kit
+
+CANARY = "canary-4f1d"
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>" + "\ud800" + "x" * 300
+
+
+class Shop:
+    """An application and what was stored of it.
+
+    Attributes:
+        app: without connections of its own yet.
+        failed, done, waiting, hostile: ids of jobs; ``flow``: of a workflow, one of whose jobs failed.
+    """
+
+    def __init__(self, app: Headrace) -> None:
+        self.app = app
+        self.tasks(self.app)
+        self.failed = self.done = self.waiting = self.hostile = self.flow = ""
+
+    def tasks(self, app: Headrace) -> None:
+        @app.task(name="shop.add")
+        def add(a: int, b: int = 0) -> int:
+            current_job().log("added <b>them</b>")
+            return a + b
+
+        @app.task(name="shop.sign", retries=0)
+        def sign(password: str, options: dict[str, Any]) -> None:
+            raise ValueError(f"no: token={options['token']}")
+
+        @app.task(name="shop.show", retries=0)
+        def show(text: str) -> None:
+            current_job().progress(0.5, text)
+            current_job().log(text)
+            raise RuntimeError(text)
+
+        @app.workflow(name="shop.order")
+        def order(flow: Flow, number: int) -> None:
+            first = flow.run(add, number)
+            second = flow.run(add, first)
+            flow.run(sign, CANARY, {"token": CANARY}, after=second)
+
+        self.add, self.sign, self.show, self.order = add, sign, show, order
+
+    def fill(self, kit: Kit) -> None:
+        self.failed = self.sign.enqueue(CANARY, {"token": CANARY}).id
+        self.done = self.add.enqueue(1, 2).id
+        self.hostile = self.show.options(key="<i>key</i>", headers={"tenant": "<u>acme</u>"}).enqueue(HOSTILE[:50]).id
+        run = self.order.create(1)
+        run.start()
+        self.flow = run.id
+        kit.drain(raises=False)
+        self.waiting = self.add.options(queue="mail").enqueue(5).id
+        self.add.options(delay=3600).enqueue(6)
+        self.app.queues["paused"].pause()
+        counts = {"started": 9, "succeeded": 8, "failed": 1, f"run~{bucket_of(0.2)}": 9, f"wait~{bucket_of(0.01)}": 9}
+        for label in ("jobs/shop.add", "queues/mail"):
+            self.app.stats.absorb(label, counts, time.time() - 60)
+        self.app.stats.flush()
+
+
+@pytest.fixture
+def app(url: str) -> Headrace:
+    return Headrace(url)
+
+
+@pytest.fixture
+def kit(app: Headrace, url: str) -> Iterator[Kit]:
+    """Runs the jobs of ``app`` when the test says so."""
+    with Kit(app, url=url) as kit:
+        yield kit
+
+
+@pytest.fixture
+def empty(app: Headrace, kit: Kit) -> Shop:
+    """A store that holds nothing."""
+    return Shop(app)
+
+
+@pytest.fixture
+def shop(empty: Shop, kit: Kit) -> Shop:
+    """A store that holds something of everything."""
+    empty.fill(kit)
+    return empty

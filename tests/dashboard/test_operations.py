@@ -1,0 +1,100 @@
+"""Verbs from pages: what they do, what they say afterwards, and that a late one does nothing."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import unquote
+
+import pytest
+
+from headrace.dashboard import Dashboard
+from headrace.testing import Kit
+from tests.dashboard.asking import Answer, ask, operator
+from tests.dashboard.conftest import Shop
+
+
+def said(answer: Answer) -> str:
+    assert answer.status == 303, answer.text
+    return unquote(answer.cookies["headrace_said"].strip('"'))
+
+
+@pytest.fixture
+def dashboard(shop: Shop) -> Dashboard:
+    return Dashboard(shop.app, operator)
+
+
+async def test_a_failed_job_is_retried_once(shop: Shop, dashboard: Dashboard) -> None:
+    path = f"/jobs/{shop.failed}/act/retry"
+    first = await ask(dashboard, path, form={})
+    assert "lines up again" in said(first)
+    assert first.headers["location"] == f"/jobs/{shop.failed}"
+    assert shop.app.job(shop.failed).state == "ready"
+    late = said(await ask(dashboard, path, form={}))
+    assert late.startswith("Nothing was done")
+    assert "ready" in late
+
+
+async def test_a_waiting_job_is_cancelled(shop: Shop, dashboard: Dashboard) -> None:
+    path = f"/jobs/{shop.waiting}/act/cancel"
+    assert said(await ask(dashboard, path, form={})) == "The job is cancelled."
+    assert shop.app.job(shop.waiting).state == "cancelled"
+    late = await ask(dashboard, f"/jobs/{shop.done}/act/cancel", form={})
+    assert said(late) == "The job had ended before: it is succeeded."
+
+
+async def test_a_queue_is_paused_for_a_time_and_resumed(shop: Shop, dashboard: Dashboard) -> None:
+    assert "for 5 min" in said(await ask(dashboard, "/queues/mail/act/pause", form={"minutes": "5"}))
+    assert "resumes" in (await ask(dashboard, "/queues/mail")).text
+    assert "is resumed" in said(await ask(dashboard, "/queues/mail/act/resume", form={}))
+    assert "was not paused" in said(await ask(dashboard, "/queues/mail/act/resume", form={}))
+    assert (await ask(dashboard, "/queues/mail/act/pause", form={"minutes": "soon"})).status == 400
+    assert not shop.app.queues["mail"].paused
+
+
+async def test_a_purge_wants_the_name_of_the_queue(shop: Shop, dashboard: Dashboard) -> None:
+    refused = await ask(dashboard, "/queues/mail/act/purge", form={"typed": "male"})
+    assert refused.status == 400
+    assert shop.app.queues["mail"].size == 1
+    assert (
+        said(await ask(dashboard, "/queues/mail/act/purge", form={"typed": "mail"})) == "1 job of queue mail deleted."
+    )
+    assert shop.app.queues["mail"].size == 0
+
+
+async def test_a_failed_workflow_goes_on_and_is_deleted(shop: Shop, dashboard: Dashboard, kit: Kit) -> None:
+    act = f"/workflows/{shop.flow}/act/"
+    assert "line up again" in said(await ask(dashboard, act + "retry", form={}))
+    assert "is stopped" in said(await ask(dashboard, act + "stop", form={}))
+    assert "is running" in said(await ask(dashboard, act + "start", form={}))
+    await kit.adrain(raises=False)
+    gone = await ask(dashboard, act + "delete", form={})
+    assert gone.headers["location"] == "/workflows"
+    assert (await ask(dashboard, f"/workflows/{shop.flow}")).status == 404
+
+
+async def test_what_was_done_and_what_was_refused_is_logged(
+    shop: Shop, dashboard: Dashboard, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.dashboard")
+    await ask(dashboard, "/queues/mail/act/pause", form={})
+    await ask(Dashboard(shop.app, operator, read_only=True), "/queues/mail/act/resume", form={})
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0].startswith("pause of queue mail by ada: Queue mail is paused")
+    assert "refused POST /queues/mail/act/resume by ada" in lines[1]
+    shop.app.queues["mail"].resume()
+
+
+async def test_a_verb_that_there_is_not_is_not_found(dashboard: Dashboard) -> None:
+    for path in ("/jobs/x/act/explode", "/secrets/x/act/retry"):
+        assert (await ask(dashboard, path, form={})).status == 404
+
+
+async def test_a_form_that_is_too_large_is_refused(dashboard: Dashboard) -> None:
+    answer = await ask(dashboard, "/queues/mail/act/pause", form={"minutes": "9" * 70_000})
+    assert answer.status == 413
+
+
+async def test_words_on_a_page_come_from_no_link(dashboard: Dashboard) -> None:
+    assert "Send money" not in (await ask(dashboard, "/?said=Send+money")).text
+    page = await ask(dashboard, "/", headers={"cookie": "headrace_said=Queue%20%3Cb%3E%20is%20paused"})
+    assert "Queue &lt;b&gt; is paused" in page.text

@@ -1,0 +1,179 @@
+"""Every page: whole, escaped, within its prefix, without secrets, and at a cost that does not grow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import redis
+
+import headrace.dashboard
+from headrace import Headrace
+from headrace.dashboard import Dashboard
+from headrace.testing import Kit
+from tests.dashboard.asking import Answer, ask, operator, viewer
+from tests.dashboard.conftest import CANARY, HOSTILE, Shop
+
+PLACE = Path(headrace.dashboard.__file__).parent
+TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
+LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/statistics")
+ASSET = re.compile(r"/static/")
+
+
+def pages(shop: Shop) -> list[str]:
+    ids = [shop.failed, shop.done, shop.waiting, shop.hostile]
+    found = [*LISTS, *(f"/jobs/{id}" for id in ids if id), "/queues/mail", "/tasks/shop.add", "/statistics?kind=queues"]
+    found += [f"/jobs?state={state}" for state in ("ready", "failed", "succeeded", "scheduled", "parked", "blocked")]
+    return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
+
+
+def check(answer: Answer, path: str) -> None:
+    """No element of a page comes from a job's text, and none carries script or style of its own."""
+    assert answer.status == 200, (path, answer.text[:300])
+    for tag, attributes in answer.elements:
+        assert not {name for name in attributes if name.startswith("on") or name == "style"}, (path, tag, attributes)
+        assert tag != "script" or ASSET.search(attributes["src"]), path
+        assert tag not in ("img", "iframe", "style", "object", "u", "i"), (path, tag)
+
+
+@pytest.mark.parametrize("root", ["", "/a", "/a/b"])
+async def test_every_page_is_whole_and_every_link_on_it_leads_somewhere(shop: Shop, root: str) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    links = set[str]()
+    for path in pages(shop):
+        answer = await ask(dashboard, path, root=root)
+        check(answer, path)
+        links |= {link for link in answer.links() if not link.startswith(("#", "?", "data:"))}
+    assert [link for link in links if not link.startswith(f"{root}/")] == []
+    for link in links:
+        if "/act/" not in link and not link.endswith(("/theme", "/logout")):
+            assert (await ask(dashboard, link.removeprefix(root), root=root)).status == 200, link
+
+
+async def test_every_list_of_an_empty_store_says_what_to_do_next(empty: Shop) -> None:
+    dashboard = Dashboard(empty.app, operator)
+    for path in LISTS:
+        answer = await ask(dashboard, path)
+        check(answer, path)
+        assert path == "/statistics" or "empty" in answer.text, path
+
+
+async def test_hostile_texts_stay_texts(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    page = await ask(dashboard, f"/jobs/{shop.hostile}")
+    check(page, "job")
+    assert "&lt;script&gt;alert(&#39;x&#39;)" in page.text
+    assert "&lt;i&gt;key&lt;/i&gt;" in page.text
+    for path in (f"/jobs?q={HOSTILE[:20]}", "/jobs?task=%3Cscript%3E", "/tasks/%3Cscript%3E", "/queues/%22%3E%3Cb%3E",
+                 "/workers/%3Cscript%3E", "/nothing%3Cscript%3E", "/jobs/%3Cscript%3E", "/statistics?name=%3Cimg%20src%3E"):  # fmt: skip
+        answer = await ask(dashboard, path)
+        assert answer.status in (200, 400, 404), path
+        assert "<script>" not in answer.text, path
+        assert "<img" not in answer.text, path
+
+
+async def test_a_secret_is_on_no_page(shop: Shop) -> None:
+    for authorize in (operator, viewer):
+        dashboard = Dashboard(shop.app, authorize)
+        for path in pages(shop):
+            assert CANARY not in (await ask(dashboard, path)).text, path
+        # What is hidden cannot be found by guessing either.
+        assert shop.failed not in (await ask(dashboard, f"/jobs?state=failed&q={CANARY}")).text
+
+
+async def test_a_page_costs_the_same_with_ten_jobs_and_with_thousands(empty: Shop, client: redis.Redis) -> None:
+    def commands() -> int:
+        stats = client.info("commandstats")
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+    async def costs() -> dict[str, int]:
+        found = {}
+        for path in LISTS:
+            dashboard = Dashboard(empty.app, operator)
+            await ask(dashboard, path)
+            before = commands()
+            # Another one: what tabs share must not hide what a page costs.
+            await ask(Dashboard(empty.app, operator), path)
+            found[path] = commands() - before
+        return found
+
+    empty.app.enqueue_many(empty.add.job(n) for n in range(10))
+    few = await costs()
+    empty.app.enqueue_many(empty.add.job(n) for n in range(5000))
+    assert await costs() == few
+    assert max(few.values()) <= 12
+
+
+async def test_pages_and_files_are_small(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    first = await ask(dashboard, "/")
+    assert len(first.text) < 60_000
+    assert (PLACE / "static" / "live.js").stat().st_size < 12_000
+    assert (PLACE / "static" / "live.js").read_text().count("\n") <= 300
+    assert sum(path.stat().st_size for path in (PLACE / "static").glob("*.css")) < 25_000
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_no_template_switches_escaping_off(template: Path) -> None:
+    text = template.read_text()
+    assert re.search(r"\|\s*safe|autoescape|\sstyle=|\son\w+=|<script(?! type=\"module\" src)", text) is None
+
+
+async def test_a_search_takes_words_for_states_queues_and_tasks(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    page = await ask(dashboard, "/jobs?q=state:failed+task:shop.sign")
+    assert shop.failed in page.text
+    assert shop.hostile not in page.text
+    assert shop.hostile in (await ask(dashboard, "/jobs?q=state:failed+alert")).text
+    opened = await ask(dashboard, f"/jobs?q={shop.failed}")
+    assert (opened.status, opened.headers["location"]) == (303, f"/jobs/{shop.failed}")
+    assert (await ask(dashboard, f"/jobs?q={shop.flow}")).headers["location"] == f"/workflows/{shop.flow}"
+
+
+async def test_a_job_that_waits_says_why(shop: Shop) -> None:
+    page = await ask(Dashboard(shop.app, operator), f"/jobs/{shop.waiting}")
+    assert "Why it waits:" in page.text
+    assert "no worker lives" in page.text
+
+
+async def test_a_viewer_sees_no_argument_whose_name_is_not_known(shop: Shop) -> None:
+    stranger = Headrace(settings=shop.app.settings)
+    try:
+        job = f"/jobs/{shop.done}"
+        assert "<code>1</code>" in (await ask(Dashboard(stranger, operator), job)).text
+        assert "<code>1</code>" not in (await ask(Dashboard(stranger, viewer), job)).text
+        assert "<code>int</code>" in (await ask(Dashboard(stranger, viewer), job)).text
+    finally:
+        await stranger.aclose()
+
+
+async def test_failures_of_one_fingerprint_are_one_cause(empty: Shop, kit: Kit) -> None:
+    for n in range(7):
+        empty.sign.enqueue("x", {"token": str(n)})
+    empty.show.enqueue("other")
+    await kit.adrain(raises=False)
+    page = await ask(Dashboard(empty.app, operator), "/causes")
+    rows = [tag for tag, _ in page.elements].count("tr") - 1
+    assert rows == 2
+    assert ">7</a>" in page.text
+
+
+async def test_the_graph_of_a_workflow_has_a_link_for_each_job(shop: Shop) -> None:
+    pytest.importorskip("pygraphviz")
+    page = await ask(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
+    graph = page.text.partition("graph-frame")[2].partition("</svg>")[0]
+    assert len(re.findall(r'<a href="/jobs/\w{22}"', graph)) == 3
+    assert "s-failed" in graph
+    assert 'fill="#ffffff"' not in graph.partition("</defs>")[2][:100]
+
+
+async def test_a_store_that_is_away_is_said_so() -> None:
+    app = Headrace("redis://127.0.0.1:1/0", timeout=0.5)
+    try:
+        answer = await ask(Dashboard(app, operator), "/")
+        assert answer.status == 503
+        assert "does not answer" in answer.text
+        assert "data-retry" in answer.text
+    finally:
+        await app.aclose()

@@ -1,0 +1,202 @@
+"""The dashboard's pure parts: words, redaction, plots, what needs a person, causes. No server."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="the extra dashboard is not installed")
+
+from headrace.dashboard import svg_plots, wording
+from headrace.dashboard.attention import needs
+from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
+from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.redaction import HIDDEN, Redactor
+from headrace.dashboard.values_shown import json_text, shown
+from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
+from headrace.stats.histogram import histogram_of
+from headrace.stats.reading import Bucket
+
+NOW = 1_795_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0"), (0.0004, "0.4 ms"), (0.34, "340 ms"), (2.06, "2.1 s"), (42, "42 s"), (60, "1 min"), (200, "3 min 20 s"),
+        (3600, "1 h"), (18_600, "5 h 10 min"), (90_000, "1 d 1 h"), (None, wording.DASH), (-1, "0"),
+    ],
+)  # fmt: skip
+def test_durations_are_written_in_two_units(seconds: float | None, words: str) -> None:
+    assert wording.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0"), (7, "7"), (1000, "1.0k"), (12_345, "12.3k"), (3_100_000, "3.1M"), (0.25, "0.25")]
+)
+def test_figures_are_short(number: float, words: str) -> None:
+    assert wording.short(number) == words
+
+
+@given(st.integers(-(2**62), 2**62))
+def test_no_stored_time_breaks_a_page(at: int) -> None:
+    assert wording.when(at, NOW)
+    assert wording.stamp(at)
+
+
+@given(st.text())
+def test_what_is_no_state_is_escaped_where_a_state_stands(text: str) -> None:
+    page = str(wording.state(text))
+    assert page.count("<") == 5
+    assert '"' not in re.sub(r'(class|viewBox|aria-hidden|d)="[^"]*"', "", page)
+
+
+SECRETS: list[Any] = [
+    {"password": "hunter2"}, {"options": [{"API-Key": "hunter2"}]}, {"userToken": "hunter2"}, "redis://u:hunter2@host/0",
+    {"note": "password=hunter2 and more"}, "{'secret': 'hunter2'}", "Authorization: Bearer hunter2", {"a": ("token: hunter2",)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SECRETS, ids=str)
+def test_secrets_are_hidden_at_any_depth(value: Any) -> None:
+    text = json_text(Redactor().value(value))
+    assert "hunter2" not in text
+    assert HIDDEN in text
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    value = {"url": "https://example.com/a?b=c", "author": "me", "n": [1, 2.5, None, True], "mail": "a@b.example"}
+    assert Redactor().value(value) == value
+    assert Redactor(["author"]).value(value)["author"] == HIDDEN
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.floats() | st.binary(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
+def test_any_value_can_be_shown(value: Any) -> None:
+    one = shown("value", value, Redactor())
+    assert isinstance(one.text, str)
+    one.text.encode("utf-8", "replace")
+
+
+def test_deep_and_large_values_are_bounded() -> None:
+    deep: Any = "end"
+    for _ in range(5000):
+        deep = [deep]
+    assert len(shown("deep", deep, Redactor()).text) < 10_000
+    large = shown("large", "x" * 200_000, Redactor())
+    assert len(large.text) <= 65_536
+    assert large.left > 100_000
+
+
+def course(values: list[tuple[int, int, float]]) -> Course:
+    start = datetime(2026, 11, 23, tzinfo=UTC)
+    buckets = [
+        Bucket(
+            start + timedelta(minutes=n), start + timedelta(minutes=n + 1), {"succeeded": done, "failed": failed, "started": done},
+            {"wait": histogram_of({wait: 5})} if wait else {},
+        )
+        for n, (done, failed, wait) in enumerate(values)
+    ]  # fmt: skip
+    return Course(SPANS["1h"], buckets, figures_of("", buckets[0]))
+
+
+def elements(svg: str) -> list[ET.Element]:
+    return list(ET.fromstring(svg))
+
+
+def test_a_plot_has_a_bar_for_each_outcome_and_its_numbers_as_a_table() -> None:
+    plot = svg_plots.throughput(course([(90, 10, 0), (0, 0, 0), (5, 0, 0)]))
+    bars = [one for one in elements(plot.svg) if one.get("class") in ("failed", "succeeded")]
+    assert [one.get("class") for one in bars] == ["failed", "succeeded", "succeeded"]
+    assert float(bars[0].attrib["height"]) == pytest.approx(10)
+    assert float(bars[1].attrib["y"]) == pytest.approx(0)
+    assert plot.ticks == ["100", "50", "0"]
+    assert plot.rows[-1] == ["00:00", "10", "90"]
+    assert len([one for one in elements(plot.svg) if one.get("class") == "hit"]) == 3
+
+
+def test_a_line_has_a_gap_where_nothing_is_known() -> None:
+    plot = svg_plots.waits(course([(1, 0, 0.5), (1, 0, 0.7), (0, 0, 0), (1, 0, 0.6)]))
+    assert len([one for one in elements(plot.svg) if one.get("class") == "line half"]) == 2
+    assert plot.rows[1][1:] == [wording.DASH, wording.DASH]
+    assert plot.ticks[0] == "1.0 s"
+
+
+def test_an_empty_plot_says_so() -> None:
+    assert svg_plots.throughput(course([(0, 0, 0)] * 4)).empty
+    assert svg_plots.waits(course([(0, 0, 0)] * 4)).empty
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9), st.floats(0, 10**7)), min_size=1, max_size=30))
+def test_every_plot_is_drawn_within_its_frame(values: list[tuple[int, int, float]]) -> None:
+    for plot in (svg_plots.throughput(course(values)), svg_plots.waits(course(values))):
+        for one in elements(plot.svg):
+            if one.tag.endswith("rect"):
+                assert 0 <= float(one.attrib["y"]) <= 100
+                assert float(one.attrib["y"]) + float(one.attrib["height"]) <= 102
+
+
+def frame(
+    queues: list[QueueFacts], workers: list[WorkerFacts], states: dict[str, int] | None = None, parked: int = 0, flows: int = 0
+) -> LiveFrame:  # fmt: skip
+    counts = {"ready": sum(queue.size for queue in queues)} | (states or {})
+    return LiveFrame(
+        Overview(NOW, counts, queues, workers, {"shop.gone": parked} if parked else {}, 0), {"failed": flows}
+    )
+
+
+def queue(name: str = "mail", size: int = 3, waited: float = 1, paused: bool = False) -> QueueFacts:
+    return QueueFacts(name, size, paused, NOW - round(waited * 1e6), 0)
+
+
+def worker(queues: str = "mail", lease: int = NOW + 1, running: int = 1) -> WorkerFacts:
+    return WorkerFacts("w1", lease, running, {"place": "host:1", "queues": queues, "sizes": "process:2"})
+
+
+def task(failed: int, succeeded: int) -> TaskFigures:
+    return TaskFigures("shop.pay", failed + succeeded, succeeded, failed, 0, (0, 0), (0, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "tasks", "words", "link"),
+    [
+        (frame([queue()], []), [], "No worker is running", "/workers"),
+        (frame([queue()], [worker("other")]), [], "No worker serves queue mail", "/queues/mail"),
+        (frame([queue(waited=90)], [worker()]), [], "Queue mail is slow", "/queues/mail"),
+        (frame([queue(paused=True)], [worker()]), [], "Queue mail is paused", "/queues/mail"),
+        (
+            frame([], [worker()], parked=2),
+            [],
+            "No worker knows the task shop.gone",
+            "/jobs?state=parked&task=shop.gone",
+        ),
+        (frame([], [worker(lease=NOW - 1)]), [], "Worker host:1 fell silent", "/workers"),
+        (frame([], [worker()], {"quarantined": 1}), [], "1 job is quarantined", "/jobs?state=quarantined"),
+        (frame([], [worker()], flows=2), [], "2 workflows failed", "/workflows?state=failed"),
+        (frame([], [worker()]), [task(20, 80)], "20 % of shop.pay fail", "/causes?task=shop.pay"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_needs_a_person_is_said_with_the_page_that_answers(
+    seen: LiveFrame, tasks: list[TaskFigures], words: str, link: str
+) -> None:
+    (need,) = needs(seen, tasks)
+    assert (need.title, need.link) == (words, link)
+
+
+def test_nothing_needs_a_person_where_all_is_well() -> None:
+    assert needs(frame([queue(waited=5), queue("low", 0)], [worker("mail,low")]), [task(1, 999), task(9, 1)]) == []
+
+
+def test_what_is_bad_comes_first() -> None:
+    found = needs(frame([queue("a", paused=True), queue("b")], [worker("a")]), [])
+    assert [need.level for need in found] == ["bad", "warn"]
