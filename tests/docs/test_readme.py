@@ -11,6 +11,7 @@ import pytest
 from headrace import errors, testing
 from headrace.model.options import CallOptions, TaskOptions
 from headrace.model.retry import Retry
+from headrace.model.setting_layers import NO_SETTINGS
 from headrace.settings import Settings, environment_name
 from tests.docs.page import Reader, blocks
 
@@ -50,7 +51,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_setting_that_is_named_exists(page: Path) -> None:
     named = set(re.findall(r"\bHEADRACE_[A-Z_]+\b", page.read_text()))
-    assert named <= {environment_name(field) for field in Settings.__struct_fields__} | {"HEADRACE_APP"}
+    assert named <= {environment_name(field) for field in Settings.__struct_fields__} | set(NO_SETTINGS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
