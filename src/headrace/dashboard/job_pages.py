@@ -39,7 +39,7 @@ _WORD = re.compile(r'(state|queue|task|key):("[^"]*"|\S+)')
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class JobSearch:
     """What a list of jobs was asked for.
 
     Attributes:
@@ -68,7 +68,7 @@ class Search:
         return bool(self.queue or self.task or self.key or self.text)
 
 
-def search_of(request: Request, frame: LiveFrame) -> Search:
+def search_of(request: Request, frame: LiveFrame) -> JobSearch:
     """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search."""
     params = request.query_params
     found = {name: params.get(name, "").strip() for name in ("state", "queue", "task", "key")}
@@ -80,7 +80,7 @@ def search_of(request: Request, frame: LiveFrame) -> Search:
         counts = frame.overview.states
         first = ("failed", "running", "ready", "scheduled", "quarantined", "succeeded")
         found["state"] = next((state for state in first if counts.get(state)), "failed")
-    return Search(text=text, after=params.get("after", ""), **found)
+    return JobSearch(text=text, after=params.get("after", ""), **found)
 
 
 async def jobs(site: DashboardSite, request: Request) -> Response:
@@ -101,7 +101,7 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     )
 
 
-async def _found(site: DashboardSite, search: Search) -> JobPage:
+async def _found(site: DashboardSite, search: JobSearch) -> JobPage:
     filters: dict[str, Any] = {name: getattr(search, name) or None for name in ("queue", "task", "key", "after")}
     page = await site.app.jobs.apage(search.state, limit=LOOK // 2 if search.text else PAGE, **filters)
     if not search.text:
