@@ -143,7 +143,7 @@ def test_a_start_slower_than_lease_and_limits_loses_neither_lease_nor_job(
     headrace: Program, worker: Callable[..., Worker], app: Headrace
 ) -> None:
     """Jobs that wait for it are not claimed, so no limit of theirs runs; the other kinds of the worker work on."""
-    headrace.environment["HEADRACE_LEASE"] = "1.5"
+    headrace.environment["HEADRACE_LEASE"] = "3"
     worker(
         "\n@app.lifespan(kind='async')\ndef slow():\n    until('up')\n    yield {'loop': asyncio.get_running_loop(), 'pid': 0}\n"
     )
@@ -151,7 +151,7 @@ def test_a_start_slower_than_lease_and_limits_loses_neither_lease_nor_job(
     (before,) = app.overview().workers
     waits = app.by_name("tasks.loop").enqueue()
     renewed = before.lease
-    while renewed < before.lease + 2 * 1_500_000:
+    while renewed < before.lease + 2 * 3_000_000:
         # Each takes less than its limit, and the lease is renewed meanwhile.
         app.by_name("tasks.process").enqueue().result(timeout=20)
         (seen,) = app.overview().workers

@@ -71,12 +71,12 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
     headrace: Program, app: Headrace, started: list[subprocess.Popen[str]]
 ) -> None:
-    headrace.environment["HEADRACE_LEASE"] = "2"
+    headrace.environment["HEADRACE_LEASE"] = "3"
     # Nobody reads its stderr until the end.
     process = headrace.start("worker", "tasks:app", "--processes", "2", stdout=subprocess.DEVNULL)
     started.append(process)
     # Three leases long, behind a full pipe.
-    assert app.by_name("tasks.flood").enqueue(6.0).result(timeout=60) == 1
+    assert app.by_name("tasks.flood").enqueue(9.0).result(timeout=60) == 1
     assert app.by_name("tasks.add").enqueue(1).result(timeout=20) == 2
     read = Worker(process)
     started.remove(process)
@@ -152,12 +152,12 @@ def test_a_line_that_a_runner_did_not_end_is_shown_when_it_dies(headrace: Progra
 
 def test_a_terminal_that_is_stopped_is_not_waited_for(headrace: Program, app: Headrace) -> None:
     reads, writes = pty.openpty()
-    headrace.environment["HEADRACE_LEASE"] = "2"
+    headrace.environment["HEADRACE_LEASE"] = "3"
     process = headrace.start("worker", "tasks:app", "--processes", "1", stdout=subprocess.DEVNULL, stderr=writes)
     try:
         eventually(lambda: app.overview().workers, 30)
         termios.tcflow(writes, termios.TCOOFF)
-        assert app.by_name("tasks.flood").enqueue(5.0).result(timeout=60) == 1
+        assert app.by_name("tasks.flood").enqueue(7.0).result(timeout=60) == 1
     finally:
         process.terminate()
         assert process.wait(40) == 0
