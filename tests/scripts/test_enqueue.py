@@ -49,7 +49,7 @@ def test_a_claim_tells_nothing_of_headers_that_a_job_does_not_have(stage: Stage)
 
 def test_defaults_take_no_fields(stage: Stage) -> None:
     (id,) = stage.put()
-    assert stage.record(id).keys() == {"state", "task", "args", "queue"}
+    assert stage.record(id).keys() == {"state", "task", "args"}
 
 
 def test_a_job_is_claimed_as_it_was_sent(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""The included script ``ids``: it reads an id as keys.py does."""
+"""The included script ``ids``: it reads an id as model/ids.py does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import redis
 
-from headrace.protocol import keys
+from headrace.model import ids
 from tests.scripts.test_headers import SOURCES
 
 LOOK = """
@@ -19,13 +19,13 @@ def test_lua_and_python_read_ids_alike(client: redis.Redis) -> None:
     dice = random.Random(3)
     look = client.register_script(SOURCES["ids"] + LOOK)
     for _ in range(200):
-        flow = keys.flow_id(dice.getrandbits(41), dice.getrandbits(35), dice.randrange(256))
-        number, other = dice.randrange(1, keys.MOST_NODES), dice.randrange(keys.MOST_NODES)
-        plain = keys.id_at(dice.getrandbits(41), keys.make_tail(dice.getrandbits(55), dice.randrange(256)))
-        for id in (flow, keys.node_id(flow, number), plain, keys.ordered_id(plain)):
-            found = look(args=[id, keys.code_of(number), other])
-            assert found[:2] == [keys.is_node(id), keys.is_ordered(id)], id
-            assert found[4] == keys.code_of(other).encode()
-            if keys.is_node(id):
-                assert found[2:4] == [flow.encode(), keys.node_id(flow, number).encode()]
-                assert found[5] == keys.number_of(id) == number
+        flow = ids.flow_id(dice.getrandbits(41), dice.getrandbits(35), dice.randrange(256))
+        number, other = dice.randrange(1, ids.MOST_NODES), dice.randrange(ids.MOST_NODES)
+        plain = ids.id_at(dice.getrandbits(41), ids.make_tail(dice.getrandbits(55), dice.randrange(256)))
+        for id in (flow, ids.node_id(flow, number), plain, ids.ordered_id(plain)):
+            found = look(args=[id, ids.code_of(number), other])
+            assert found[:2] == [ids.is_node(id), ids.is_ordered(id)], id
+            assert found[4] == ids.code_of(other).encode()
+            if ids.is_node(id):
+                assert found[2:4] == [flow.encode(), ids.node_id(flow, number).encode()]
+                assert found[5] == ids.number_of(id) == number

@@ -16,7 +16,7 @@ def test_a_finished_job_starts_afresh(stage: Stage, kind: str) -> None:
     stage.now += 5 * SECOND
     assert stage.run(rerun(stage.keys, claim.id, "r", stage.now)) == "retried"
     assert stage.members("ready:default") == {claim.id: stage.now - LEVEL}
-    fields = {"state", "task", "args", "queue", "options", "priority", "once", "key", "token", "retried"}
+    fields = {"state", "task", "args", "options", "priority", "once", "key", "token", "retried"}
     assert stage.record(claim.id).keys() - {"more"} == fields - {"more"}
     assert stage.bytes() == 0
     assert stage.members("expires") == {}

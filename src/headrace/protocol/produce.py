@@ -19,6 +19,8 @@ from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
+# The queue of a record that names none; the scripts say it, too.
+DEFAULT_QUEUE = "default"
 
 _pack = msgspec.msgpack.Encoder().encode
 # A broadcast waits in a line of its own, and is started once.
@@ -45,7 +47,10 @@ def _milliseconds(ttl: float) -> int:
 @lru_cache(1024)
 def head_of(form: Form) -> msgspec.Raw:
     """The head of a batch, packed: most jobs of a program have one of a few forms."""
-    fields: list[Any] = ["task", form.task, "queue", form.queue]
+    fields: list[Any] = ["task", form.task]
+    if form.queue != DEFAULT_QUEUE:
+        # What most jobs have takes no byte.
+        fields += ("queue", form.queue)
     if form.options:
         fields += ("options", blob(form.options))
     fields += fields_of(form)
@@ -236,7 +241,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         id=id,
         state=state,
         task=_text(get("task")),
-        queue=_text(get("queue")),
+        queue=_text(get("queue", DEFAULT_QUEUE.encode())),
         packed_args=get("args", b""),
         options=get("options", b""),
         priority=priority,

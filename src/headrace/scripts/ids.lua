@@ -1,4 +1,4 @@
--- Ids: what an id says of itself, see keys.py. Included, never run alone.
+-- Ids: what an id says of itself, see model/ids.py. Included, never run alone.
 -- Of 22 characters the first 16 are a workflow's and its nodes' alike, four are a node's number, and the 21st says which kind of job it is.
 local function is_node(id) return (string.byte(id, 21) or 0) >= 103 and string.sub(id, 17, 20) ~= '0000' end
 local function is_ordered(id) local digit = string.byte(id, 21) or 0 return digit > 55 and digit < 103 end

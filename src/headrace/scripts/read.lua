@@ -14,7 +14,7 @@ for n, id in ipairs(ids) do
     for m = 1, #fields, 2 do
       if fields[m] == 'state' and fields[m + 1] == 'scheduled' then due = redis.call('ZSCORE', scheduled, id) or 0 end
       if fields[m] == 'state' and fields[m + 1] == 'ready' then
-        due = redis.call('ZSCORE', ready .. (redis.call('HGET', job .. id, 'queue') or ''), id) or 0
+        due = redis.call('ZSCORE', ready .. (redis.call('HGET', job .. id, 'queue') or 'default'), id) or 0
       end
     end
   end

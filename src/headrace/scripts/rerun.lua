@@ -18,7 +18,7 @@ if f[2] and string.sub(f[2], 1, 1) == '@' then return 'broadcast' end
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 if not f[1] then return 'missing' end
 if f[4] == request then return 'retried' end
-if not finals[f[1]] or not f[2] then return f[1] end
+if not finals[f[1]] then return f[1] end
 local field = f[1] == 'succeeded' and 'result' or 'error'
 redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
 redis.call('ZREM', finals[f[1]], id)

@@ -12,7 +12,7 @@ local LOOK = 500
 local served, mine, others, held = {}, {}, {}, redis.call('ZRANGE', parked, 0, LOOK - 1, 'WITHSCORES')
 for _, queue in ipairs(names) do served[queue] = true end
 for n = 1, #held, 2 do
-  local queue = redis.pcall('HGET', job .. held[n], 'queue')
+  local queue = redis.pcall('HGET', job .. held[n], 'queue') or 'default'
   if type(queue) ~= 'string' or served[queue] then
     if #mine < 2 * limit then mine[#mine + 1], mine[#mine + 2] = held[n], held[n + 1] end
   else
