@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from headrace import Headrace
-from headrace.protocol import keys
+from headrace.model import ids
 from tests.deadline import eventually
 from tests.golden.dump import dump
 from tests.servers import Server
@@ -125,10 +125,10 @@ def moved(lines: list[str], now: int) -> list[str]:
         return str(value - shift * 1_000_000) if abs(value // 1_000_000 - now) < 86400 else found[0]
 
     def id(found: re.Match[str]) -> str:
-        milliseconds = keys.milliseconds_of(found[0])
+        milliseconds = ids.milliseconds_of(found[0])
         if abs(milliseconds // 1000 - now) > 86400:
             return found[0]
-        return keys.make_id(milliseconds - shift * 1000, 0)[:9] + found[0][9:]
+        return ids.make_id(milliseconds - shift * 1000, 0)[:9] + found[0][9:]
 
     host = socket.gethostname()
     text = re.sub(rf"\b{re.escape(host)}(?=:\d)", ("golden" * len(host))[: len(host)], "\n".join(lines))

@@ -16,8 +16,8 @@ from headrace import Headrace
 from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
-from headrace.model.ids import milliseconds_of, node_id
-from headrace.protocol import graph, keys
+from headrace.model.ids import flow_id, milliseconds_of, node_id
+from headrace.protocol import graph
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse
@@ -566,7 +566,7 @@ def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: r
 
 @pytest.mark.slow
 def test_a_killed_migration_goes_on_where_it_was(headrace: Program, client: redis.Redis, eventually: Any) -> None:
-    ids = [keys.flow_id(flows.MADE // 1000 + n, n) for n in range(40_000)]
+    ids = [flow_id(flows.MADE // 1000 + n, n) for n in range(40_000)]
     pipe = client.pipeline(transaction=False)
     for n, id in enumerate(ids):
         facts = {"definition": f"shop.d{n % 7}", "state": "succeeded", "created": str(flows.MADE + n), "ttl": "-1"}
