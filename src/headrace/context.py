@@ -40,8 +40,7 @@ class CurrentJob:
         key: the key that it was enqueued with, or empty.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
-        args: what its function is called with, by position.
-        kwargs: the same by name.
+        args, kwargs: what its function is called with, by position and by name.
         swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
         state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.
@@ -119,6 +118,11 @@ class CurrentJob:
         return self._claim.failures
 
     @property
+    def snoozes(self) -> int:
+        """How often it was snoozed."""
+        return self._claim.snoozes
+
+    @property
     def token(self) -> int:
         """The fencing token of this start; hand it to outside systems that must refuse an older start."""
         return self._claim.token
@@ -181,10 +185,8 @@ class CurrentJob:
         """
         if self.added is None:
             if self._flow is None:
-                raise NoWorkflow(
-                    f"job {self.id} of {self.task} is not a node of a workflow, so nothing can be added to one: "
-                    f"enqueue a job, or create a workflow"
-                )
+                text = f"job {self.id} of {self.task} is not a node of a workflow, so nothing can be added to one: "
+                raise NoWorkflow(f"{text}enqueue a job, or create a workflow")
             self.added = self._flow(self._claim)
         return self.added
 
@@ -194,8 +196,6 @@ class CurrentJob:
         Args:
             share: from 0 to 1.
             text: a few words for people, at most 4,000 characters.
-
-        Cost: none for the job; batched with those of others.
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
@@ -238,8 +238,8 @@ def current_job() -> CurrentJob:
         return _current.get()
     except LookupError:
         raise NoCurrentJob(
-            "no job runs here: current_job() works in a task that a worker runs, and in the threads to which "
-            "it passed its context (asyncio.to_thread does)"
+            "no job runs here: current_job() works in a task that a worker runs, and in threads to which it passed its "
+            "context (asyncio.to_thread does)"
         ) from None
 
 
@@ -268,9 +268,8 @@ def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") ->
     job = _current.get(None)
     if job is not None:
         raise WaitRefused(
-            f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait "
-            f"like this: make both nodes of a workflow (flow.run delivers the result), or accept it with "
-            f"{accept}"
+            f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait like "
+            f"this: make both nodes of a workflow (flow.run delivers the result), or accept it with {accept}"
         )
     # Not imported for this: where nobody loaded it, no loop runs.
     events: Any = sys.modules.get("asyncio.events")

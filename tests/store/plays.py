@@ -98,6 +98,7 @@ JOBS: dict[str, Play] = {
         fewer,
     ),
     "fire": Play(lambda s: (put(s), fire(s))[1], lambda k, _, t: ticks.fire(k, now=t + MINUTE), fires_once),
+    "schedule_walk": Play(put, lambda k, _, t: ticks.walk_schedules(k, now=t)),
     "schedule_read": Play(put, lambda k, _, t: ticks.read_schedules(k, now=t)),
     "schedule_pause": Play(put, lambda k, _, t: ticks.pause_schedule(k, "s", "", t), says("was")),
     "schedule_resume": Play(

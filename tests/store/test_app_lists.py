@@ -15,6 +15,8 @@ from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
 from headrace.model.job import Outcome
 from headrace.protocol import consume, operations
+from headrace.schedules.catalog import Schedules
+from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.task import BoundTask
 
 
@@ -266,6 +268,8 @@ ALONE = {
     Jobs: {"handle", "handle_of", "reader"},
     Job: set[str](),
     Queue: set[str](),
+    Schedule: set[str](),
+    Schedules: {"cron", "every"},
 }
 
 

@@ -492,3 +492,5 @@ def _nothing(kind: str) -> Callable[[Flow, int], None]:
 
 
 define(app, os.environ.get("HR_KINDS", "process").split(","))
+if every := os.environ.get("HR_EVERY"):
+    app.every(float(every), app.tasks["process.add"], 1, 1, name="code")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from headrace import Every
-from headrace.model.ids import tick_of
+from headrace.model.ids import run_id_of, tick_of
 from headrace.model.schedule_record import TickRecord
 from tests.deadline import eventually
+from tests.servers import Server
 from tests.system.fleet import Fleet
 
 SECOND = 1_000_000
@@ -27,7 +29,7 @@ def ticked(fleet: Fleet, name: str, least: int) -> list[TickRecord]:
 
 def test_an_idle_worker_wakes_for_each_tick(fleet: Fleet) -> None:
     fleet.worker(kinds="process", processes=1)
-    schedule = fleet.app.schedules.put("pulse", Every(1), fleet.app.by_name("process.noop"))
+    schedule = fleet.app.schedules.put("pulse", Every(1), fleet.app.by_name("process.add"))
     rows = ticked(fleet, "pulse", 3)
     assert [one.what for one in rows] == ["ran"] * len(rows)
     assert [one.tick - rows[0].tick for one in rows] == [n * SECOND for n in range(len(rows))]
@@ -66,3 +68,31 @@ def test_each_tick_runs_once_whatever_dies(fleet: Fleet, lease: float) -> None:
         ids = {one.text for one in rows}
         assert len(ids) == len(rows)
         fleet.until(lambda ids=ids: ids <= {line.id for line in fleet.ledger.ends()})
+
+
+def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., Fleet], server: Server) -> None:
+    fleet = new_fleet(server.url)
+    fleet.worker(kinds="process", environ={"HR_EVERY": "1"})
+    rows = ticked(fleet, "code", 2)
+    assert {one.what for one in rows} == {"ran"}
+    assert fleet.app.schedules["code"].read().source == "code"
+    again = fleet.worker(kinds="process", environ={"HR_EVERY": "1"})
+    version = fleet.app.schedules["code"].read().changed
+    ticked(fleet, "code", len(rows) + 2)
+    assert fleet.app.schedules["code"].read().changed == version
+    assert again.alive
+
+
+def test_a_workflow_of_a_tick_keeps_its_turn(fleet: Fleet) -> None:
+    fleet.worker(kinds="process", processes=2)
+    flow = fleet.app.by_name("workflow:process.inner")
+    schedule = fleet.app.schedules.put("flow", Every(3600), flow.job(3))
+    job = schedule.run()
+    assert job is not None
+    assert schedule.run() is None
+    job.result(timeout=60)
+    run = fleet.app.workflows.get(run_id_of(job.id))
+    assert run.state == "succeeded"
+    assert job.logs() == [f"workflow {run.id}"]
+    # It has ended, and the turn is free.
+    assert schedule.run() is not None

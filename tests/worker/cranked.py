@@ -305,7 +305,7 @@ class Store:
         self.tokens |= {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
         cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
         held = len(incarnation.claims)
-        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held]
+        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held, 0]
 
     def promote(self, args: dict[str, Any]) -> Any:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]

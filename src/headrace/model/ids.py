@@ -175,6 +175,12 @@ def ticked_at(id: str, name: str) -> datetime | None:
     return _EPOCH + timedelta(microseconds=moment) if moment else None
 
 
+def run_id_of(id: str) -> str:
+    """The id of the workflow that the job of a schedule's tick runs."""
+    shard = _DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])
+    return f"{id[:15]}{id[19]}0000{_base32(shard % _ORDERED | _OF_FLOW, 2)}"
+
+
 def is_ordered(id: str) -> bool:
     """Whether this is the id of an ordered job."""
     return len(id) == 22 and id[20] in _ORDERED_DIGITS

@@ -212,6 +212,34 @@ def read_schedules(
     return load("schedule_read").bind(keys, parsed, now=now, names=list(names), after=after, limit=limit, ticks=ticks)
 
 
+class Walked(msgspec.Struct, frozen=True):
+    """What a walk over schedules found.
+
+    Attributes:
+        after: the name to go on behind; empty: it is done.
+        now: server time, microseconds.
+        due: when the next tick is due, 0: there is none.
+        rewound: schedules whose ticks are reckoned anew, since the clock was set back by more than an hour.
+    """
+
+    after: str
+    now: int
+    due: int
+    rewound: list[str]
+
+
+def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS, now: int = 0) -> Call[Walked]:
+    """Look after schedules: those that no live worker declares, those that fell silent, clocks that were set back.
+
+    Cost: one round trip per 500.
+    """
+
+    def parsed(reply: Any) -> Walked:
+        return Walked(reply[0].decode(), reply[1], moment(reply[2]), [name.decode() for name in reply[3]])
+
+    return load("schedule_walk").bind(keys, parsed, now=now, after=after, limit=limit)
+
+
 def pause_schedule(keys: Keys, name: str, note: str, now: int = 0) -> Call[str]:
     """Let no tick of a schedule make a job: ``paused``, ``was`` or ``missing``. Cost: one round trip."""
     return load("schedule_pause").bind(keys, bytes.decode, now=now, name=name, note=note)

@@ -41,6 +41,7 @@ class ScheduleOptions(TypedDict, total=False):
         jitter: a job starts later than its tick by up to this, by a hash of name and tick.
         start, until: it ticks from and to these times only; with a time zone.
         most: it makes so many jobs, then it has ended.
+        pause_after: so many jobs in a row that failed pause it.
     """
 
     overlap: Overlap
@@ -50,6 +51,7 @@ class ScheduleOptions(TypedDict, total=False):
     start: datetime | None
     until: datetime | None
     most: int | None
+    pause_after: int | None
 
 
 class CronOptions(ScheduleOptions, total=False):
@@ -128,6 +130,7 @@ def request(
     facts: list[tuple[str, str | int | bytes]] = [("about", timing.packed()), ("keep", keep)]
     facts += [(field, given[field]) for field in ("overlap", "missed", "within")]
     facts += [("left", given["most"])] if given["most"] else []
+    facts += [("pause_after", given["pause_after"])] if given["pause_after"] else []
     whole = _pack([name, head_of(form), job.args, facts])
     fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
     return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint)
@@ -152,9 +155,10 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             f"a schedule has no option {min(unknown)!r}, its options are {known}; options of its jobs go to "
             f"task.options(...), and arguments by name to task.job(...)"
         )
-    most = options.get("most")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise CronError(f"most must be a whole number of at least 1, not {most!r}")
+    for name in ("most", "pause_after"):
+        count = options.get(name)
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise CronError(f"{name} must be a whole number of at least 1, not {count!r}")
     within = options.get("within")
     return {
         "overlap": policy("overlap", options.get("overlap", "skip"), Overlap),
@@ -163,7 +167,8 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
         "jitter": span("jitter", options.get("jitter", 0)),
         "start": moment_of("start", options.get("start")),
         "until": moment_of("until", options.get("until")),
-        "most": most,
+        "most": options.get("most"),
+        "pause_after": options.get("pause_after"),
     }
 
 

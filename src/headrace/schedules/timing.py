@@ -17,7 +17,7 @@ from headrace.errors import CronError, HeadraceError
 from headrace.schedules.timetables import SECOND, Cron, Every, Timetable
 
 Missed = Literal["latest", "skip", "all"]
-Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
+Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
 
 # Ticks that are kept ahead of time.
 AHEAD = 16

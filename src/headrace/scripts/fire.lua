@@ -9,7 +9,7 @@
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
 -- A tick is late after so long (microseconds); a schedule that waits for ticks is looked at again after RETRY; MOST_MISSED run.
 local LATE, RETRY, BROKEN, LOW, MOST_MISSED = 30000000, 5000000, 60000000, 8, 100
-local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source'}
+local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after'}
 local ran, wanting, broken = 0, {}, {}
 
 local function want(name, f)
@@ -44,12 +44,27 @@ local function tell_missed(name, missed)
   end
 end
 
+-- Whether the last jobs of a schedule failed, one after the other, so often that it is paused now.
+local function failed_too_often(name)
+  local f = redis.call('HMGET', plan .. name, 'pause_after', 'last_job', 'failing')
+  if not f[1] or not f[2] then return false end
+  local state, failing = redis.pcall('HGET', job .. f[2], 'state'), tonumber(f[3] or 0)
+  if state == 'failed' or state == 'quarantined' then failing = failing + 1
+  elseif state and not ENDED[state] then return false
+  else failing = 0 end
+  redis.call('HDEL', plan .. name, 'last_job')
+  redis.call('HSET', plan .. name, 'failing', failing)
+  if failing < tonumber(f[1]) then return false end
+  redis.call('HSET', plan .. name, 'paused', failing .. ' jobs failed, one after the other', 'paused_at', now)
+  return true
+end
+
 -- The due ticks of one schedule, oldest first: {tick, due, ...}.
 local function run_due(name, f, due)
   local left, missed = tonumber(f[5]), {}
   for n = 1, #due, 2 do
     local runs, why = chosen(f, due[n], due[n + 1], n == #due - 1)
-    if left == 0 then
+    if left == 0 or runs and f[12] and failed_too_often(name) then
       break
     elseif not runs or #due - n > 2 * MOST_MISSED then
       missed[#missed + 1], missed[#missed + 2] = due[n], why or 'too many'
@@ -60,6 +75,7 @@ local function run_due(name, f, due)
       note_tick(name, due[n], what, text)
       if what == 'ran' then
         ran = ran + 1
+        if f[12] then redis.call('HSET', plan .. name, 'last_job', text) end
         left = left and left - 1
       end
     end
@@ -92,6 +108,7 @@ local function fire(name)
   -- Before they run: what fails half-way must not run twice.
   redis.call('HSET', plan .. name, 'ticks', #rest > 0 and cmsgpack.pack(rest) or '')
   local spent = run_due(name, f, due)
+  if f[12] and redis.call('HEXISTS', plan .. name, 'paused') == 1 then return nil end
   if spent or #rest == 0 then
     redis.call('HSET', plan .. name, 'ended', now)
     return now + SHOWN

@@ -31,7 +31,7 @@ local function store(name, fingerprint, fields, old)
   -- This write comes first: where memory is full nothing is stored at run time.
   redis.call('HSET', plan .. name, 'fingerprint', fingerprint, 'source', owner == '' and 'stored' or 'code', 'known', now, 'ticks', '',
     'changed', now, 'declared', owner)
-  redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned')
+  redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned', 'undeclared', 'pause_after', 'failing', 'walked')
   redis.call('HSET', plan .. name, unpack(fields))
   redis.call('HINCRBY', plan .. name, 'version', 1)
   redis.call('ZADD', schedules, 0, name)
@@ -41,7 +41,7 @@ local function store(name, fingerprint, fields, old)
 end
 
 local function declare(name, fingerprint, fields)
-  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended')
+  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned')
   if owner ~= '' then redis.call('HSET', known .. owner, '~' .. name, fingerprint) end
   if not old[1] then
     store(name, fingerprint, fields, old)
@@ -49,8 +49,9 @@ local function declare(name, fingerprint, fields)
   elseif (old[2] == 'code') ~= (owner ~= '') then
     return 'taken'
   end
-  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'orphaned') end
-  if old[1] == fingerprint and not (owner == '' and old[5]) then return 'same' end
+  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'undeclared') end
+  -- One that is no more begins anew, if a caller or code wants it.
+  if old[1] == fingerprint and not (owner == '' and old[5] or old[6]) then return 'same' end
   local before = old[4] and cmsgpack.unpack(old[4]) or {}
   for _, one in ipairs(before) do
     -- Old code that is still there, or starts again, beside the new one.

@@ -45,7 +45,7 @@ local function admitted(key, overlap, ttl)
   local holder = at_work(key)
   if not holder or overlap == 'allow_all' then return true end
   local behind = redis.call('ZCARD', chain .. key)
-  if overlap == 'cancel_other' or overlap == 'terminate_other' then
+  if overlap == 'cancel_other' then
     cancel_others(key, holder, ttl)
     return true
   elseif overlap == 'buffer_one' and behind == 0 or overlap == 'buffer_all' and behind < BUFFER then

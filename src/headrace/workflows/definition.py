@@ -15,13 +15,13 @@ from typing import Any, Generic, ParamSpec, TypedDict, Unpack
 
 import msgspec
 
-from headrace.context import current_job
-from headrace.errors import OptionsError
+from headrace.context import CurrentJob, current_job
+from headrace.errors import OptionsError, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec
 from headrace.model.form import of_task
 from headrace.model.headers import Given, merged
 from headrace.model.headers import check as check_headers
-from headrace.model.ids import check_name, flow_id, node_id
+from headrace.model.ids import check_name, flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.option_checks import flag
 from headrace.model.signature import Signature
 from headrace.model.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
@@ -218,9 +218,19 @@ class Workflow(Generic[P]):
     def _lists(self) -> Workflows:
         return Workflows(self._context.client, self.name, self._context.tasks)
 
-    def _submission(self, graph: Graph) -> tuple[Submission, Graph]:
+    def run_with(self, id: str) -> WorkflowRun:
+        """A handle on the run of an id, whether one is stored or not. Cost: none."""
+        return WorkflowRun(self._context.client, id, self.name, tasks=self._context.tasks)
+
+    def create_as(self, id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WorkflowRun:
+        """As :meth:`create`, under an id that the caller made; one that is stored already stays as it is."""
+        act, graph = self._submission(self.graph(*args, **kwargs), id)
+        with around(self._context.client, act):
+            return self._run(self._context.client.drive(self._creation(act, graph)))
+
+    def _submission(self, graph: Graph, id: str = "") -> tuple[Submission, Graph]:
         client = self._context.client
-        id = flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, client.keys.shard)
+        id = id or flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, client.keys.shard)
         graph = addressed(graph, id)
         # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()
@@ -273,11 +283,15 @@ def _task(context: AppContext, name: str, function: Callable[..., object]) -> Ta
 
     @wraps(function)
     def grow(*args: Any, **kwargs: Any) -> None:
+        job = current_job()
+        if job.tick is not None:
+            run_of_tick(context.definitions[name], job, args, kwargs)
+            return
         definition = context.definitions[name].definition
         on_failure: Policy = "stop"
         if (given := kwargs.pop(OUTER, None)) is not None:
             definition, on_failure = replace(definition, queue=given[0], globals=given[1]), POLICIES[given[2]]
-        scope = current_job().workflow.scope
+        scope = job.workflow.scope
         scope.gather = True
         define(scope, definition, args, kwargs, ("", {}, on_failure))
 
@@ -289,6 +303,45 @@ def _task(context: AppContext, name: str, function: Callable[..., object]) -> Ta
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     # What it is given was checked where the workflow's own signature packed it.
     return Task(context, f"workflow:{name}", grow, "process", of_task({}), loose=True)
+
+
+# Seconds between two looks at the run of a tick: a tenth of the time since its tick, within these bounds.
+_LEAST, _MOST = 0.5, 30.0
+
+
+def run_of_tick(workflow: Workflow[...], job: CurrentJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Have the workflow of a schedule's tick run; the job's log names the run, whose id follows from the job's.
+
+    Where ticks of the schedule must not overlap, the job is snoozed until the run has ended: so it has the turn.
+
+    Raises:
+        Snooze: the run has not ended.
+        WorkflowStateError: it failed or was cancelled.
+    """
+    run = workflow.run_with(run_id_of(job.id))
+    state = _state_of(run)
+    if state is None and job.snoozes:
+        # It ended, and did not stay for as long as this job slept.
+        return
+    if state is None:
+        job.log(f"workflow {run.id}")
+        state = workflow.create_as(run.id, args, kwargs).state
+    if state is WorkflowState.PENDING:
+        state = run.start()
+    if not is_ordered(job.id):
+        return
+    if not state.final:
+        away = time.time() - milliseconds_of(job.id) / 1000
+        job.snooze(min(_MOST, max(_LEAST, away / 10)))
+    if state is not WorkflowState.SUCCEEDED:
+        raise WorkflowStateError(f"workflow {run.id} of this tick ended as {state}: `headrace workflows show {run.id}`")
+
+
+def _state_of(run: WorkflowRun) -> WorkflowState | None:
+    try:
+        return run.state
+    except WorkflowNotFound:
+        return None
 
 
 def check_function(function: Any) -> None:

@@ -19,10 +19,12 @@ from headrace.protocol.keys import Keys
 from headrace.schedules.timing import AHEAD, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
 
-# Schedules of which one trip declares, or reckons ticks: jobs must be served in between.
-DECLARE, RECKON = 100, 20
+# Schedules of which one trip declares, fires or reckons ticks: jobs must be served in between.
+DECLARE, FIRE, RECKON = 100, 100, 20
 # Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
 AGAIN = 60.0
+# Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
+WALK, BACK = 300.0, 3600.0
 
 _timing = msgspec.msgpack.Decoder(Timing)
 
@@ -56,6 +58,9 @@ class TickDuty:
         self._fire_at: float | None = None
         # The server's clock at the last answer, and when that came.
         self._server: tuple[int, float] = (0, 0.0)
+        # When the next walk begins, and the name behind which this one goes on.
+        self._walk_at: float | None = None
+        self._walked = ""
         # Schedules that this machine cannot reckon, which was said.
         self._refused = set[str]()
 
@@ -64,16 +69,23 @@ class TickDuty:
         self._owner = owner
         self._declaring = deque(self._rows)
         self._declare_at = now if self._rows else None
+        self._walk_at = None
 
     @property
     def next(self) -> float | None:
         if self._wanting:
             return 0.0
-        return min((time for time in (self._declare_at, self._fire_at) if time is not None), default=None)
+        times = (self._declare_at, self._fire_at, self._walk_at)
+        return min((time for time in times if time is not None), default=None)
 
     def learn(self, now: float, server_now: int, due: int) -> None:
         """The server's next tick is due at ``due`` (0: there is none)."""
+        then, at = self._server
         self._server = server_now, now
+        if due and self._walk_at is None:
+            self._walk_at = now
+        elif then and server_now - then < (now - at - BACK) * 1e6:
+            self._walk_at, self._walked = now, ""
         self._fire_at = now + max(0, due - server_now) / 1e6 if due else None
 
     def steps(self, now: float) -> list[Step]:
@@ -83,9 +95,13 @@ class TickDuty:
             found.append(self._declare(now))
         if self._wanting and (step := self._refill(now)) is not None:
             found.append(step)
+        if self._walk_at is not None and now >= self._walk_at:
+            self._walk_at = now + WALK
+            walk = ticks.walk_schedules(self._keys, self._walked)
+            found.append((walk, lambda reply: self._walked_on(reply, now)))
         if self._fire_at is not None and now >= self._fire_at:
             self._fire_at = None
-            found.append((ticks.fire(self._keys), lambda reply: self._fired(reply, now)))
+            found.append((ticks.fire(self._keys, FIRE), lambda reply: self._fired(reply, now)))
         return found
 
     def _declare(self, now: float) -> Step:
@@ -108,6 +124,14 @@ class TickDuty:
         self._wanting.extend(reply.wanting)
         for name in reply.broken:
             self._log(logging.ERROR, "schedule %s: its record cannot be read; delete and declare it anew", name)
+
+    def _walked_on(self, reply: ticks.Walked, now: float) -> None:
+        self._walked = reply.after
+        if reply.after:
+            self._walk_at = now
+        self.learn(now, reply.now, reply.due)
+        for name in reply.rewound:
+            self._log(logging.WARNING, "the server's clock was set back: schedule %s is reckoned anew from now", name)
 
     def _refill(self, now: float) -> Step | None:
         server_now, then = self._server

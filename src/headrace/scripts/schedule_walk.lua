@@ -1,0 +1,71 @@
+-- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in the end deleted.
+-- clock   now
+-- key     ticking    zset  ticking
+-- key     schedules  zset  schedules
+-- key     owners     zset  owners
+-- derive  plan       hash  schedule:<name>
+-- derive  history    list  ticks:<name>
+-- derive  known      hash  tasks:<owner>
+-- removes first ticking
+-- arg     after      text  the walk begins behind this name
+-- arg     limit      int   most schedules, at most 500
+-- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned anew, since the clock was set back}}
+-- Undeclared for so long: orphaned; orphaned for so long: deleted. The clock was set back by more than BACK since the last walk.
+local UNDECLARED, SHOWN, BACK = 600000000, 7 * 86400000000, 3600000000
+local rewound, live = {}, nil
+
+local function declares(owner, name, fingerprint)
+  return tonumber(redis.call('ZSCORE', owners, owner) or 0) > now and redis.call('HGET', known .. owner, '~' .. name) == fingerprint
+end
+
+local function declared(name, last, fingerprint)
+  if declares(last, name, fingerprint) then return true end
+  live = live or redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')
+  for _, owner in ipairs(live) do
+    if declares(owner, name, fingerprint) then
+      redis.call('HSET', plan .. name, 'declared', owner)
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether it stays in the line of ticks.
+local function owned(name, f)
+  if f[1] ~= 'code' then return true end
+  if declared(name, f[2] or '', f[3]) then
+    redis.call('HDEL', plan .. name, 'undeclared', 'orphaned')
+    return true
+  end
+  if not f[4] then
+    redis.call('HSET', plan .. name, 'undeclared', now)
+  elseif f[5] and now - tonumber(f[5]) >= SHOWN then
+    redis.call('ZREM', schedules, name)
+    redis.call('UNLINK', plan .. name, history .. name)
+    return false
+  elseif not f[5] and now - tonumber(f[4]) >= UNDECLARED then
+    redis.call('HSET', plan .. name, 'orphaned', now)
+    return false
+  end
+  return not f[5]
+end
+
+local function walk(name)
+  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'walked')
+  if not f[1] then return redis.call('ZREM', schedules, name) end
+  if not owned(name, f) then return redis.call('ZREM', ticking, name) end
+  if f[6] or f[7] then return end
+  if f[8] and tonumber(f[8]) > now + BACK then
+    rewound[#rewound + 1] = name
+    redis.call('HSET', plan .. name, 'ticks', '', 'known', now)
+    redis.call('HDEL', plan .. name, 'final')
+    redis.call('ZADD', ticking, now, name)
+  elseif not redis.call('ZSCORE', ticking, name) then
+    redis.call('ZADD', ticking, now, name)
+  end
+  redis.call('HSET', plan .. name, 'walked', now)
+end
+
+local names = redis.call('ZRANGE', schedules, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
+for _, name in ipairs(names) do walk(name) end
+return {#names == limit and names[#names] or '', now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, rewound}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from headrace.protocol import consume, ticks
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule
+from tests.scripts.stage import SECOND, Stage
+
+DAY = 1440 * MINUTE
+
+
+def walk(stage: Stage, after: str = "", limit: int = 500) -> ticks.Walked:
+    return stage.run(ticks.walk_schedules(stage.keys, after, limit, stage.now))
+
+
+def renew(stage: Stage, owner: str) -> None:
+    assert stage.run(consume.renew(stage.keys, owner, 30 * DAY, now=stage.now)).alive
+
+
+def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> None:
+    stage.register("w1", 30 * DAY)
+    stage.register("other", 30 * DAY)
+    put(stage, row("a"), row("b"), owner="w1")
+    put(stage, row("c"))
+    fire(stage)
+    walk(stage)
+    stage.run(consume.retire(stage.keys, "w1", now=stage.now))
+    # A new worker still declares one of them.
+    stage.register("w2", 30 * DAY)
+    put(stage, row("b"), owner="w2")
+    walk(stage)
+    stage.now += 10 * MINUTE - 1
+    walk(stage)
+    assert schedule(stage, "a").state == "active"
+    stage.now += 1
+    walk(stage)
+    assert [schedule(stage, name).state for name in "abc"] == ["orphaned", "active", "active"]
+    assert "a" not in stage.members("ticking")
+    # Its code comes back: it ticks from now on.
+    stage.register("w3", 30 * DAY)
+    put(stage, row("a"), owner="w3")
+    fire(stage)
+    assert schedule(stage, "a").state == "active"
+    assert schedule(stage, "a").ticks[0][0] > stage.now
+    stage.run(consume.retire(stage.keys, "w3", now=stage.now))
+    for away in (0, 10 * MINUTE, 7 * DAY):
+        stage.now += away
+        walk(stage)
+    assert [one.name for one in stage.run(ticks.read_schedules(stage.keys)).rows] == ["b", "c"]
+
+
+def test_a_paused_schedule_that_is_declared_stays_paused(stage: Stage) -> None:
+    stage.register("w1", 30 * DAY)
+    put(stage, owner="w1")
+    stage.run(ticks.pause_schedule(stage.keys, "s", "", stage.now))
+    walk(stage)
+    assert (schedule(stage).state, stage.members("ticking")) == ("paused", {})
+
+
+def test_a_clock_that_was_set_back_is_noticed(stage: Stage) -> None:
+    put(stage)
+    fire(stage)
+    stage.now = FIRST + 2 * DAY
+    fire(stage)
+    walk(stage)
+    # Less than an hour: the ticks that are known stay, and none runs twice.
+    stage.now -= 50 * MINUTE
+    assert walk(stage).rewound == []
+    assert fire(stage).ran == 0
+    stage.now = FIRST
+    assert walk(stage).rewound == ["s"]
+    fire(stage)
+    assert schedule(stage).ticks[0][0] == FIRST + MINUTE
+    stage.now += MINUTE
+    assert fire(stage).ran == 1
+
+
+def test_a_schedule_that_fell_silent_ticks_again(stage: Stage) -> None:
+    put(stage)
+    fire(stage)
+    stage.client.delete(stage.keys("ticking"))
+    walk(stage)
+    fire(stage)
+    stage.now = FIRST + SECOND
+    assert fire(stage).ran == 1
+
+
+def test_a_walk_goes_in_pieces(stage: Stage) -> None:
+    put(stage, *(row(f"s{n}") for n in range(5)))
+    first = walk(stage, limit=3)
+    assert first.after == "s2"
+    assert walk(stage, first.after, 3).after == ""
