@@ -281,7 +281,8 @@ def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
     names = [arg.name for arg in call.script.header.args]
     packed = call.args[names.index("outcomes") - len(names)]
     assert isinstance(packed, bytes)
-    rows = [row for group in _groups(packed) for row in group[2]]
+    # An empty list is not packed.
+    rows = [row for group in _groups(packed) for row in group[2]] if packed else []
     # Their data is no text, though it travels as one: see script.blob.
     return [(_unpacked(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
 
