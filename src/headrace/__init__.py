@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headrace.model.job import State as State
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
+    from headrace.model.limit_rules import Concurrency as Concurrency
+    from headrace.model.limit_rules import Rate as Rate
     from headrace.model.retry import Retry as Retry
     from headrace.model.workflow import WorkflowState as WorkflowState
     from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
@@ -47,6 +49,9 @@ _HOMES = {
     "State": "model.job",
     "Node": "workflows.node",
     "Retry": "model.retry",
+    "Limit": "tasks.limit",
+    "Rate": "model.limit_rules",
+    "Concurrency": "model.limit_rules",
     "WorkflowRun": "workflows.run",
     "Cron": "schedules.timetables",
     "Every": "schedules.timetables",

@@ -39,6 +39,7 @@ from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.tasks import bulk, naming
 from headrace.tasks.app_context import AppContext
+from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.middleware import Manager
 from headrace.tasks.middleware import check as check_middleware
@@ -66,7 +67,6 @@ log = logging.getLogger("headrace")
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound=Callable[..., Any])
-
 M = TypeVar("M", bound=Callable[[CurrentJob], Manager])
 E = TypeVar("E", bound=Callable[[Submission], Manager])
 Hook = Callable[[], object]
@@ -81,12 +81,11 @@ class Headrace:
         types: how values are sent that MessagePack has no form for: ``app.types.add(...)``.
         tasks, workflow_definitions: by name.
         context: what tasks and definitions know of this application.
-        jobs, queues, workers: for looking at and operating on what is stored, and on who works.
+        jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
-        exit_hooks: run in each runner process before it leaves, within five seconds together; ``closers``, which are
-            the library's own, come after them.
+        exit_hooks, closers: run in each runner process before it leaves, within five seconds together.
     """
 
     def __init__(
@@ -118,7 +117,8 @@ class Headrace:
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
-        self.queues, self.workers = Queues(self.client), Workers(self.client)
+        self.queues, self.workers, self.limits = Queues(self.client), Workers(self.client), LimitSet(self.context)
+        self.limit = self.limits.declare
         self.middlewares: list[Callable[[CurrentJob], Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []

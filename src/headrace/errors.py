@@ -103,6 +103,14 @@ class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 
 
+class DuplicateLimit(HeadraceError, ValueError):
+    """Two limits of one name."""
+
+
+class UnknownLimit(HeadraceError, LookupError):
+    """No limit of this name is declared."""
+
+
 class TasksNotIncluded(HeadraceError, RuntimeError):
     """A task of a :class:`headrace.Tasks` that no application includes was to be enqueued: ``app.include(...)``."""
 

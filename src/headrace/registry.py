@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from headrace.errors import DuplicateTask, OptionsError
 from headrace.model.form import of_task
+from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
 from headrace.model.options import KINDS, Kind, TaskOptions
 from headrace.tasks import naming
@@ -138,6 +139,7 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
     _kind(None, checked.pop("kind", None))
     checked.pop("name", None)
     checked.pop("loose", None)
+    limit_names("limits", checked.pop("limits", None) or ())
     of_task(checked)
     return decorate
 
@@ -152,7 +154,8 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
     try:
         kind = _kind(function, given.pop("kind", None))
         loose = flag("loose", given.pop("loose", None) or False)
-        task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose)
+        limits = limit_names("limits", given.pop("limits", None) or ())
+        task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose, limits=limits)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
     if name in context.tasks:

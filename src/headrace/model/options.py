@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from headrace.model import option_checks as check
 from headrace.model.headers import check as check_headers
+from headrace.model.limit_rules import GivenLimits, limit_names
 from headrace.model.option_checks import Flag, OptionRow, Strategy
 from headrace.model.retry import Retry
 from headrace.settings import Duration, microseconds, seconds
@@ -272,6 +273,7 @@ class TaskOptions(JobOptions, total=False):
             travels="task",
         ),
     ]
+    limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 
 def rows_of(kind: Any) -> dict[str, OptionRow]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.model.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
+from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load
 
@@ -370,7 +371,13 @@ def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[R
 
 
 def register(
-    keys: Keys, owner: str, lease: int, facts: Sequence[str | int], now: int = 0, tasks: Mapping[str, str] | None = None
+    keys: Keys,
+    owner: str,
+    lease: int,
+    facts: Sequence[str | int],
+    now: int = 0,
+    tasks: Mapping[str, str] | None = None,
+    limits: DeclaredLimits = NO_LIMITS,
 ) -> Call[int]:
     """Begin an incarnation's lease.
 
@@ -378,6 +385,7 @@ def register(
         lease: microseconds.
         facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
         tasks: the kind of each task that it knows.
+        limits: that its code declares. Numbers that changed count at once, also for what waits.
 
     Returns:
         microseconds for which it is not known whether other incarnations live, since the server, or all of them, were
@@ -387,7 +395,17 @@ def register(
     """
     known = [word for row in (tasks or {}).items() for word in row]
     call = load("register")
-    return call.bind(keys, int, now=now, owner=owner, lease=lease, facts=list(facts), tasks=known)
+    return call.bind(
+        keys,
+        int,
+        now=now,
+        owner=owner,
+        lease=lease,
+        facts=list(facts),
+        tasks=known,
+        limits=list(limits.limits),
+        rows=[part if isinstance(part, str) else blob(part) for part in limits.rows],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,20 @@ key                    type    meaning, owner and end
                                last tick, or when no worker declares it any more.
 ``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
 ``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
+``limit:<limit>``      hash    Numbers of a limit, as the code of the last worker that began declares them.
+``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
+                               the task, or the limit, change them.
+``lane:<lane>``        zset    Ids of one queue that pass the same gates, scored as in their queue. Empty means absent.
+``class:<class>``      zset    Lanes with the same limits that hold any, scored by their turn: behind a gate, above
+                               2**50. Their class is ``~<limits>`` in ``ready:<queue>``. Empty means absent.
+``classes:<queue>``    hash    Jobs that wait in each class; with ``|`` behind its name, the turn of the last start.
+``waiting:<limit>``    set     Classes with this limit in which jobs wait. Empty means absent.
+``gate:<gate>``        string  A limit for one value, ``<limit>:<value>``: when the next may start, how many run, and
+                               whether anything waits behind it. Ends when it says nothing more; see gates.lua.
+``behind:<gate>``      set     Lanes and classes that wait until the gate opens. Ends when it does.
+``slots:<owner>``      hash    Of limited ids that an incarnation claims: their lanes. Ends with the incarnation.
+``timers``             zset    When closed gates open (``gate:<gate>``), and what else is due; the first of the times is
+                               the score of ``~`` in ``scheduled``.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.

@@ -162,7 +162,7 @@ def _bindings(header: Header) -> list[str]:
 
 def _in_pieces(many: Many) -> str:
     """Lua that sends a list of any length, since no call takes more values than Lua can unpack."""
-    key = "" if many.command == "UNLINK" else "key, "
+    key = "" if many.command in ("UNLINK", "MSET") else "key, "
     option = f"'{many.option}', " if many.option else ""
     piece = "unpack(list, n, math.min(n + 999, #list))"
     return (

@@ -1,7 +1,7 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
 -- Returns ok, where all were stored, or
 -- {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
--- include wake
+-- include lanes
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>
@@ -41,6 +41,7 @@ local function accept(in_turn)
   local left, twice = batches, {}
   if #requests > 0 then left, twice = unmade(repeated) end
   if repeated then return {'repeated', twice} end
+  local limits = redis.call('EXISTS', limited) == 1
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
     local rows, due, line = batch[2], at > 0 and at or now + delay, {}
@@ -52,11 +53,21 @@ local function accept(in_turn)
       fields[#fields + 1] = 'expires'
       fields[#fields + 1] = now + ends
     end
-    for n = 1, #rows, 2 do
-      redis.call('HSET', job .. rows[n], 'args', rows[n + 1], unpack(fields))
-      line[n], line[n + 1] = score, rows[n]
+    local rule = limits and not waits and limits_of(fields[2], queue)
+    if rule and not key then
+      for n = 1, #rows, 2 do
+        local name = lane_of(queue, rule, rows[n + 1], fields)
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'lane', name, unpack(fields))
+        lanes().add(name, rows[n], score)
+      end
+    else
+      for n = 1, #rows, 2 do
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], unpack(fields))
+        line[n], line[n + 1] = score, rows[n]
+      end
     end
     if key and not waits then line = in_turn(key, line) end
+    if key and rule then line = lanes().sort(queue, line) end
     if waits then
       -- Whoever sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]

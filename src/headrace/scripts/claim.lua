@@ -3,6 +3,8 @@
 -- include wake
 -- include lease
 -- include slice
+-- include serve
+-- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last request
 -- key     claims     zset    claims:<owner>
@@ -68,7 +70,7 @@ local function may_start(id, score)
   end
 end
 
-local before = redis.call('HMGET', self, 'request', 'first')
+local before = redis.call('HMGET', self, 'request', 'first', 'limits')
 -- An older number is a request that was given up and reached the server late: it must not claim for nobody.
 if (tonumber(before[1]) or 0) >= request then
   local held = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES')
@@ -98,7 +100,29 @@ local function take(queue, id, score, fields)
     holds[#holds + 1] = id
     claimed(id, text, queue, score, fields)
     token = token + 1
+    return true
   end
+end
+
+-- Those that have limits leave the line for their lanes, where these were declared after the jobs had come.
+local function to_lane(queue, id, score, fields)
+  if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
+  return #lanes().sort(queue, {score, id}) == 0
+end
+
+local function take_plain(queue, id, score)
+  local fields = read(id)
+  if before[3] and to_lane(queue, id, score, fields) then return false end
+  take(queue, id, score, fields)
+  return true
+end
+
+-- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate.
+local function take_limited(queue, id, score, may)
+  local fields = read(id)
+  if not fields.err and may and not may(queue, fields[1]) then return 'later' end
+  local over = fields[3] and tonumber(redis.call('HGET', job .. id, 'expires'))
+  return take(queue, id, score, fields) and not (over and over <= now) and 'taken' or 'gone'
 end
 
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
@@ -115,6 +139,21 @@ if passing ~= '' then
   end
   for n = 1, #behind, 3 do cursors[behind[n]] = {behind[n + 1], behind[n + 2]} end
 
+  -- Whether there is room for a task's kind, which is taken then.
+  local function may(queue, task)
+    local kind = kinds[task or '']
+    if kind and rooms[kind] <= 0 then
+      passed[kind] = true
+      -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
+      local line = wake .. queue .. '|' .. kind
+      if not told[line] then redis.call('ZADD', line, 0, '') end
+      told[line] = true
+      return false
+    end
+    if kind then rooms[kind] = rooms[kind] - 1 end
+    return true
+  end
+
   -- Claims from at most so many entries behind one; returns the last of them, and whether there are others behind it.
   local function look(queue, after, most)
     local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
@@ -122,15 +161,12 @@ if passing ~= '' then
       if left == 0 then return after, 1 end
       after = {rows[n + 1], rows[n]}
       local fields = read(rows[n])
-      local kind = not fields.err and kinds[fields[1] or '']
-      if kind and rooms[kind] <= 0 then
-        passed[kind] = true
-        -- One who sleeps and has room for it hears of it, once. A token of the queue would come back to us.
-        local line = wake .. queue .. '|' .. kind
-        if not told[line] then redis.call('ZADD', line, 0, '') end
-        told[line] = true
-      else
-        if kind then rooms[kind] = rooms[kind] - 1 end
+      if string.byte(rows[n]) == 126 then
+        redis.call('ZREM', ready .. queue, rows[n])
+        left = serve_line(queue, {rows[n], rows[n + 1]}, left, function(id, score) return take_limited(queue, id, score, may) end)
+      elseif before[3] and to_lane(queue, rows[n], rows[n + 1], fields) then
+        redis.call('ZREM', ready .. queue, rows[n])
+      elseif may(queue, fields[1]) then
         redis.call('ZREM', ready .. queue, rows[n])
         take(queue, rows[n], rows[n + 1], fields)
         left = left - 1
@@ -167,11 +203,19 @@ for _, queue in ipairs(names) do
       pass_over(queue)
     else
       local popped = redis.call('ZPOPMIN', ready .. queue, left)
-      for n = 1, #popped, 2 do take(queue, popped[n], popped[n + 1], read(popped[n])) end
-      left = left - #popped / 2
+      for n = 1, #popped, 2 do
+        if string.byte(popped[n]) == 126 then
+          left = serve_line(queue, {unpack(popped, n)}, left, function(id, score) return take_limited(queue, id, score) end,
+            function(id, score) return take_plain(queue, id, score) end)
+          break
+        end
+        if take_plain(queue, popped[n], popped[n + 1]) then left = left - 1 end
+      end
     end
   end
 end
+local due = store_holding(owner)
+if due and (tonumber(nearest) == 0 or tonumber(due) < tonumber(nearest)) then nearest = due end
 -- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
 if left <= 0 then
   for _, queue in ipairs(names) do

@@ -1,5 +1,5 @@
 -- Line: a job becomes ready, and a sleeping dispatcher is woken for it. Included, never run alone.
--- include wake
+-- include lanes
 -- many    ZADD
 -- derive  ready   zset  ready:<queue>
 -- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
@@ -13,9 +13,14 @@ local function line_up(id, queue, score)
 end
 
 local function line_up_all()
+  local limits = next(batch.lines) and redis.call('EXISTS', limited) == 1
   for queue, line in pairs(batch.lines) do
-    zadd_all(ready .. queue, line)
-    wake_up(queue)
+    -- A broadcast is not limited.
+    if limits and string.byte(queue) ~= 64 then line = lanes().sort(queue, line) end
+    if #line > 0 then
+      zadd_all(ready .. queue, line)
+      wake_up(queue)
+    end
   end
   batch.lines = {}
 end

@@ -1,5 +1,7 @@
 -- Overview: how many jobs are in each state, what queues and workers there are. Bounded by live queues, tasks and workers, not by jobs or history.
 -- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others forgotten.
+-- include lanes
+-- commit  batch
 -- clock   now
 -- key     scheduled    zset  scheduled
 -- key     succeeded    zset  succeeded
@@ -47,14 +49,14 @@ for n = 1, #all, 2 do
   end
 end
 
-local idle, forgotten = 0, {}
+local idle, forgotten, limits = 0, {}, redis.call('EXISTS', limited) == 1
 for queue, stays in pairs(names) do
   local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
-  if not (first[1] or stays) then idle = idle + 1 end
-  if not (first[1] or stays) and idle > IDLE then
+  local size = limits and lanes().size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
+  if size == 0 and not stays then idle = idle + 1 end
+  if size == 0 and not stays and idle > IDLE then
     forgotten[#forgotten + 1] = queue
   else
-    local size = first[1] and redis.call('ZCARD', ready .. queue) or 0
     local priority = first[1] and redis.pcall('HGET', job .. first[1], 'priority')
     lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0, type(priority) == 'string' and priority or 0,
       held[queue] and redis.call('ZSCORE', resumes, queue) or 0}
@@ -71,7 +73,7 @@ for _, task in ipairs(redis.call('SMEMBERS', parking)) do
   tasks[#tasks + 1] = {task, count}
   parks = parks + count
 end
-return {now, {'scheduled', redis.call('ZCARD', scheduled), 'ready', waiting, 'running', running, 'parked', parks,
+return {now, {'scheduled', redis.call('ZCARD', scheduled) - (redis.call('EXISTS', timers) == 1 and 1 or 0), 'ready', waiting, 'running', running, 'parked', parks,
   'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
   'succeeded', redis.call('ZCARD', succeeded), 'failed', redis.call('ZCARD', failed),
   'cancelled', redis.call('ZCARD', cancelled), 'quarantined', redis.call('ZCARD', quarantined)},

@@ -1,5 +1,7 @@
 -- Page: ids of the jobs in one structure, a bounded piece at a time.
 -- include slice
+-- include lanes
+-- commit  batch
 -- key     line    zset  <index>
 -- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty
@@ -10,5 +12,9 @@
 -- arg     low     text  least score, such as -inf
 -- arg     high    text  greatest score, such as +inf
 -- return  {count, {id, score, ...}}
-local size, rows = slice(line, after, member, offset, limit, desc, low, high)
-return {size, rows}
+local queue = string.match(index, '^ready:(.*)$')
+-- Entries that stand for others are no jobs: a class of lanes in a line, the first timer among what is scheduled.
+local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers) or 0
+local size, rows = slice(line, after, member, offset, limit > 0 and limit + more or limit, desc, low, high)
+if more == 0 then return {size, rows} end
+return {queue and lanes().size(queue) or size - 1, only_jobs(rows, limit)}

@@ -11,13 +11,25 @@ local removed = 0
 while removed < limit do
   local popped = redis.call('ZPOPMIN', ready .. queue, limit - removed)
   if #popped == 0 then break end
-  for n = 1, #popped, 2 do finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0) end
-  removed = removed + #popped / 2
+  for n = 1, #popped, 2 do
+    if string.byte(popped[n]) ~= 126 then
+      finish(popped[n], 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
+      removed = removed + 1
+    end
+  end
   -- Those whose turn it is now are ready, too.
   line_up_all()
 end
+-- Those of its lanes, from which the classes that stood in the line have left.
+local function purge_lane(id)
+  finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
+  removed = removed + 1
+end
+if redis.call('EXISTS', classes .. queue) == 1 then lanes().clear(queue, function() return limit - removed end, purge_lane) end
+line_up_all()
+store_lanes()
 -- Nodes that become ready by this purge were not there when it began, and stay.
-local left = redis.call('ZCARD', ready .. queue)
+local left = lanes().size(queue)
 return function()
   if redis.call('EXISTS', ready .. queue) == 0 then
     redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')

@@ -5,6 +5,7 @@
 -- include journal
 -- include left_behind
 -- include lease
+-- include let_go
 -- clock   now
 -- removes first cancels
 -- commit  batch
@@ -34,11 +35,14 @@ for n, id in ipairs(held) do
     pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', ttl)
   end
 end
-if #held > 0 then redis.call('ZREM', claims, unpack(held)) end
+if #held > 0 then
+  redis.call('ZREM', claims, unpack(held))
+  let_go(owner, held, {})
+end
 leave_behind(owner, limit - #held, ttl)
 return function()
   if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
   redis.call('ZREM', owners, owner)
-  redis.call('UNLINK', victim, tasks, cancels)
+  redis.call('UNLINK', victim, tasks, cancels, slots .. owner)
   return {'done', #held}
 end

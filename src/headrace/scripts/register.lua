@@ -1,5 +1,7 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
 -- include lease
+-- include declare
+-- commit  batch
 -- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
@@ -9,10 +11,14 @@
 -- arg     lease   int     microseconds
 -- arg     facts   packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
+-- arg     limits  packed  {{name, {field, value, ...}}, ...} that its code declares
+-- arg     rows    packed  {task or queue, its limits, ...}, see limited_values
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
 -- Before it is one of them: it would look as if somebody had been there.
 local till = mend(lease)
 redis.call('ZADD', owners, now + lease, owner)
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
 hset_all(known, tasks)
+declare(limits, tasks, rows)
+if redis.call('EXISTS', limited) == 1 then redis.call('HSET', self, 'limits', 1) end
 return math.max(0, till - now)

@@ -1,4 +1,6 @@
 -- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
+-- include let_go
+-- commit  batch
 -- key     self    hash    owner:<owner>
 -- key     claims  zset    claims:<owner>
 -- key     last    string  token            last fencing token
@@ -16,8 +18,9 @@ local top = tonumber(redis.call('GET', last) or 0)
 local function take(id, token, f)
   if not known or (tonumber(f[2]) or 0) >= token then return false end
   local place = f[1] == 'ready' and ready .. (f[3] or 'default') or f[1] == 'scheduled' and scheduled
-  return place and redis.call('ZREM', place, id) == 1
+  return place and (redis.call('ZREM', place, id) == 1 or f[1] == 'ready' and lanes().remove(id))
 end
+local limits = redis.call('EXISTS', limited) == 1
 
 for n = 1, #starts, 2 do
   local id, token = starts[n], starts[n + 1]
@@ -29,6 +32,7 @@ for n = 1, #starts, 2 do
   elseif f[1] then
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', string.format('%.0f', token))
     back[#back + 1], back[#back + 2] = string.format('%.0f', token), id
+    if limits then hold_again(owner, id) end
   else
     gone[#gone + 1] = id
   end

@@ -7,6 +7,7 @@
 -- key     known    hash  tasks:<owner>
 -- key     claims   zset  claims:<owner>
 -- key     cancels  set   cancels:<owner>
+-- key     slots    hash  slots:<owner>
 -- arg     owner    text
 -- arg     ttl      int   microseconds that the cancelled stay
 -- return  ok | busy
@@ -15,6 +16,6 @@ if not busy then leave_behind(owner, 500, ttl) end
 return function()
   if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
   redis.call('ZREM', owners, owner)
-  redis.call('UNLINK', self, known, cancels)
+  redis.call('UNLINK', self, known, cancels, slots)
   return 'ok'
 end

@@ -4,6 +4,7 @@
 -- include crash
 -- include journal
 -- include knowers
+-- include let_go
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
@@ -140,6 +141,12 @@ local outs = {
     tell_knowers(task, f[3] or 'default')
   end,
 }
+-- What did not start gives its permits back.
+local unused, UNSTARTED = {}, {released = true, parked = true, corrupt = true}
+for _, group in ipairs(outcomes) do
+  for n = 1, UNSTARTED[group[1]] and #group[3] or 0, 4 do unused[group[3][n]] = true end
+end
+let_go(owner, left, unused)
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}
 for n = 1, #starts, 5 do noted[starts[n]] = n end

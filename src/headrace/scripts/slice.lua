@@ -29,3 +29,12 @@ local function slice(line, after, member, offset, limit, desc, low, high)
   end
   return size, redis.call('ZRANGE', line, first, math.min(first + limit - 1, last), 'WITHSCORES')
 end
+
+-- Of {id, score, ...} what is a job and no class of lanes, at most so many.
+local function only_jobs(rows, most)
+  local ids = {}
+  for n = 1, #rows, 2 do
+    if string.byte(rows[n]) ~= 126 and #ids < 2 * most then ids[#ids + 1], ids[#ids + 2] = rows[n], rows[n + 1] end
+  end
+  return ids
+end

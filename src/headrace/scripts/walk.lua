@@ -1,6 +1,7 @@
 -- Walk: ids of the jobs in several structures of one kind, one structure after the other, a bounded piece at a time.
 -- include slice
 -- derive  ready   zset    ready:<queue>
+-- derive  classes hash    classes:<queue>
 -- derive  parked  zset    parked:<task>
 -- derive  claims  zset    claims:<owner>
 -- arg     kind    text    ready, parked or claims
@@ -15,9 +16,10 @@
 local line, found = ({ready = ready, parked = parked, claims = claims})[kind], {}
 for n, name in ipairs(names) do
   if limit > 0 then
-    local _, rows = slice(line .. name, n == 1 and after or '', n == 1 and member or '', 0, limit, desc, low, high)
-    found[n] = rows
-    limit = limit - #rows / 2
+    local more = kind == 'ready' and redis.call('HLEN', classes .. name) or 0
+    local _, rows = slice(line .. name, n == 1 and after or '', n == 1 and member or '', 0, limit + more, desc, low, high)
+    found[n] = more == 0 and rows or only_jobs(rows, limit)
+    limit = limit - #found[n] / 2
   end
 end
 return found

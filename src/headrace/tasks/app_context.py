@@ -14,6 +14,7 @@ from headrace.model.type_registry import Types
 if TYPE_CHECKING:
     from headrace.store.client import Client
     from headrace.tasks.lifespan import Lifespan
+    from headrace.tasks.limit import Limit
     from headrace.tasks.task import Task
     from headrace.workflows.definition import Workflow
 
@@ -22,12 +23,12 @@ class AppContext:
     """An application as its tasks see it.
 
     Attributes:
-        tasks, definitions, lifespans: by name, or in the order of registration; those of the whole application, or
-            before there is one, those that share this.
+        tasks, definitions, limits, lifespans: by name, or in the order of registration; those of the whole
+            application, or before there is one, those that share this.
         types: how values are sent that MessagePack has no form for.
     """
 
-    __slots__ = ("_client", "definitions", "lifespans", "tasks", "types")
+    __slots__ = ("_client", "definitions", "lifespans", "limits", "tasks", "types")
 
     def __init__(self, client: Client | None = None) -> None:
         """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
@@ -36,6 +37,7 @@ class AppContext:
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.definitions: dict[str, Workflow[...]] = {}
         self.lifespans: list[Lifespan] = []
+        self.limits: dict[str, Limit] = {}
 
     @property
     def client(self) -> Client:
@@ -63,7 +65,7 @@ class AppContext:
         """Become that of an application: what is registered from now on is registered there."""
         self.types.join(app.types)
         self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
-        self.lifespans = app.lifespans
+        self.lifespans, self.limits = app.lifespans, app.limits
 
     def _lost(self) -> TasksNotIncluded:
         names = list(self.tasks)

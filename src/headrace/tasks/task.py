@@ -88,6 +88,7 @@ class Task(Generic[P, R, V]):
         kind: who runs it: process, fork, thread or async.
         is_async: whether ``function`` is a coroutine function.
         defaults: the task's options.
+        limits: names of its limits.
         context: the application that it belongs to, if there is one already.
     """
 
@@ -104,6 +105,7 @@ class Task(Generic[P, R, V]):
         options: Options,
         *,
         loose: bool = False,
+        limits: tuple[str, ...] = (),
     ) -> None:
         """Use ``@app.task``."""
         self.name = name
@@ -111,6 +113,7 @@ class Task(Generic[P, R, V]):
         self.kind: Kind = kind
         self.is_async = kind == "async"
         self.defaults = options
+        self.limits = limits
         self.signature = Signature(name, function, context.types, loose=loose)
         self.context = context
         self._bound: BoundTask[P, R] = BoundTask(context, self.signature, options)

@@ -127,7 +127,9 @@ class DrainWorker:
         facts: list[str | int] = ["place", PLACE, *budgets(app.tasks, app.settings.max_crashes)]
         tasks = {name: task.kind for name, task in app.tasks.items()}
         lease = microseconds(app.settings.lease)
-        spared: int = yield consume.register(self._keys, self.owner, lease, facts, tasks=tasks)
+        spared: int = yield consume.register(
+            self._keys, self.owner, lease, facts, tasks=tasks, limits=app.limits.declared()
+        )
         # Of workers that were silent it is not known yet whether they live; here there is none that does.
         left = spared + BEYOND if spared else 0
         while left > 0:

@@ -18,6 +18,7 @@ import redis
 from headrace.model.ids import FINAL, check_name, is_ordered
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.protocol import keys as layout
+from headrace.testing.lane_invariants import lane_breaches
 from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
@@ -89,6 +90,8 @@ def _value(kind: str, reply: Any) -> Any:
         return {_text(member): int(float(score)) for member, score in reply}
     if kind == "set":
         return {_text(member) for member in reply}
+    if kind == "raw":
+        return reply
     return [_text(item) for item in reply] if kind == "list" else _text(reply)
 
 
@@ -114,7 +117,7 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
         space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
         return None
     # -1: it has no end; 0: it has less than a millisecond left; -2: it ended since its type was read.
-    if (known[0] in _EXPIRING) != (ttl != -1):
+    if known[0] != "gate" and (known[0] in _EXPIRING) != (ttl != -1):
         space.violations.add(f"{whole}: " + ("never expires" if ttl == -1 else "expires, which nothing says"))
     return known
 
@@ -146,7 +149,7 @@ def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
     values: list[Any] = pipe.execute()
     for (space, name, hole, kind), value in zip(plan, values, strict=True):
         if value is not None:
-            space.values[name][hole] = _value(kind, value)
+            space.values[name][hole] = _value("raw" if name == "gate" else kind, value)
     return [spaces[shard] for shard in sorted(spaces)]
 
 
@@ -157,20 +160,22 @@ def _state(record: dict[str, Any]) -> str:
 def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
     """Every structure that a state may name, by its key's name: members with their scores."""
     found: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
-    for name in ("ready", "parked", "claims", "held", "chain"):
+    for name in ("ready", "parked", "claims", "held", "chain", "lane"):
         found |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
-    return found
+    # Of limited jobs their class stands in the line, and of all timers the first time.
+    return {name: {id: at for id, at in members.items() if id[:1] != "~"} for name, members in found.items()}
 
 
-def _home(id: str, record: dict[str, Any]) -> str:
+def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     """The structure in which a record's state says that it is; empty for none."""
-    state = _state(record)
+    state, lane = _state(record), _text(record.get("lane", b""))
     if (place := home(id, state)) is not None:
         return place
     if state == "blocked" and is_ordered(id):
         return f"chain:{_text(record.get('key', b''))}"
     if state == "ready":
-        return f"ready:{_text(record.get('queue', b'default'))}"
+        in_lane = id in space.values["lane"].get(lane, {})
+        return f"lane:{lane}" if in_lane else f"ready:{_text(record.get('queue', b'default'))}"
     if state == "running":
         return f"claims:{_text(record.get('owner', b''))}"
     if state == "parked":
@@ -185,7 +190,7 @@ def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
             places[id].add(name)
     records = space.values["job"]
     for id, record in records.items():
-        place, there = _home(id, record), places.get(id, set())
+        place, there = _home(space, id, record), places.get(id, set())
         if there != ({place} if place else set()):
             says = f"its state says {place or 'nowhere'}"
             yield f"job {id}: {says}, but it is in {', '.join(sorted(there)) or 'no structure'}"
@@ -215,7 +220,7 @@ def _running(space: Keyspace) -> Iterator[str]:
 
 def _owners(space: Keyspace) -> Iterator[str]:
     owners = set(space.one("owners"))
-    for name in ("owner", "tasks", "claims", "cancels"):
+    for name in ("owner", "tasks", "claims", "cancels", "slots"):
         for owner in space.values[name].keys() - owners:
             yield f"{name}:{owner}: its incarnation is gone"
     for owner in owners - space.values["owner"].keys():
@@ -331,6 +336,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _journals,
     _schedules,
     lambda space: flow_breaches(space.values),
+    lambda space: lane_breaches(space.values),
 )
 
 

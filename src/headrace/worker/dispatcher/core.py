@@ -297,7 +297,8 @@ class Core:
         facts += ["anchor", self.site.anchor] if self.site.anchor else []
         facts += [*self._sizes(), *budgets(self.tasks, self.settings.max_crashes)]
         tasks = {name: task.kind for name, task in self.tasks.items()}
-        call = consume.register(self.keys, owner, microseconds(self.settings.lease), facts, tasks=tasks)
+        lease, limits = microseconds(self.settings.lease), self.site.limits
+        call = consume.register(self.keys, owner, lease, facts, tasks=tasks, limits=limits)
         return [(call, lambda spared: self._registered(owner, now, spared))]
 
     def _registered(self, owner: str, sent: float, spared: int) -> None:

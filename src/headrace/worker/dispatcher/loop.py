@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ class Dispatcher:
         rows = [one.row for one in app.schedules.declared.values()]
         pid, tally = os.getpid(), self._tally
         site = Site(store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned)
-        self._core = Core(site)
+        self._core = Core(replace(site, limits=app.limits.declared()))
         links = self._links = RunnerLinks(self._watched, self._inbox)
         exchange = self._exchange = Exchange(
             store.target,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.protocol.keys import Keys
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
@@ -28,6 +29,7 @@ class Site:
         pid: of the dispatcher's process.
         schedules: those that the application's code declares, as the store takes them.
         learned: what was done before the first fork.
+        limits: what its code declares.
         look: finds out what processes runners run, for people.
     """
 
@@ -43,3 +45,4 @@ class Site:
     anchor: int = 0
     schedules: Sequence[Row] = ()
     learned: Learned = NOTHING
+    limits: DeclaredLimits = NO_LIMITS

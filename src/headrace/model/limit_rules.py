@@ -1,0 +1,224 @@
+"""What a limit says: its numbers, the value that it goes by, and how both are stored. Pure.
+
+The scripts keep limits (docs/design/limits.md); this module makes what they read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model.ids import check_name
+from headrace.settings import Duration, microseconds, seconds
+
+# Limits that one job may have: its task's and its queue's together.
+MOST_LIMITS = 4
+_MOST_NUMBER = 1_000_000_000
+_MOST_VALUE = 100
+
+_pack = msgspec.msgpack.Encoder().encode
+_OUTSIDE = re.compile(rb"[^A-Za-z0-9_.:/@+-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most ``n`` starts in each ``per``, evenly spread: ``Rate(500, per=60)`` starts one each 120 ms.
+
+    A start that comes late, by up to 1 % of ``per`` and at least 10 ms, is made good by an earlier next one. So while
+    work waits, each ``per`` has at least 0.99 ``n`` starts, and no window that is shorter than ``per`` by that much has
+    more than ``n`` and ``burst`` together.
+
+    Attributes:
+        n: starts, above 0.
+        per: seconds or a timedelta, from a millisecond to a year.
+        burst: so many more may start together after a time without work.
+
+    Raises:
+        OptionsError: a number is out of range.
+    """
+
+    n: float
+    per: Duration = 1
+    burst: int = 0
+
+    def __post_init__(self) -> None:
+        _number("Rate: n", self.n)
+        per = seconds(self.per, "Rate: per", zero=False)
+        if not 0.001 <= per <= 366 * 86400:
+            raise OptionsError(f"Rate: per must be from a millisecond to a year, not {self.per!r}")
+        if isinstance(self.burst, bool) or not isinstance(self.burst, int) or not 0 <= self.burst <= _MOST_NUMBER:
+            raise OptionsError(f"Rate: burst must be a whole number from 0, not {self.burst!r}")
+        if per / self.n > 366 * 86400:
+            raise OptionsError(f"Rate({self.n:g}, per={per:g}) would start less than one job in a year")
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most ``n`` jobs run at once, over all workers.
+
+    A job counts from its claim until its outcome is stored. One that waits for its retry, or is snoozed, does not.
+
+    Attributes:
+        n: a whole number above 0.
+
+    Raises:
+        OptionsError: it is no such number.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or not isinstance(self.n, int):
+            raise OptionsError(f"Concurrency takes a whole number above 0, not {self.n!r}")
+        _number("Concurrency", self.n)
+
+
+def _number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_NUMBER:
+        raise OptionsError(f"{name} must be a number above 0, at most {_MOST_NUMBER:,}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRule:
+    """A limit as code declares it.
+
+    Attributes:
+        name: of the limit.
+        rate: None: any.
+        concurrency: None: any.
+        by: the argument, or ``key`` for the job's key, each value of which has a limit of its own; empty: all jobs
+            share one.
+        queue: all jobs of this queue have the limit; empty: those of tasks that name it.
+    """
+
+    name: str
+    rate: Rate | None = None
+    concurrency: Concurrency | None = None
+    by: str = ""
+    queue: str = ""
+
+    @property
+    def fields(self) -> list[str]:
+        """Field, value, ... of its hash."""
+        found: list[str] = []
+        if self.rate is not None:
+            found += ["rate", repr(self.rate.n), "per", str(microseconds(seconds(self.rate.per, "per")))]
+            found += ["burst", str(self.rate.burst)] if self.rate.burst else []
+        if self.concurrency is not None:
+            found += ["most", str(self.concurrency.n)]
+        found += ["by", self.by] if self.by else []
+        found += ["queue", self.queue] if self.queue else []
+        return found
+
+
+class NamedLimit(Protocol):
+    """What ``app.limit`` returns, where only its name matters."""
+
+    @property
+    def name(self) -> str: ...
+
+
+# What a task may be given for its limits.
+GivenLimits = Sequence[NamedLimit | str] | None
+
+
+def limit_rule(name: str, numbers: Sequence[object], by: str | None, queue: str | None) -> LimitRule:
+    """A limit of what was given.
+
+    Raises:
+        OptionsError: a name or number cannot be used.
+    """
+    if ":" in check_name("limit", name):
+        raise OptionsError(f"limit name {name!r} cannot be used: leave out the colon")
+    found: dict[type, Any] = {}
+    for number in numbers:
+        if not isinstance(number, (Rate, Concurrency)):
+            raise OptionsError(f"limit {name}: give Rate(...) or Concurrency(...), not {number!r:.80}")
+        if type(number) in found:
+            raise OptionsError(f"limit {name}: one {type(number).__name__} at most")
+        found[type(number)] = number
+    if not numbers and not by:
+        raise OptionsError(f"limit {name}: without a number it has values take turns, so it needs by=")
+    if by is not None and not by.isidentifier():
+        raise OptionsError(f"limit {name}: by must be the name of an argument, or 'key', not {by!r:.80}")
+    if queue is not None:
+        check_name("queue", queue)
+    return LimitRule(name, found.get(Rate), found.get(Concurrency), by or "", queue or "")
+
+
+def limit_names(option: str, value: object) -> tuple[str, ...]:
+    """The names of a task's limits, which are given by name or as limits.
+
+    Raises:
+        OptionsError: it is no list of limits, or they are too many.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise OptionsError(f"{option} must be a list of limits, or of their names, not {value!r:.80}")
+    names: list[str] = []
+    for one in value:
+        name = one if isinstance(one, str) else getattr(one, "name", None)
+        if not isinstance(name, str):
+            raise OptionsError(f"{option} must be a list of limits, or of their names: {one!r:.80} is none")
+        names.append(check_name("limit", name))
+    if len(set(names)) != len(names):
+        raise OptionsError(f"{option} names one limit twice: {', '.join(names)}")
+    if len(names) > MOST_LIMITS:
+        raise OptionsError(f"a job has at most {MOST_LIMITS} limits, not {len(names)}")
+    return tuple(names)
+
+
+def value_name(packed: bytes) -> str:
+    """What a value is called in keys and lists, of its MessagePack; limited_values.lua says the same.
+
+    Texts and integers are called what they are, with ``%`` and two digits for each byte outside of
+    ``A-Za-z0-9_.:/@+-``; long ones, and values of other types, by their SHA-1.
+    """
+    try:
+        value = msgspec.msgpack.decode(packed)
+    except msgspec.MsgspecError:
+        value = packed
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) < 1 << 53:
+        return str(value)
+    if not isinstance(value, str):
+        return hashlib.sha1(packed, usedforsecurity=False).hexdigest()
+    text = _OUTSIDE.sub(lambda found: b"%%%02X" % found[0][0], value.encode("utf-8", "surrogatepass")).decode()
+    return text if len(text) <= _MOST_VALUE else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class DeclaredLimits(msgspec.Struct, frozen=True):
+    """What a worker tells the store when it begins.
+
+    Attributes:
+        limits: name, and field, value, ... of its hash.
+        rows: field, row, ... of the tasks and queues that have limits.
+    """
+
+    limits: Sequence[tuple[str, Sequence[str]]] = ()
+    rows: Sequence[str | bytes] = ()
+
+
+NO_LIMITS = DeclaredLimits()
+
+
+def task_row(rules: Sequence[LimitRule], positions: Sequence[str], defaults: Mapping[str, str]) -> bytes:
+    """What a script reads of the limits of a task or queue: name, by, position of the argument, its default's name.
+
+    Args:
+        positions: names of the arguments that may be given by position.
+        defaults: what those that may be left out are called then.
+    """
+    rows = [
+        (rule.name, rule.by, positions.index(rule.by) + 1 if rule.by in positions else 0, defaults.get(rule.by, ""))
+        for rule in rules
+    ]
+    return _pack(rows)

@@ -1,0 +1,134 @@
+-- Gates: a gate is a limit for one value: how many of its jobs run, and when the next may start. Included, never run alone.
+-- A gate that is closed has behind it the lanes and classes that wait for it; what is behind a gate is nowhere else.
+-- clock   now
+-- key     timers  zset    timers
+-- derive  limit_at  hash  limit:<limit>
+-- derive  gate    string  gate:<gate>
+-- derive  behind  set     behind:<gate>
+-- many    MSET
+-- many    UNLINK
+-- many    ZADD
+-- batch   gates   nil     functions for gates
+-- Made at first use: every script that lines jobs up includes this, and few jobs are limited.
+local function gates()
+  if batch.gates then return batch.gates end
+  local self, numbers, known, unread = {}, {}, {}, {}
+  -- Gates that changed in this script, by name.
+  self.changed = {}
+
+  -- The numbers of a limit: microseconds between two starts, how late a start may be made good, the most at once.
+  local function numbers_of(name)
+    local found = numbers[name]
+    if found then return found end
+    found = {}
+    local flat = redis.call('HGETALL', limit_at .. name)
+    for n = 1, #flat, 2 do found[flat[n]] = tonumber(flat[n + 1]) end
+    if found.rate then
+      found.step = found.per / found.rate
+      found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
+    end
+    numbers[name] = found
+    return found
+  end
+
+  -- A gate by '<limit>:<value>'. It says what is stored once load() has read all that were met since.
+  self.of = function(name, limit_name)
+    local g = known[name]
+    if not g then
+      g = {name = name, limit = numbers_of(limit_name), next = 0, held = 0, waits = false}
+      known[name] = g
+      unread[#unread + 1] = g
+    end
+    return g
+  end
+
+  self.load = function()
+    for first = 1, #unread, 1000 do
+      local names = {}
+      for n = first, math.min(first + 999, #unread) do names[n - first + 1] = gate .. unread[n].name end
+      for n, text in ipairs(redis.call('MGET', unpack(names))) do
+        local g = unread[first + n - 1]
+        if text and #text == 13 then
+          local waits
+          g.next, g.held, waits = struct.unpack('<dI4B', text)
+          g.waits = waits == 1
+          -- A clock that was set back must not keep it closed.
+          if g.limit.step then g.next = math.min(g.next, now + g.limit.step) end
+        end
+      end
+    end
+    unread = {}
+  end
+
+  -- When it opens by itself: false, it is open; infinity: when a job of it ends, or a pause.
+  self.closed = function(g)
+    local numbers_now = g.limit
+    if numbers_now.most and g.held >= numbers_now.most then return math.huge end
+    return numbers_now.step and g.next > now and g.next
+  end
+
+  -- The first closed one of some.
+  self.shut = function(list)
+    for _, g in ipairs(list) do
+      if self.closed(g) then return g end
+    end
+  end
+
+  -- A job starts. Lateness of its start is made good, up to the slack of its limit.
+  self.charge = function(g)
+    g.held = g.held + 1
+    if g.limit.step then g.next = math.max(g.next, now - g.limit.slack) + g.limit.step end
+    self.changed[g.name] = g
+  end
+
+  -- A job ended, or came back without having started: then its permit comes back, too.
+  self.release = function(g, unused)
+    g.held = math.max(0, g.held - 1)
+    if unused and g.limit.step then g.next = g.next - g.limit.step end
+    self.changed[g.name] = g
+  end
+
+  -- A lane or a class waits for it.
+  self.park = function(unit, g)
+    redis.call('SADD', behind .. g.name, unit)
+    g.waits = true
+    self.changed[g.name] = g
+  end
+
+  -- Those of the changed ones that are open though something waits for them; what is behind them is handed over.
+  self.open_all = function(handle)
+    for name, g in pairs(self.changed) do
+      if g.waits and not self.closed(g) then
+        g.waits = false
+        for _, unit in ipairs(redis.call('SMEMBERS', behind .. name)) do handle(unit) end
+        redis.call('UNLINK', behind .. name)
+      end
+    end
+  end
+
+  -- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that only remembers starts ends with them.
+  self.store = function()
+    local stays, ends, times, timed = {}, {}, {}, nil
+    for name, g in pairs(self.changed) do
+      local text = struct.pack('<dI4B', g.next, g.held, g.waits and 1 or 0)
+      local remembers = g.limit.step and g.next + g.limit.slack - now or 0
+      if g.held > 0 or g.waits then stays[#stays + 1], stays[#stays + 2] = gate .. name, text
+      elseif remembers > 0 then redis.call('SET', gate .. name, text, 'PX', math.ceil(remembers / 1000) + 1000)
+      else ends[#ends + 1] = gate .. name end
+      local opens = g.waits and self.closed(g)
+      if opens and opens < math.huge then
+        -- Not more often than each 5 ms: by then more than one may start.
+        times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 5000)), 'gate:' .. name
+        timed = name
+      end
+    end
+    self.changed = {}
+    mset_all(stays)
+    unlink_all(ends)
+    zadd_all(timers, times)
+    return timed
+  end
+
+  batch.gates = self
+  return self
+end

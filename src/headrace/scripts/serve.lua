@@ -1,0 +1,178 @@
+-- Serve: a claim takes limited jobs from the lanes of a class, by turns. Included by claim, never run alone.
+-- include lanes
+-- derive  slots  hash  slots:<owner>
+-- many    HSET
+-- batch   holding  {}  {id, lane, ...} of the limited jobs that this claim leases
+-- many    ZADD
+-- many    ZREM
+-- A turn of a lane moves it this far; lanes of a class that are looked at in vain by one claim.
+local TURN, REFUSALS = 1000, 64
+
+-- Jobs of lanes that were taken out ahead, since one command may take several.
+local function new_heads()
+  local heads = {}
+  local self = {}
+  self.first = function(name, most)
+    local h = heads[name]
+    if not h or h.at > #h and h.full then
+      h = redis.call('ZPOPMIN', lane .. name, most)
+      h.at, h.full = 1, #h == 2 * most
+      heads[name] = h
+    end
+    return h[h.at], h[h.at + 1]
+  end
+  self.next = function(name) heads[name].at = heads[name].at + 2 end
+  self.put_back = function()
+    for name, h in pairs(heads) do
+      local rest = {}
+      for n = h.at, #h, 2 do rest[#rest + 1], rest[#rest + 2] = h[n + 1], h[n] end
+      zadd_all(lane .. name, rest)
+    end
+  end
+  return self
+end
+
+-- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score) leases
+-- a job, and says 'taken', 'gone' (it leaves, and nothing starts) or 'later'. Returns how many left their lanes, the class's next score if it stays in the
+-- line, and why it is to be left alone by this claim.
+local function serve(c, score, bound, room, take)
+  local all, g, heads = lanes(), gates(), new_heads()
+  local took, refused, stop = 0, 0, false
+  all.begin(c)
+  local waited = c.count
+  c.pace = c.pace or score
+
+  -- One lane's turn. Returns its next turn: nil when it is empty, and whether it is still open.
+  local function turn(row, alone)
+    local name, most = row.name, alone and room - took + 1 or 2
+    local shut = g.shut(row.gates)
+    if shut then
+      refused = refused + 1
+      g.park(name, shut)
+      return row.turn, false
+    end
+    local id, at = heads.first(name, most)
+    local word = id and take(id, at) or 'empty'
+    if word == 'later' then
+      refused, stop = refused + 1, true
+      return row.turn, false, true
+    end
+    if id then
+      heads.next(name)
+      took = took + 1
+    end
+    c.turn = math.max(c.turn, row.turn)
+    if word == 'taken' then
+      local n = #batch.holding
+    batch.holding[n + 1], batch.holding[n + 2] = id, name
+      for _, one in ipairs(c.gates) do g.charge(one) end
+      for _, one in ipairs(row.gates) do g.charge(one) end
+      row.turn = row.turn + TURN
+    end
+    local _, next_at = heads.first(name, most)
+    -- As if all that wait had come one after the other: so neither they nor other jobs of the queue stay behind for long.
+    c.pace = c.pace + math.max(0, now - c.pace) / math.max(1, waited - took + 1)
+    if alone and next_at then c.pace = tonumber(next_at) end
+    score = c.pace
+    if not next_at then return nil end
+    shut = g.shut(row.gates)
+    if shut then g.park(name, shut) end
+    return row.turn, not shut
+  end
+
+  local function round()
+    local want = math.min(room - took, 128)
+    local flat, rows = redis.call('ZRANGEBYSCORE', class .. c.name, '-inf', '(' .. PARKED, 'WITHSCORES', 'LIMIT', 0, want), {}
+    for n = 1, #flat, 2 do rows[#rows + 1] = {name = flat[n], turn = tonumber(flat[n + 1]), gates = all.gates(c, flat[n])} end
+    g.load()
+    if #rows == 0 then return false end
+    local alone, whole, last = #flat == 2, #flat < 2 * want, rows[#rows].turn
+    local turns_of, empty = {}, {}
+    while #rows > 0 and took < room and score <= bound and refused < REFUSALS and not g.shut(c.gates) do
+      local row = table.remove(rows, 1)
+      local at, open, later = turn(row, alone)
+      if not at then
+        turns_of[row.name] = nil
+        empty[#empty + 1] = row.name
+      elseif not later then
+        turns_of[row.name] = at + (open and 0 or PARKED)
+        if open and (whole or at < last) then
+          local place = #rows + 1
+          while place > 1 and rows[place - 1].turn > at do place = place - 1 end
+          table.insert(rows, place, row)
+        end
+      end
+    end
+    local changed = {}
+    for name, at in pairs(turns_of) do changed[#changed + 1], changed[#changed + 2] = at, name end
+    zadd_all(class .. c.name, changed)
+    zrem_all(class .. c.name, empty)
+    return not stop and took < room and score <= bound and refused < REFUSALS
+  end
+
+  local shut = g.shut(c.gates)
+  while not shut and round() do shut = g.shut(c.gates) end
+  heads.put_back()
+  all.count(c, -took)
+  shut = g.shut(c.gates)
+  if shut then
+    if all.first(c) then g.park(c.name, shut) end
+    return took
+  end
+  local first = all.first(c)
+  return took, first and all.score(c, first), stop and 'later' or refused >= REFUSALS and 'refused'
+end
+
+-- The front of a line, in which classes stand: {id, score, ...} that have left it already. take(id, score) is for limited jobs, see serve. take_plain(id,
+-- score) is for others, and says whether one took room; without it only what has left the line is served. Returns how much room is left.
+local function serve_line(queue, popped, room, take, take_plain)
+  local rows, left_alone, set_aside, refused = {}, {}, {}, false
+  local function add(flat)
+    for n = 1, #flat, 2 do rows[#rows + 1] = {flat[n], tonumber(flat[n + 1])} end
+  end
+  local function put(entry, score)
+    local at = #rows + 1
+    if take_plain and at > 1 and rows[at - 1][2] >= score then
+      while at > 1 and rows[at - 1][2] > score do at = at - 1 end
+      table.insert(rows, at, {entry, score})
+    else
+      redis.call('ZADD', ready .. queue, score, entry)
+    end
+  end
+  add(popped)
+  while room > 0 do
+    if #rows == 0 and take_plain then add(redis.call('ZPOPMIN', ready .. queue, room)) end
+    local row = table.remove(rows, 1)
+    if not row then break end
+    if string.byte(row[1]) ~= 126 then
+      if take_plain(row[1], row[2]) then room = room - 1 end
+    elseif left_alone[row[1]] then
+      set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1]
+    else
+      local bound = math.huge
+      if take_plain then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
+      local took, score, stop = serve(lanes().class(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, take)
+      room = room - took
+      left_alone[row[1]], refused = stop, refused or stop == 'refused'
+      if score then put(row[1], score) end
+    end
+  end
+  for _, row in ipairs(rows) do set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1] end
+  zadd_all(ready .. queue, set_aside)
+  -- The next claim goes on.
+  if refused then wake_up(queue) end
+  return room
+end
+
+-- What this claim leases holds its gates until it leaves the claims.
+local function store_holding(owner)
+  if not batch.lanes then return end
+  local large = #batch.holding > 32
+  -- As for the claims: keeps the hash out of the form that is searched from end to end.
+  if large then redis.call('HSET', slots .. owner, string.rep('-', 65), '') end
+  hset_all(slots .. owner, batch.holding)
+  batch.holding = {}
+  if large then redis.call('HDEL', slots .. owner, string.rep('-', 65)) end
+  batch.lanes.store(true)
+  return batch.lanes.due
+end

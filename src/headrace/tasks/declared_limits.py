@@ -1,0 +1,144 @@
+"""Limits of an application: how they are declared, and what its workers tell the store of them.
+
+Owns names and their uniqueness.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.errors import DuplicateLimit, OptionsError, UnknownLimit
+from headrace.model.limit_rules import (
+    MOST_LIMITS,
+    Concurrency,
+    DeclaredLimits,
+    LimitRule,
+    Rate,
+    limit_rule,
+    task_row,
+    value_name,
+)
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.limit import Limit
+from headrace.tasks.task import Task
+
+
+class LimitSet:
+    """``app.limits``: the limits that the application declares, by name."""
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+
+    def declare(
+        self, name: str, *numbers: Rate | Concurrency, by: str | None = None, queue: str | None = None
+    ) -> Limit:
+        """Declare a limit that jobs share, over all workers: ``api = app.limit("api", Rate(500, per=60))``.
+
+        The tasks that have it name it: ``@app.task(limits=[api])``. A job starts when all of its limits let it; until
+        then it waits on the server, and no worker holds it. Workers tell the store of limits when they start: numbers
+        that changed count at once, also for jobs that wait or run.
+
+        Args:
+            name: of the limit, shared by all programs of the namespace.
+            numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both; without one, values take turns
+                and nothing else.
+            by: each value of this argument, or with ``"key"`` each ``key`` of jobs, has a limit of its own. Values of
+                one limit take turns. They show in lists and in names of keys, so they must not be secrets. Jobs without
+                the value share one.
+            queue: all jobs of this queue have the limit, whatever their task.
+
+        Raises:
+            OptionsError: a name or number cannot be used.
+            DuplicateLimit: another limit has this name.
+
+        Cost: none.
+        """
+        limit = Limit(limit_rule(name, numbers, by, queue))
+        if name in self._context.limits:
+            raise DuplicateLimit(f"there is a limit {name} already: give this one another name")
+        self._context.limits[name] = limit
+        return limit
+
+    def __getitem__(self, name: str) -> Limit:
+        """A limit that is declared here. Cost: none.
+
+        Raises:
+            UnknownLimit: none has this name.
+        """
+        if name not in self._context.limits:
+            raise _unknown(self._context, f"there is no limit {name!r}")
+        return self._context.limits[name]
+
+    def __iter__(self) -> Iterator[Limit]:
+        """Cost: none."""
+        return iter(tuple(self._context.limits.values()))
+
+    def declared(self) -> DeclaredLimits:
+        """What a worker tells the store of them.
+
+        Raises:
+            UnknownLimit: a task names a limit that is not declared.
+            OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
+        """
+        return _declared(self._context)
+
+
+def _unknown(context: AppContext, text: str) -> UnknownLimit:
+    known = ", ".join(sorted(context.limits)) or "none"
+    return UnknownLimit(f"{text}: the limits of this application are {known}")
+
+
+def _check_limits(task: Task[..., Any, Any], limits: Sequence[Limit]) -> None:
+    """Refuse limits by an argument that the task does not take.
+
+    Raises:
+        OptionsError: names the limit.
+    """
+    for limit in limits:
+        by, takes = limit.rule.by, task.signature.parameters
+        if by and by != "key" and by not in takes.positions and by not in takes.keywords:
+            raise OptionsError(f"limit {limit.name} goes by {by!r}, and {task.name}{takes.text} has no such argument")
+
+
+def _declared(context: AppContext) -> DeclaredLimits:
+    rows: list[str | bytes] = []
+    of_queue: dict[str, list[LimitRule]] = {}
+    for limit in context.limits.values():
+        if limit.rule.queue:
+            of_queue.setdefault(limit.rule.queue, []).append(limit.rule)
+    for queue, rules in of_queue.items():
+        rows += (f"queue:{queue}", task_row(rules, (), {}))
+    for name, task in context.tasks.items():
+        limits = _limits_of(context, task)
+        together = {rule.name for rule in of_queue.get(task.defaults.queue, ())} | {limit.name for limit in limits}
+        if len(together) > MOST_LIMITS:
+            raise OptionsError(
+                f"jobs of {name} have the limits {', '.join(sorted(together))}: a job has at most {MOST_LIMITS}"
+            )
+        if limits:
+            row = task_row([one.rule for one in limits], task.signature.parameters.positions, _defaults(task))
+            rows += (f"task:{name}", row)
+    return DeclaredLimits([(limit.name, limit.rule.fields) for limit in context.limits.values()], rows)
+
+
+def _limits_of(context: AppContext, task: Task[..., Any, Any]) -> list[Limit]:
+    found: list[Limit] = []
+    for name in task.limits:
+        if name not in context.limits:
+            raise _unknown(context, f"task {task.name} has a limit {name!r}, which is not declared")
+        found.append(context.limits[name])
+    _check_limits(task, found)
+    return found
+
+
+def _defaults(task: Task[..., Any, Any]) -> dict[str, str]:
+    """What the defaults of a task's parameters are called as values of a limit."""
+    found: dict[str, str] = {}
+    for parameter in inspect.signature(task.function).parameters.values():
+        if isinstance(parameter.default, (str, int, bool)):
+            found[parameter.name] = value_name(msgspec.msgpack.encode(parameter.default))
+    return found

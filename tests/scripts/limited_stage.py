@@ -1,0 +1,51 @@
+"""What tests of limits set up: limits that are declared as a worker declares them, and jobs with values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from headrace.model.form import NewJob
+from headrace.model.job import Claim
+from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
+from headrace.protocol import consume
+from headrace.testing.lane_invariants import gate_facts
+from tests.scripts.stage import SECOND, Stage
+
+LEASE = 100_000 * SECOND
+API = LimitRule("api", concurrency=Concurrency(2))
+ACCOUNT = LimitRule("account", Rate(1, per=100), Concurrency(1), by="account")
+
+
+def declare(stage: Stage, tasks: Mapping[str, Sequence[LimitRule]], owner: str = "w1", *, of: str = "task") -> None:
+    """Have a worker begin whose tasks (or, ``of`` queue, queues) have these limits."""
+    rows: list[str | bytes] = []
+    for name, rules in tasks.items():
+        if rules:
+            rows += (f"{of}:{name}", task_row(rules, ["account", "n"], {}))
+    limits = {rule.name: rule.fields for rules in tasks.values() for rule in rules}
+    facts = ["place", f"host:{owner}", "queues", "default"]
+    known = dict.fromkeys(tasks, "process") if of == "task" else {}
+    declared = DeclaredLimits(list(limits.items()), rows)
+    stage.run(consume.register(stage.keys, owner, LEASE, facts, stage.now, known, declared))
+
+
+def put(stage: Stage, *values: object, task: str = "call", **facts: object) -> list[str]:
+    """Enqueue one job for each value of the argument ``account``; their ids."""
+    jobs: list[NewJob] = [stage.job(task=task, args=msgspec.msgpack.encode([[value], {}]), **facts) for value in values]
+    stage.enqueue(*jobs)
+    return [job.id for job in jobs]
+
+
+def ids(claims: Sequence[Claim]) -> list[str]:
+    return [claim.id for claim in claims]
+
+
+def gate(stage: Stage, name: str) -> tuple[float, int, bool]:
+    """When a gate lets the next start, how many it holds, whether anything waits."""
+    return gate_facts(stage.client.get(stage.keys(f"gate:{name}")))
+
+
+def promote(stage: Stage) -> int:
+    return stage.run(consume.promote(stage.keys, 1000, stage.now))[0]

@@ -1,0 +1,100 @@
+"""serve.lua: turns between values, and the order between limited jobs and others."""
+
+from __future__ import annotations
+
+from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.protocol import consume
+from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
+from tests.scripts.stage import KEEP, Stage
+
+FAIR = LimitRule("fair", by="account")
+
+
+def test_values_take_turns(stage: Stage) -> None:
+    declare(stage, {"call": [FAIR]})
+    x = put(stage, *["x"] * 6)
+    y = put(stage, *["y"] * 2)
+    assert ids(stage.take(limit=5)) == [x[0], y[0], x[1], y[1], x[2]]
+    stage.now += 1
+    z = put(stage, "z", "z")
+    # A newcomer does not get what it has missed.
+    assert set(ids(stage.take(limit=2))) == {x[3], z[0]}
+
+
+def test_priority_counts_within_a_lane(stage: Stage) -> None:
+    declare(stage, {"call": [FAIR]})
+    low, other = put(stage, "x", "y")
+    (high,) = put(stage, "x", priority=5)
+    assert ids(stage.take(limit=1)) == [high]
+    assert set(ids(stage.take(limit=2))) == {low, other}
+
+
+def test_limited_jobs_and_others_start_in_the_order_in_which_they_came(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("many", concurrency=Concurrency(100))]})
+    came: list[str] = []
+    for n in range(12):
+        came += put(stage, n, task="call" if n % 3 else "plain")
+        stage.now += 1
+    assert ids(stage.take(limit=7)) == came[:7]
+    assert ids(stage.take(limit=7)) == came[7:]
+
+
+def test_a_backlog_of_others_does_not_hold_up_old_jobs_behind_a_new_value(stage: Stage) -> None:
+    declare(stage, {"call": [FAIR]})
+    old = put(stage, *["x"] * 10)
+    for _ in range(100):
+        stage.now += 1000
+        put(stage, 1, task="plain")
+    (new,) = put(stage, "y")
+    first = ids(stage.take(limit=55))
+    assert new in first
+    assert 4 <= len(set(first) & set(old)) <= 10
+
+
+def test_a_kind_without_room_leaves_limited_jobs_where_they_are(stage: Stage) -> None:
+    declare(stage, {"call": [API]})
+    (id,) = put(stage, 1)
+    (other,) = put(stage, 1, task="plain")
+    call = consume.claim(
+        stage.keys, "w1", stage.next(), 10, ["default"], now=stage.now, passing=[("process", 0, ["call"])]
+    )
+    assert ids(stage.run(call).jobs) == [other]
+    assert stage.client.exists(stage.keys.wake("default|process"))
+    assert ids(stage.take(limit=10)) == [id]
+
+
+def test_a_job_whose_time_is_over_takes_no_permit(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    dead = put(stage, *["x"] * 3, expires=5)
+    stage.now += 10
+    (live,) = put(stage, "x")
+    assert ids(stage.take(limit=10)) == [*dead, live]
+
+
+def test_a_claim_whose_reply_was_lost_answers_alike(stage: Stage) -> None:
+    declare(stage, {"call": [API]})
+    put(stage, 1, 2, 3)
+    first = stage.claim(request=1_000)
+    assert ids(stage.claim(request=1_000).jobs) == ids(first.jobs)
+    assert len(first.jobs) == 2
+
+
+def test_a_job_without_a_record_takes_no_permit(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    lost, found = put(stage, "x", "x")
+    stage.client.delete(stage.keys.job(lost))
+    answer = stage.claim()
+    assert (answer.lost, ids(answer.jobs)) == ([lost], [found])
+
+
+def test_many_lanes_that_cannot_start_do_not_end_the_claims(stage: Stage) -> None:
+    """Their gates were closed by jobs of another class."""
+    declare(stage, {"call": [ACCOUNT], "both": [API, ACCOUNT]})
+    values = [f"v{n}" for n in range(150)]
+    put(stage, *values)
+    assert len(stage.take(limit=1000)) == 150
+    put(stage, *values, task="both")
+    put(stage, "free", task="both")
+    for claim in stage.claim("w1").jobs:
+        stage.end(claim, amount=KEEP)
+    assert stage.client.zcard(stage.keys("class:default|api,account=")) == 150

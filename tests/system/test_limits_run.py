@@ -1,0 +1,111 @@
+"""Limits in real workers: what they let start, also when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import os, time
+from pathlib import Path
+from headrace import Concurrency, Headrace, Rate
+
+app = Headrace()
+one = app.limit("one", Concurrency(1), by="account")
+few = app.limit("few", Concurrency(3))
+app.limit("rate", Rate(200, per=1))
+
+def note(text):
+    with open("notes", "a") as file:
+        file.write(text + "\\n")
+
+@app.task(limits=[one, few, "rate"], retries=1)
+def call(account: str, number: int) -> int:
+    note(f"S {account} {number} {os.getpid()}")
+    time.sleep(0.01)
+    note(f"E {account} {number} {os.getpid()}")
+    return number
+
+@app.task(limits=[one], kind="fork")
+def hold(account: str) -> None:
+    note(f"H {account} {os.getpid()}")
+    while not Path("go").exists():
+        time.sleep(0.005)
+
+@app.task
+def free() -> int:
+    return 1
+"""
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+@pytest.fixture
+def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
+
+    def start(*arguments: str) -> Worker:
+        headrace.write("tasks", CODE)
+        started.append(Worker(headrace.start("worker", "tasks:app", *arguments)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+def notes(headrace: Program) -> list[list[str]]:
+    path = headrace.directory / "notes"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_two_workers_keep_limits_together(headrace: Program, worker: Callable[..., Worker], app: Headrace) -> None:
+    # Before there are limits in the store: they count for these jobs too.
+    jobs = [app.by_name("tasks.call").enqueue(f"a{n % 5}", n) for n in range(20)]
+    for _ in range(2):
+        worker("--processes", "3", "--forks", "1")
+    jobs += [app.by_name("tasks.call").enqueue(f"a{n % 5}", n) for n in range(20, 60)]
+    assert [job.result(timeout=60) for job in jobs] == list(range(60))
+    running: set[str] = set()
+    for mark, account, *_ in notes(headrace):
+        if mark == "S":
+            assert account not in running, f"two jobs of {account} ran at once"
+            running.add(account)
+            assert len(running) <= 3
+        else:
+            running.discard(account)
+
+
+def test_a_runner_that_is_killed_gives_its_slot_back(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    worker("--processes", "1", "--forks", "2")
+    first = app.by_name("tasks.hold").enqueue("a")
+    eventually(lambda: [line for line in notes(headrace) if line[0] == "H"], what="it holds")
+    second, other = app.by_name("tasks.hold").enqueue("a"), app.by_name("tasks.free").enqueue()
+    assert other.result(timeout=30) == 1
+    (line,) = (line for line in notes(headrace) if line[0] == "H")
+    os.kill(int(line[2]), signal.SIGKILL)
+    (headrace.directory / "go").touch()
+    for job in (first, second):
+        job.result(timeout=30)
+    assert len([line for line in notes(headrace) if line[0] == "H"]) == 3
