@@ -7,8 +7,22 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, assert_type
 
-from headrace import CurrentJob, Flow, Headrace, Job, Node, Retry, Submission, Task, Tasks, UnsentJob, current_job
+from headrace import (
+    CurrentJob,
+    Every,
+    Flow,
+    Headrace,
+    Job,
+    Node,
+    Retry,
+    Submission,
+    Task,
+    Tasks,
+    UnsentJob,
+    current_job,
+)
 from headrace.completion import Waited
+from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.bulk import Receipt
 from headrace.testing import Drained, Enqueued, Kit
 from headrace.workflows.definition import Workflow
@@ -215,3 +229,10 @@ async def async_code() -> None:
     assert_type(await app.await_(both), Waited[Job[Any] | WorkflowRun])
     assert_type([await job async for job in app.as_completed([await notify.aenqueue(7)])], list[str])
     assert_type(await app.aenqueue_many([notify.job(1), fetch.job("u")]), int)
+
+
+assert_type(app.cron("0 9 * * *", fetch, "u", timezone="UTC", overlap="skip", jitter=30), Schedule)
+assert_type(app.every(60, resize.options(queue="low"), b"", [1], offset=5, name="n"), Schedule)
+assert_type(app.schedules.put("n", Every(60), nightly, "team", missed="all", within=60), Schedule)
+assert_type(app.schedules["n"].run(), Job[Any] | None)
+assert_type(current_job().tick, datetime | None)

@@ -99,16 +99,16 @@ def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
         CronError: ``target`` is nothing that a schedule can run.
         ArgumentError, PayloadTooLarge: as ``enqueue``.
     """
-    if isinstance(target, Workflow):
-        target = target.definition.task
-    if isinstance(target, (Task, BoundTask)):
-        made: UnsentJob[Any] = target.job(*args)
+    found: Any = target.definition.task if isinstance(target, Workflow) else target
+    if isinstance(target, (Workflow, Task, BoundTask)):
+        made: UnsentJob[Any] = found.job(*args)
         return made
     if not isinstance(target, UnsentJob):
         raise CronError(f"a schedule runs a task, task.options(...), task.job(...) or a workflow, not {target!r:.80}")
     if args:
-        raise CronError(f"{target!r} has its arguments already: give the task itself, or no arguments")
-    return target
+        raise CronError(f"{found!r} has its arguments already: give the task itself, or no arguments")
+    job: UnsentJob[Any] = found
+    return job
 
 
 def request(
