@@ -243,10 +243,6 @@ def current_job() -> CurrentJob:
         ) from None
 
 
-job_here = _current.get
-"""``job_here(None)``: the job whose code calls this, or None."""
-
-
 def inherited() -> Mapping[str, str]:
     """The headers of the job whose code calls this; none outside of a job."""
     job = _current.get(None)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol.operations import pause
-from headrace.worker.dispatcher.links.store_session import HURRY
+from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import SECOND, START, Stage
 
 

@@ -78,9 +78,19 @@ _number = msgspec.msgpack.Decoder(int).decode
 _unpack = msgspec.msgpack.decode
 
 
+def arguments(call: Call[Any]) -> dict[str, Any]:
+    """Those of a call that are no keys, by name."""
+    names = [arg.name for arg in call.script.header.args]
+    return dict(zip(names, call.args[len(call.args) - len(names) :], strict=True))
+
+
 @dataclass(slots=True)
 class Job:
-    """A job in the store: ``ready``, ``running``, ``scheduled``, ``ordered`` (waits for its turn) or ``ended``."""
+    """A job in the store: ``ready``, ``running``, ``scheduled``, ``ordered`` (waits for its turn) or ``ended``.
+
+    Attributes:
+        settled: the last settle of it: who sent it, its number, when it was applied; ``lag``: seconds until its answer.
+    """
 
     id: str
     task: str
@@ -92,6 +102,8 @@ class Job:
     token: int = 0
     due: int = 0
     starts: int = 0
+    settled: tuple[str, int, float] = ("", 0, 0.0)
+    lag: float = 0.0
 
 
 @dataclass(slots=True)
@@ -169,10 +181,15 @@ class Store:
     # -- what the dispatcher calls ------------------------------------------------------------------------------------
 
     def run(self, call: Call[Any]) -> Any:
-        names = [arg.name for arg in call.script.header.args]
-        args: dict[str, Any] = dict(zip(names, call.args[len(call.args) - len(names) :], strict=True))
-        reply = getattr(self, call.script.name)(args)
-        return call.parse(reply)
+        return call.parse(getattr(self, call.script.name)(arguments(call)))
+
+    def answered(self, call: Call[Any]) -> None:
+        """The dispatcher reads the reply to a call now."""
+        if call.script.name == "settle":
+            args = arguments(call)
+            for job in self.jobs.values():
+                if job.settled[:2] == (args["owner"], args["request"]):
+                    job.lag = self.world.now - job.settled[2]
 
     def claim(self, args: dict[str, Any]) -> Any:
         incarnation = self.owners.get(args["owner"])
@@ -279,6 +296,7 @@ class Store:
                     stale.append(job.id.encode())
                     continue
                 del incarnation.claims[number]
+                job.settled = (args["owner"], args["request"], self.world.now)
                 self._settled(job, kind, amount)
         return [b"ok", stale, 0, 0, 0]
 
@@ -437,7 +455,7 @@ class World:
         for _ in range(10_000):
             at = self.core.next
             assert at > self.now, "a time that was looked at is waited for"
-            if at > to or self.core.state == "left":
+            if at > to or self.core.worker.phase == "left":
                 break
             self.now = at
             self.turn()
@@ -495,7 +513,9 @@ class World:
     def store_answers(self) -> bool:
         if self.replies is None:
             return False
-        self.inbox += [Replied(read, reply) for (_, read), reply in zip(self.inflight, self.replies, strict=True)]
+        for (call, read), reply in zip(self.inflight, self.replies, strict=True):
+            self.store.answered(call)
+            self.inbox.append(Replied(read, reply))
         self.inflight, self.replies = [], None
         self.tell_ready()
         return True
@@ -564,7 +584,7 @@ class World:
             return False
         kind = self.wanted.pop(self.dice.randrange(len(self.wanted)))
         self._number += 1
-        options = self.core.options
+        options = self.core.worker.options
         starting = self.dice.random() < 0.2
         self.runners[self._number] = Runner(
             self._number, kind, slots=options.slots(kind), quota=options.recycle_jobs, starting=starting
@@ -671,7 +691,7 @@ class World:
         self.inbox.append(Paused(frozenset(self.store.paused)))
 
     def mail(self, text: str) -> None:
-        if self.up and self.core.owner:
+        if self.up and self.core.worker.owner:
             self.inbox.append(Mail(text))
 
     def told(self, message: Drain) -> None:
@@ -690,7 +710,7 @@ class World:
             and not self.core.crew.handout.seats[runner.number].single
         }
         found: list[Job] = []
-        for queue in self.core.options.queues.names:
+        for queue in self.core.worker.options.queues.names:
             if queue not in self.store.paused:
                 for _, id in self.store.ready.get(queue, ()):
                     job = self.store.jobs[id]
@@ -705,15 +725,15 @@ class World:
         store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
         sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
         dying = any(runner.killed or runner.starting for runner in self.runners.values())
-        times = (self.core.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall"))
+        times = (self.core.worker.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall"))
         return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
 
     def check(self) -> None:
         """Never idle with work that could start; never at work when another worker may have it."""
-        if self.core.owner and self.now >= self.core.upkeep.lease_until:
+        if self.core.worker.owner and self.now >= self.core.maintenance.renewal.lease_until:
             assert all(runner.killed for runner in self.runners.values() if runner.begun), "it runs beyond its lease"
-        if self.core.state == "working" and not self.under_way:
-            assert self.core.owner, "it is not registered"
+        if self.core.worker.phase == "working" and not self.under_way:
+            assert self.core.worker.owner, "it is not registered"
             assert not self.startable(), (self.startable(), self.core.demand.known, self.asleep)
 
     def calm(self) -> None:
@@ -727,12 +747,12 @@ class World:
             self.turn()
         else:
             raise AssertionError("it does not come to rest")
-        if self.core.state == "working" and not self.core.upkeep.gone:
+        if self.core.worker.phase == "working" and not self.core.maintenance.renewal.gone:
             self.check_at_rest()
 
     def set(self, timer: str) -> bool:
         """Whether a time is set that comes."""
-        return self.now < self.core.timers.at(timer) < float("inf")
+        return self.now < self.core.worker.timers.at(timer) < float("inf")
 
     def check_at_rest(self) -> None:
         """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
@@ -744,10 +764,12 @@ class World:
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.lines.waiting == waiting, "what waits for places is counted wrong"
-        if due := self.store.due:
-            known = self.now + max(0.0, (due - self.store.now) / 1e6)
-            # A settle whose reply was lost tells how long it is until then, and not from when on.
-            assert core.upkeep.next <= known + 30.0, "a retry is not promoted"
+        scheduled = [job for job in self.store.jobs.values() if job.state == "scheduled"]
+        if scheduled:
+            job = min(scheduled, key=lambda job: job.due)
+            due = self.now + max(0.0, (job.due - self.store.now) / 1e6)
+            # The answer to a settle tells how long it is until then, and not from when on: so much later than that.
+            assert core.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
 
     def settle_down(self) -> bool:
         return (

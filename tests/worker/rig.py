@@ -20,24 +20,11 @@ import msgspec
 
 from headrace import Headrace
 from headrace.model.job import Claim, JobError, parse_error
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.signals import only_wake
-from headrace.worker.messages import (
-    Channel,
-    Closed,
-    Done,
-    Exit,
-    Fell,
-    Found,
-    FromRunner,
-    Recall,
-    Run,
-    Say,
-    Stop,
-    ToRunner,
-    give_tickets,
-    take_back,
-)
+from headrace.worker.messages import Done, Exit, Fell, Found, FromRunner, Recall, Run, Say, Stop, ToRunner
 from headrace.worker.runner import runner_process
+from headrace.worker.tickets import give_tickets, take_back
 from tests.worker import jobs
 
 PLACE = "here:1"

@@ -75,14 +75,14 @@ def cancel(world: World) -> None:
 
 
 def broadcast(world: World) -> None:
-    if world.core.owner in world.store.owners:
-        world.store.broadcast(world.core.owner, f"{world.dice.choice(world.kinds)}-available")
+    if world.core.worker.owner in world.store.owners:
+        world.store.broadcast(world.core.worker.owner, f"{world.dice.choice(world.kinds)}-available")
         world.mail(CALLED)
 
 
 def take_over(world: World) -> None:
-    if world.now > world.core.upkeep.lease_until:
-        world.store.take_over(world.core.owner)
+    if world.now > world.core.maintenance.renewal.lease_until:
+        world.store.take_over(world.core.worker.owner)
 
 
 EVENTS: dict[Callable[[World], object], int] = {
@@ -129,7 +129,7 @@ def finish(world: World) -> None:
     """Every job ends, once; then the worker leaves, and holds nothing."""
     for queue in list(world.store.paused):
         world.pause(queue)
-    served = set(world.core.options.queues.names)
+    served = set(world.core.worker.options.queues.names)
     for _ in range(400):
         world.calm()
         if not world.end("succeeded"):
@@ -142,12 +142,12 @@ def finish(world: World) -> None:
     world.told(Drain(now=False))
     world.turn()
     for _ in range(50):
-        if world.core.state == "left":
+        if world.core.worker.phase == "left":
             break
         world.calm()
         world.end("succeeded")
         world.turn()
-    assert world.core.state == "left"
+    assert world.core.worker.phase == "left"
     assert not any(owner.claims for owner in world.store.owners.values())
 
 
@@ -216,7 +216,7 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     world.calm()
     world.cut()
     world.turn()
-    world.advance(world.core.upkeep.lease_until)
+    world.advance(world.core.maintenance.renewal.lease_until)
     assert [runner.killed for runner in world.runners.values()] == [True]
     world.calm()
     (job,) = world.store.jobs.values()

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from headrace import Headrace
-from headrace.worker.messages import Closed, Exit, Fell
+from headrace.worker.channel import Closed
+from headrace.worker.messages import Exit, Fell
 from headrace.worker.runner import fork_server
 from tests.deadline import eventually
 from tests.processes import lives

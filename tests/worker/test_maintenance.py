@@ -5,31 +5,39 @@ from __future__ import annotations
 from headrace.protocol import consume
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
-from headrace.worker.dispatcher.duties.maintenance import BATCH, RENEW, Upkeep
+from headrace.worker.dispatcher.duties.duty import BATCH
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.duties.renewal import RENEW
 
 LEASE = 15.0
 SECOND = 1_000_000
 
 
-def upkeep(**settings: object) -> Upkeep:
-    made = Upkeep(keys_of("hr"), Settings(lease=LEASE, **settings), {"known"}, ["default"])  # type: ignore[arg-type]
+def maintenance(expected: int = 0, **settings: object) -> Maintenance:
+    made = Maintenance(
+        keys_of("hr"),
+        Settings(lease=LEASE, **settings),  # type: ignore[arg-type]
+        {"known"},
+        ["default"],
+        expected=lambda: expected,
+    )
     made.begin("me", 100.0)
     return made
 
 
-def names(made: Upkeep, now: float) -> list[str]:
+def names(made: Maintenance, now: float) -> list[str]:
     return [call.script.name for call, _ in made.steps(now)]
 
 
-def renewed(made: Upkeep, at: float, expected: int = 0, **facts: object) -> None:
+def renewed(made: Maintenance, at: float, **facts: object) -> None:
     """Let the renewal that is due at ``at`` go out, and answer it."""
-    steps = made.steps(at, expected=lambda: expected)
+    steps = made.steps(at)
     (handler,) = [handler for call, handler in steps if call.script.name == "renew"]
     handler(consume.Renewed(True, **facts))  # type: ignore[arg-type]
 
 
 def test_renewals_leave_time_for_a_second_try() -> None:
-    made = upkeep()
+    made = maintenance()
     assert made.next == 100
     assert names(made, 100) == ["renew"]
     assert made.next == 100 + LEASE * RENEW
@@ -39,32 +47,32 @@ def test_renewals_leave_time_for_a_second_try() -> None:
 
 
 def test_the_lease_counts_from_before_the_renewal_was_sent() -> None:
-    made = upkeep()
-    assert made.lease_until == 100 + LEASE
+    made = maintenance()
+    assert made.renewal.lease_until == 100 + LEASE
     (step,) = made.steps(103)
-    assert made.lease_until == 100 + LEASE
+    assert made.renewal.lease_until == 100 + LEASE
     step[1](consume.Renewed(True))
-    assert made.lease_until == 103 + LEASE
+    assert made.renewal.lease_until == 103 + LEASE
 
 
 def test_a_lost_lease_is_noticed() -> None:
-    made = upkeep()
+    made = maintenance()
     (step,) = made.steps(100)
     step[1](consume.Renewed(False))
-    assert made.gone
+    assert made.renewal.gone
     made.begin("me again", 120)
-    assert not made.gone
+    assert not made.renewal.gone
 
 
 def test_renewals_that_count_other_jobs_than_we_do_are_counted() -> None:
-    made = upkeep()
+    made = maintenance(expected=3)
     for at, held, doubts in ((100, 3, 0), (106, 2, 1), (112, 4, 2), (118, 3, 0)):
-        renewed(made, at, 3, held=held)
-        assert made.doubts == doubts
+        renewed(made, at, held=held)
+        assert made.renewal.doubts == doubts
 
 
 def test_due_jobs_are_promoted_when_they_are_due_by_the_servers_clock() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=5_000 * SECOND, due=5_002 * SECOND)
     assert made.next == 102
     (step,) = made.steps(102)
@@ -74,22 +82,22 @@ def test_due_jobs_are_promoted_when_they_are_due_by_the_servers_clock() -> None:
 
 
 def test_a_retry_of_our_own_is_promoted_without_being_told() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100)
-    made.expect(101.5)
-    made.expect(103)
+    made.promotion.expect(101.5)
+    made.promotion.expect(103)
     assert made.next == 101.5
     assert names(made, 101.5) == ["promote"]
 
 
 def test_what_is_overdue_is_promoted_at_once() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=50 * SECOND, due=40 * SECOND)
     assert names(made, 100) == ["promote"]
 
 
 def test_a_lapsing_neighbour_is_reclaimed_at_the_end_of_its_lease_and_not_sooner() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=10 * SECOND, lapse=13 * SECOND, lapsing="neighbour")
     assert names(made, 102.9) == []
     (step,) = made.steps(103.1)
@@ -100,69 +108,69 @@ def test_a_lapsing_neighbour_is_reclaimed_at_the_end_of_its_lease_and_not_sooner
 
 
 def test_a_neighbour_that_renewed_in_time_is_left_alone() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=10 * SECOND, lapse=16.5 * SECOND, lapsing="neighbour")
     renewed(made, 106, now=16 * SECOND, lapse=31 * SECOND, lapsing="neighbour")
     assert names(made, 107) == []
 
 
 def test_its_own_lease_is_no_ones_to_reclaim() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=10 * SECOND, lapse=11 * SECOND, lapsing="me")
     assert names(made, 104.9) == []
 
 
 def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100)
-    made.victims.append(("victim", True))
+    made.reclaim.add("victim")
     assert made.next == 0
     for word in ("some", "some", "done"):
         (step,) = made.steps(100.1)
         assert step[0].script.name == "reclaim"
         step[1]((word, BATCH))
-    assert not made.victims
+    assert names(made, 100.2) == ["renew"], "no piece is left, and the renewal names another incarnation"
 
 
 def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, parking=("known",))
-    made.victims.append(("victim", True))
+    made.reclaim.add("victim")
     (reclaim,) = made.steps(100.1)
     assert made.owes(100.1), "a burst worker would leave before the jobs of the dead are ready"
     reclaim[1](("gone", 0))
     assert made.owes(100.1)
-    _, moved = made.unpark("known", 3)
+    _, moved = made.unparking.step("known", 3)
     assert made.owes(100.1)
     moved(2)
     assert not made.owes(100.1)
 
 
 def test_tasks_that_are_known_here_are_unparked_while_there_is_room_until_none_is_left() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, parking=("unknown", "known"))
-    assert made.parked == {"known"}
-    call, moved = made.unpark("known", 10_000)
+    assert made.unparking.parked == {"known"}
+    call, moved = made.unparking.step("known", 10_000)
     assert call.script.name == "unpark"
     moved(BATCH)
-    assert made.parked == {"known"}
-    _, moved = made.unpark("known", 7)
-    assert made.parked == set()
+    assert made.unparking.parked == {"known"}
+    _, moved = made.unparking.step("known", 7)
+    assert made.unparking.parked == set()
     moved(6)
-    assert made.parked == set()
+    assert made.unparking.parked == set()
 
 
 def test_jobs_that_are_parked_while_an_answer_is_on_its_way_are_not_forgotten() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, parking=("known",))
-    _, moved = made.unpark("known", 7)
-    made.parked.add("known")
+    _, moved = made.unparking.step("known", 7)
+    made.unparking.parked.add("known")
     moved(0)
-    assert made.parked == {"known"}
+    assert made.unparking.parked == {"known"}
 
 
 def test_retention_ends_when_the_server_says_and_goes_on_while_batches_are_full() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=10 * SECOND, over=13 * SECOND)
     assert names(made, 102.9) == []
     (step,) = made.steps(103)
@@ -174,24 +182,24 @@ def test_retention_ends_when_the_server_says_and_goes_on_while_batches_are_full(
 
 
 def test_too_much_that_is_kept_is_swept_at_once() -> None:
-    made = upkeep(max_finished=10, max_finished_bytes=1000)
+    made = maintenance(max_finished=10, max_finished_bytes=1000)
     renewed(made, 100)
-    made.learn_kept(10, 1000, 101)
+    made.sweep.learn(10, 1000, 101)
     assert names(made, 101) == []
-    made.learn_kept(11, 0, 101)
+    made.sweep.learn(11, 0, 101)
     assert names(made, 101) == ["sweep"]
-    made.learn_kept(0, 1001, 102)
+    made.sweep.learn(0, 1001, 102)
     assert names(made, 102) == ["sweep"]
 
 
 def test_cancellations_that_a_message_missed_come_with_the_renewal() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, cancels=("a", "b"))
-    assert list(made.cancels) == ["a", "b"]
+    assert list(made.renewal.cancels) == ["a", "b"]
 
 
 def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
-    made = upkeep()
+    made = maintenance()
     renewed(made, 100, now=5_000 * SECOND, resumes=5_002 * SECOND)
     assert made.next == 102
     assert made.owes(101.95)
@@ -201,14 +209,14 @@ def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
     step[1]((1, 5_002 * SECOND, 5_004 * SECOND))
     assert (made.next, made.owes(103)) == (104, False)
     # Another end was said meanwhile, or somebody resumed the queue.
-    made.hurry()
+    made.renewal.hurry()
     renewed(made, 103, now=5_003 * SECOND)
     assert made.next == 103 + LEASE * RENEW
 
 
 def test_whatever_is_due_sooner_than_what_was_known_comes_sooner() -> None:
     """A workflow that stays for a month was asked about in a month, and with it all that came to their ends before."""
-    made = upkeep()
+    made = maintenance()
     day = 86_400 * SECOND
     renewed(made, 100, now=SECOND, ends=30 * day, over=30 * day, chore=30 * day)
     renewed(made, 107, now=6 * SECOND, ends=8 * SECOND, over=8 * SECOND, chore=8 * SECOND)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.messages import Exit, Run, Stop, frame
+from headrace.worker.channel import frame
+from headrace.worker.messages import Exit, Run, Stop
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 

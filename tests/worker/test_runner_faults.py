@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from headrace.worker.channel import Channel, Garbled, frame
 from headrace.worker.forking.process_ties import FAULTY
-from headrace.worker.messages import Channel, Garbled, Say, ToRunner, frame
+from headrace.worker.messages import Say, ToRunner
 from headrace.worker.runner import async_kind, execute, process_kind, reporting, thread_kind
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of

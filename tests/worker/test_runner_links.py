@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.model.job import Claim
+from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.dispatcher_events import (
     Ask,
     Event,
@@ -27,10 +28,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Told,
 )
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
-from headrace.worker.dispatcher.links.store_session import Selectors
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
+from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.messages import (
-    Channel,
     Died,
     Done,
     Drain,
@@ -42,8 +42,8 @@ from headrace.worker.messages import (
     Spawned,
     ToRunner,
     ToSupervisor,
-    take_ticket,
 )
+from headrace.worker.tickets import take_ticket
 from tests.deadline import eventually
 
 MOST = 1024

@@ -37,8 +37,8 @@ class Rig:
         self.actions = Actions()
         self.timers = Timers()
         self.crew = Crew(Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5)  # type: ignore[arg-type]
-        self.crew.resize(kind, 1)
-        self.crew.up(RunnerUp(7, kind, 70), 0)
+        self.crew.supply.resize(kind, 1)
+        self.crew.supply.up(RunnerUp(7, kind, 70), 0)
         self.seat = self.crew.handout.seats[7]
         self.actions.take()
 
@@ -60,12 +60,12 @@ def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
     (start,) = rig.give(1)
     rig.done()
     for now in (5.0, 5.1, 5.3):
-        rig.crew.enforce(now - 0.01)
+        rig.crew.stops.enforce(now - 0.01)
         assert not rig.done()
-        rig.crew.enforce(now)
+        rig.crew.stops.enforce(now)
         assert Notify(7, Stop(1, "soft")) in rig.done()
     start.doom = "cancel"
-    rig.crew.enforce(9)
+    rig.crew.stops.enforce(9)
     assert not [one for one in rig.done() if isinstance(one, Notify)], "it was told to stop for another reason"
 
 
@@ -73,9 +73,9 @@ def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
     """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
     rig = Rig("async")
     rig.seat.single = True
-    rig.crew.freed.clear()
+    rig.crew.supply.freed.clear()
     rig.crew.died(RunnerDied(7, 9), 2)
-    assert rig.crew.freed == {"async"}
+    assert rig.crew.supply.freed == {"async"}
 
 
 def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> None:
@@ -91,7 +91,7 @@ def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_co
     rig = Rig("process")
     rig.give(1, 2, 3)
     rig.done()
-    rig.crew.cancel("id2", 0)
+    rig.crew.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 3)]
     returned = rig.crew.taken_back(TakenBack(7, 2), 0)
     assert [(end.claim.id, end.kind) for end in returned.ends] == [("id2", "cancelled")]
@@ -103,7 +103,7 @@ def test_a_cancelled_job_that_began_meanwhile_is_stopped() -> None:
     rig = Rig("process")
     rig.give(1, 2)
     rig.done()
-    rig.crew.cancel("id2", 0)
+    rig.crew.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 2)]
     assert rig.crew.taken_back(TakenBack(7, 0), 0) == ([], [])
     assert rig.done() == [Notify(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
@@ -133,7 +133,7 @@ def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
     rig.give(1, 2)
     rig.done()
     rig.seat.done = 1
-    rig.crew._recycle(rig.seat, 0)
+    rig.crew.supply.recycle(rig.seat, 0)
     assert rig.done() == [Notify(7, Exit()), TakeBack(7, 2)]
     rig.crew.taken_back(TakenBack(7, 1), 0)
     assert not rig.done(), "one runs"

@@ -30,7 +30,7 @@ class Life:
         self.exits: list[int] = []
 
     def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> Seat:
-        self.crew.up(RunnerUp(number, kind, 0, False, starting), NOW)
+        self.crew.supply.up(RunnerUp(number, kind, 0, False, starting), NOW)
         return self.crew.handout.seats[number]
 
     def says(self, number: int, message: FromRunner) -> None:
@@ -51,7 +51,7 @@ class Life:
         self.crew.died(RunnerDied(number, code=70), NOW)
         if self.asked():
             return -1.0
-        self.crew.respawn(NOW)
+        self.crew.supply.respawn(NOW)
         return self.timers.at("spawn") - NOW
 
 
@@ -62,25 +62,25 @@ def life() -> Life:
 
 @pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
 def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
-    life.crew.resize(kind, 1)
+    life.crew.supply.resize(kind, 1)
     seat = life.born(1, kind)
     assert life.room(kind) == 0
     assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is None
-    life.crew.freed.clear()
+    life.crew.supply.freed.clear()
     life.says(1, Up())
-    assert life.crew.freed == {kind}, "what was handed back since no runner had room is claimed again"
+    assert life.crew.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
     assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is seat
 
 
 def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
-    life.crew.resize("thread", 1)
+    life.crew.supply.resize("thread", 1)
     life.born(1, starting=False)
     assert life.room() >= 1
 
 
 def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
-    life.crew.resize("process", 1)
+    life.crew.supply.resize("process", 1)
     life.born(1, "process")
     lines = Lines(life.crew.handout)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
@@ -92,13 +92,13 @@ def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
 
 
 def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(life: Life) -> None:
-    life.crew.resize("thread", 2)
+    life.crew.supply.resize("thread", 2)
     life.born(1)
     other = life.born(2)
     pauses = list[float]()
     for number in range(3, 12):
         pauses.append(life.dies(1 if number == 3 else number - 1))
-        life.crew.respawn(life.timers.at("spawn"))
+        life.crew.supply.respawn(life.timers.at("spawn"))
         assert life.asked() == ["thread"]
         life.born(number)
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30]
@@ -109,7 +109,7 @@ def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(l
 
 
 def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: Life) -> None:
-    life.crew.resize("thread", 1)
+    life.crew.supply.resize("thread", 1)
     seat = life.born(1)
     life.says(1, Up())
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
@@ -120,10 +120,10 @@ def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: L
 
 def test_one_that_is_dismissed_while_it_starts_is_replaced_without_a_pause(life: Life) -> None:
     """A resize replaces runners of the shared kinds, whether they have started or not."""
-    life.crew.resize("thread", 1)
+    life.crew.supply.resize("thread", 1)
     life.born(1)
     life.asked()
-    life.crew.renew("thread")
+    life.crew.supply.renew("thread")
     assert life.asked() == ["thread"]
     assert life.exits == [1]
     seat = life.born(2)
@@ -134,30 +134,30 @@ def test_one_that_is_dismissed_while_it_starts_is_replaced_without_a_pause(life:
 
 
 def test_a_suspect_waits_for_the_runner_that_starts_for_it_and_asks_for_no_other(life: Life) -> None:
-    life.crew.resize("thread", 1)
+    life.crew.supply.resize("thread", 1)
     life.born(1, starting=False)
     life.asked()
-    assert life.crew.isolated("thread") is None
+    assert life.crew.supply.isolated("thread") is None
     assert life.asked() == ["thread"]
     seat = life.born(2)
     assert seat.single
-    assert life.crew.isolated("thread") is None
+    assert life.crew.supply.isolated("thread") is None
     assert life.asked() == []
     # However long its start takes, it is not dismissed before it is up.
-    life.crew.respawn(NOW + 60)
+    life.crew.supply.respawn(NOW + 60)
     assert seat.open
     life.says(2, Up())
-    assert life.crew.isolated("thread") is seat
+    assert life.crew.supply.isolated("thread") is seat
 
 
 def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pause(life: Life) -> None:
-    life.crew.resize("thread", 1)
+    life.crew.supply.resize("thread", 1)
     life.born(1, starting=False)
-    life.crew.isolated("thread")
+    life.crew.supply.isolated("thread")
     life.born(2)
-    life.crew.freed.clear()
+    life.crew.supply.freed.clear()
     assert life.dies(2) == 1
-    assert life.crew.freed == set()
-    life.crew.respawn(life.timers.at("spawn"))
-    assert life.crew.freed == {"thread"}
+    assert life.crew.supply.freed == set()
+    life.crew.supply.respawn(life.timers.at("spawn"))
+    assert life.crew.supply.freed == {"thread"}
     assert life.asked() == [], "the suspect asks, when it was claimed again"

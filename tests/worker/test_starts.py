@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headrace.model.job import Claim, Outcome
 from headrace.protocol.consume import Held, settle
 from headrace.protocol.keys import Keys
-from headrace.worker.dispatcher.duties import starts as module
-from headrace.worker.dispatcher.duties.starts import Repair, Starts, compare
+from headrace.worker.dispatcher import starts as module
+from headrace.worker.dispatcher.starts import Repair, Starts, compare
 
 KEYS = Keys()
 

@@ -11,7 +11,8 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
 from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
-from headrace.worker.dispatcher.links.store_session import Exchange, Selectors
+from headrace.worker.dispatcher.links.store_session import StoreSession
+from headrace.worker.dispatcher.links.watched import Selectors
 
 
 class Loop:
@@ -24,14 +25,14 @@ class Loop:
         self.inbox: list[Event] = []
         # What goes out first on each connection.
         self.first: list[Step] = []
-        self.exchange = Exchange(parse(url), 5.0, self.watched, self.inbox)
+        self.exchange = StoreSession(parse(url), 5.0, self.watched, self.inbox)
 
     def step(self, name: str) -> Step:
         call: Call[Any] = consume.holds(self.keys, name, 0, 1)
         return call, lambda reply: self.answered.append(name)
 
     def turn(self) -> None:
-        self.exchange.keep(time.monotonic())
+        self.exchange.links.keep(time.monotonic())
         for handler in self.watched.select(0.01, 0.0):
             handler()
         for event in self.inbox:
@@ -44,13 +45,17 @@ class Loop:
 
     def connecting(self) -> Any:
         """Have a connection made, and return what the loop has not seen of it yet."""
-        connector: Any = self.exchange._connector
+        connector: Any = self.exchange.links._connector
         while connector._result is None:
-            self.exchange.keep(time.monotonic())
+            self.exchange.links.keep(time.monotonic())
         return connector._result
 
     def close(self) -> None:
-        ends: list[Any] = [self.exchange._links, self.exchange._connector._ear, self.exchange._connector._bell]
+        ends: list[Any] = [
+            self.exchange.links.made,
+            self.exchange.links._connector._ear,
+            self.exchange.links._connector._bell,
+        ]
         for end in (*ends, self.watched.all, self.watched.urgent):
             if end is not None:
                 end.close()
@@ -66,10 +71,10 @@ def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(
     eventually(lambda: loop.turn() or exchange.idle)
     loop.answered.clear()
     # The server goes with a request under way, and the next connection is gone before it is used.
-    links: Any = exchange._links
+    links: Any = exchange.links.made
     links.main._sock.shutdown(socket.SHUT_RDWR)
     exchange.send([loop.step("under way")])
-    eventually(lambda: loop.turn() or exchange._links is None)
+    eventually(lambda: loop.turn() or exchange.links.made is None)
     loop.connecting().mail._sock.shutdown(socket.SHUT_RDWR)
     eventually(lambda: loop.turn() or "under way" in loop.answered)
     loop.close()
@@ -81,10 +86,10 @@ def test_a_private_server_that_refuses_the_password_is_not_told_as_a_wrong_passw
     """It is another one, in a directory that was made anew: a look there says where it is and how to get in."""
     server = new_server(password="theirs")
     loop = Loop(server.url.replace("theirs", "ours"), namespace)
-    loop.exchange.revive = lambda: server.url
+    loop.exchange.links.revive = lambda: server.url
     with caplog.at_level("INFO", "headrace.worker"):
         eventually(lambda: loop.turn() or loop.exchange.idle)
-    assert loop.exchange.target.shown == parse(server.url).shown
+    assert loop.exchange.links.target.shown == parse(server.url).shown
     assert "the store does not answer" in caplog.text
     assert "refused the credentials" not in caplog.text
     loop.close()

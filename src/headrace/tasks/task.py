@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
-from headrace.context import inherited, job_here
+from headrace.context import inherited
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model import elsewhere
 from headrace.model.form import RETRY_PARTS, Form, NewJob, Options, Overrides, form_of, of_call
@@ -355,9 +355,7 @@ class BoundTask(Generic[P, R]):
 
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, client.settings.max_payload)
-        # Few calls, since a program that enqueues now and then pays for each of them dearly.
-        job = job_here(None)
-        id, form = new_id(), self._form if job is None else self.form(job.headers)
+        id, form = new_id(), self.form()
         return NewJob(self.fitting(id) if form.ordered else id, data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:

@@ -32,7 +32,7 @@ from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_growth import Growth
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
-from headrace.worker.dispatcher.journal import starts
+from headrace.worker.dispatcher.ends.journal import starts
 from headrace.worker.outcomes import Ended, before_start
 
 T = TypeVar("T")

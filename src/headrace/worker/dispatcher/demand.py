@@ -86,9 +86,9 @@ class Demand:
 
     def rooms(self, now: float, coming: int) -> dict[str, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
-        if self._crew.freed:
-            self._refused -= self._crew.freed
-            self._crew.freed.clear()
+        if self._crew.supply.freed:
+            self._refused -= self._crew.supply.freed
+            self._crew.supply.freed.clear()
         rooms = self._crew.handout.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from headrace.worker.dispatcher.core import GATHER, Core
+from headrace.worker.channel import Channel
+from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Ask,
@@ -32,15 +33,17 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     WakeUp,
 )
-from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.ends.job_stats import Tally
 from headrace.worker.dispatcher.links.paused_queues import Pauses
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
-from headrace.worker.dispatcher.links.store_session import Exchange, Selectors
+from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
+from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.status import probe
+from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.site import Site
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.messages import Channel, FromSupervisor
+from headrace.worker.messages import FromSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
@@ -78,7 +81,7 @@ class Dispatcher:
         site = Site(store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned)
         self._core = Core(replace(site, limits=app.limits.declared()))
         links = self._links = RunnerLinks(self._watched, self._inbox)
-        exchange = self._exchange = Exchange(
+        session = self._session = StoreSession(
             store.target,
             max(0.1, min(5.0, settings.lease / 3)),
             self._watched,
@@ -92,11 +95,11 @@ class Dispatcher:
             Notify: links.tell,
             TakeBack: links.take_back,
             Ask: ControlLink(control, self._watched, links, self._inbox).ask,
-            Send: lambda action: exchange.send(action.steps),
-            SendFirst: lambda action: exchange.send_first(action.steps),
-            Sleep: lambda action: exchange.arm(action.keys, action.claim),
-            WakeUp: lambda _: exchange.disarm(),
-            Subscribe: lambda action: exchange.subscribe(action.channel),
+            Send: lambda action: session.send(action.steps),
+            SendFirst: lambda action: session.send_first(action.steps),
+            Sleep: lambda action: session.arm(action.keys, action.claim),
+            WakeUp: lambda _: session.disarm(),
+            Subscribe: lambda action: session.subscribe(action.channel),
             FindPauses: lambda _: pauses.look(),
             Log: lambda action: log.log(action.level, action.text, *action.args, extra=action.extra),
         }
@@ -109,7 +112,7 @@ class Dispatcher:
         """
         core = self._core
         self._perform(core.start(predecessor, time.monotonic()))
-        while core.state != "left":
+        while not core.left:
             self._round(min(core.next, time.monotonic() + 60.0))
         self._pauses.close()
         if self._tally is not None:
@@ -123,7 +126,7 @@ class Dispatcher:
             actions = self._core.on(self._inbox, time.monotonic())
             self._inbox.clear()
             self._perform(actions)
-            self._exchange.go_on()
+            self._session.go_on()
             if not self._inbox and not self._core.hasty:
                 return
 
@@ -134,7 +137,7 @@ class Dispatcher:
     def _round(self, until: float) -> None:
         """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         tally = self._tally
-        until = min(until, STREAMS.next, self._links.next, self._exchange.next, tally.next if tally else until)
+        until = min(until, STREAMS.next, self._links.next, self._session.links.next, tally.next if tally else until)
         pause = max(0.0, until - time.monotonic())
         gather = min(GATHER, pause) if self._core.crew.handout.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
@@ -150,7 +153,7 @@ class Dispatcher:
         if tally is not None and now >= tally.next:
             tally.pass_on()
         self._links.pass_on(now)
-        self._exchange.keep(now)
+        self._session.links.keep(now)
         if self._inbox:
             self._turn()
 

@@ -12,7 +12,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.tasks.task import Task
-from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.ends.job_stats import Tally
 from headrace.worker.dispatcher.runners.status import Probe
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions

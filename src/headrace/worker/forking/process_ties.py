@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from headrace.worker.messages import Channel
+    from headrace.worker.channel import Channel
 
 # Signal handlers of ours are defined in here.
 _OURS = "headrace.worker."

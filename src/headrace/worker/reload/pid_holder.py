@@ -136,7 +136,7 @@ class Founder:
         return anchor.run()
 
 
-class Duty(Protocol):
+class SideDuty(Protocol):
     """Something that an anchor does beside its own duties: see file_watch.py."""
 
     @property
@@ -160,7 +160,7 @@ class Anchor:
         self.succession = Succession(launch, limit, self._watch)
         self._wake, self._alarm = socket.socketpair()
         self._last_signal = 0.0
-        self.duty: Duty | None = None
+        self.duty: SideDuty | None = None
 
     def take_over(self, state: Succession) -> None:
         """Look after the images of another loop, which has ended."""

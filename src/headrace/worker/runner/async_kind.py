@@ -20,8 +20,9 @@ from typing import Any
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.model.job import Claim
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
+from headrace.worker.messages import Exit, Run, Stop, ToRunner
 from headrace.worker.runner.execute import Bench, aperform
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.reporting import Reporter, Voice

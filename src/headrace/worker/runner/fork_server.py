@@ -25,9 +25,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.tasks.lifespan import of_kind
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import adopt_orphans, die_with
-from headrace.worker.messages import Channel, Closed, Exit, Fell, ToRunner
+from headrace.worker.messages import Exit, Fell, ToRunner
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate
 

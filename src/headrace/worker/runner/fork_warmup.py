@@ -16,10 +16,12 @@ from headrace.app import Headrace
 from headrace.model.form import Options
 from headrace.model.job import Claim
 from headrace.tasks.task import Task
+from headrace.worker.channel import Channel
 from headrace.worker.forking import memory_mapping
-from headrace.worker.messages import Channel, FromRunner, Run, ToRunner, give_tickets
+from headrace.worker.messages import FromRunner, Run, ToRunner
 from headrace.worker.runner.execute import Bench
 from headrace.worker.runner.process_kind import Process
+from headrace.worker.tickets import give_tickets
 
 # CPython specialises code that has run eight times, and then some more for what it finds out.
 TIMES = 20

@@ -1,7 +1,7 @@
 """The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
 
 Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start
-(see messages.py).
+(see tickets.py).
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections import deque
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Channel, Closed, Recall, Run, Stop, ToRunner, take_ticket
+from headrace.worker.messages import Recall, Run, Stop, ToRunner
 from headrace.worker.runner.execute import Bench, perform
 from headrace.worker.runner.fork_server import Forker
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.reporting import Reporter, Voice
+from headrace.worker.tickets import take_ticket
 
 
 class Process:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from headrace.context import CurrentJob
 from headrace.protocol.consume import Note
-from headrace.worker.messages import Channel, Closed, Done, Say, ToRunner
+from headrace.worker.channel import Channel, Closed
+from headrace.worker.messages import Done, Say, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the

@@ -30,9 +30,10 @@ from typing import Any, Protocol
 from headrace.app import Headrace
 from headrace.errors import LifespanError
 from headrace.tasks.lifespan import of_kind
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import Cut, Hook, name_of, run_each
 from headrace.worker.forking.process_ties import FAULTY, let_fork
-from headrace.worker.messages import Channel, Closed, ToRunner, Up
+from headrace.worker.messages import ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner import fork_warmup

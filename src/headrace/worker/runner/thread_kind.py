@@ -15,8 +15,9 @@ from queue import SimpleQueue
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Channel, Closed, Exit, Run, Stop, ToRunner
+from headrace.worker.messages import Exit, Run, Stop, ToRunner
 from headrace.worker.runner.execute import Bench, perform
 from headrace.worker.runner.interrupts import SIGNALS, MainGate
 from headrace.worker.runner.reporting import Reporter, Voice

@@ -31,14 +31,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from headrace.worker.channel import Channel, Closed, decoder
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import die_with, prctl
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.messages import (
-    Channel,
-    Closed,
     Died,
     Drain,
     FromRunner,
@@ -51,7 +50,6 @@ from headrace.worker.messages import (
     Spawned,
     ToRunner,
     ToSupervisor,
-    decoder,
 )
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import NOTHING, Learned

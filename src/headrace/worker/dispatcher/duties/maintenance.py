@@ -1,45 +1,172 @@
-"""A dispatcher's housekeeping: renew the lease, promote due jobs, reclaim from the dead, sweep, unpark, tend chores,
-resume queues whose pause is over, fire ticks (schedule_ticks.py).
+"""What a dispatcher does for the store from time to time: renew the lease, promote due jobs, reclaim from the dead, ...
 
-Owns the timers. Produces calls, which travel with the next exchange, and reads their replies; sends nothing itself.
+Each duty is a class (:class:`Duty` says of what) and a row of the table in :class:`Maintenance`. The calls travel with
+the next request to the store; nothing is sent from here. Duties of more than a screen have files of their own.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
 from headrace.protocol.ticks import Row
-from headrace.settings import Settings, microseconds
+from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.duties.duty import BATCH, LATE, Duty, moment
+from headrace.worker.dispatcher.duties.reclaim import Reclaim
+from headrace.worker.dispatcher.duties.renewal import Renewal
 from headrace.worker.dispatcher.duties.schedule_ticks import Log, TickDuty, no_log
+from headrace.worker.dispatcher.duties.unparking import Unparking
+from headrace.worker.dispatcher.timers import NEVER
 
-BATCH = 500
-# Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
-RENEW = 0.4
 # Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
 LAPSE, LAPSE_EVERY = 10, 0.05
 # Seconds for which a worker that leaves when all is done waits for what is due by then.
 SOON = 0.1
-# A lease that is over is looked at so much later (seconds): at the very moment its owner may still be renewing.
-LATE = 0.05
-# Nodes or edges of one piece of a chore.
-CHORE = 250
+# Nodes or edges of one piece of background work.
+PIECE = 250
 
 
-class Upkeep:
-    """Timers in this process's monotonic seconds; what the server says in its own time is converted on arrival.
+class Promotion:
+    """Make due jobs ready."""
 
-    Attributes:
-        owner: the incarnation whose lease is renewed.
-        lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
-        cancels: ids that run here and were asked to stop, to be taken by the dispatcher.
-        gone: the lease was lost.
-        doubts: how many renewals in a row have counted others.
-        parked: tasks that are known here and may have jobs that another worker parked.
-    """
+    makes_ready = True
+
+    def __init__(self, keys: Keys) -> None:
+        self.at = NEVER
+        # When a job of our own becomes due, or did.
+        self._expected_at = 0.0
+        self._keys = keys
+
+    def call(self, _: float) -> Call[tuple[int, int, int]]:
+        self.at = NEVER
+        return consume.promote(self._keys, BATCH)
+
+    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
+        _, server_now, due = reply
+        self.learn(sent, server_now, due)
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.learn(sent, renewed.now, renewed.due)
+
+    def learn(self, now: float, server_now: int, due: int) -> None:
+        """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
+        self.at = now + max(0, due - server_now) / 1e6 if due else NEVER
+        if self._expected_at > now:
+            # A claim may have been made before the settle that scheduled that job, and be answered after it.
+            self.at = min(self.at, self._expected_at)
+
+    def expect(self, due: float) -> None:
+        """A job was scheduled for ``due``; monotonic seconds."""
+        self.at = self._expected_at = min(self.at, due)
+
+
+class Resumption:
+    """Resume the queues whose pause is over."""
+
+    makes_ready = True
+
+    def __init__(self, keys: Keys) -> None:
+        self.at = NEVER
+        self._keys = keys
+
+    def call(self, _: float) -> Call[tuple[int, int, int]]:
+        # It stays due until it is answered.
+        return operations.resume_due(self._keys, BATCH)
+
+    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
+        _, server_now, end = reply
+        self.at = moment(sent, server_now, end)
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.at = moment(sent, renewed.now, renewed.resumes)
+
+
+class Sweep:
+    """Remove finished jobs whose retention is over, and those beyond the caps."""
+
+    makes_ready = False
+
+    def __init__(self, keys: Keys, settings: Settings) -> None:
+        self.at = NEVER
+        self._keys = keys
+        self._most, self._most_bytes = settings.max_finished, settings.max_finished_bytes
+
+    def call(self, _: float) -> Call[tuple[int, int, int]]:
+        self.at = NEVER
+        return consume.sweep(self._keys, BATCH, self._most, self._most_bytes)
+
+    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
+        count, server_now, over = reply
+        if count == BATCH:
+            self.at = sent
+        elif over:
+            self.at = moment(sent, server_now, over)
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        # Whatever is known already, something sooner may have come since.
+        self.at = min(self.at, moment(sent, renewed.now, renewed.over))
+        self.learn(renewed.kept, renewed.bytes, sent)
+
+    def learn(self, kept: int, size: int, now: float) -> None:
+        """So much is kept: over the caps, sweep at once."""
+        if kept > self._most or size > self._most_bytes:
+            self.at = now
+
+
+class WorkflowSweep:
+    """Remove workflows whose retention is over."""
+
+    makes_ready = False
+
+    def __init__(self, keys: Keys) -> None:
+        self.at = NEVER
+        self._keys = keys
+
+    def call(self, _: float) -> Call[tuple[int, int, int]]:
+        self.at = NEVER
+        return graph.lapse(self._keys, LAPSE)
+
+    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
+        count, server_now, ends = reply
+        if count:
+            self.at = sent + LAPSE_EVERY
+        elif ends:
+            self.at = moment(sent, server_now, ends)
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.at = min(self.at, moment(sent, renewed.now, renewed.ends))
+
+
+class BackgroundWork:
+    """Do the next piece of long verbs on workflows."""
+
+    makes_ready = True
+
+    def __init__(self, keys: Keys) -> None:
+        self.at = NEVER
+        self._keys = keys
+
+    def call(self, _: float) -> Call[int]:
+        self.at = NEVER
+        return graph.tend(self._keys, PIECE)
+
+    def on_reply(self, reply: int, _: float) -> None:
+        self.learn(reply)
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.at = min(self.at, moment(sent, renewed.now, renewed.chore))
+
+    def learn(self, left: int) -> None:
+        """So many pieces are left to do: if any, at once."""
+        if left:
+            self.at = 0.0
+
+
+class Maintenance:
+    """The table of duties, in the order in which their calls travel."""
 
     def __init__(
         self,
@@ -47,35 +174,29 @@ class Upkeep:
         settings: Settings,
         tasks: Container[str],
         queues: Sequence[str],
+        facts: Callable[[], Sequence[str | int]] = tuple,
+        expected: Callable[[], int] = int,
         schedules: Sequence[Row] = (),
         log: Log = no_log,
     ) -> None:
-        self.keys = keys
-        self.settings = settings
-        self.tasks = tasks
-        self.queues = queues
+        """Make one; ``facts`` and ``expected`` are for :class:`Renewal`, the last two for :class:`TickDuty`."""
+        self.renewal = Renewal(keys, settings, queues, facts, expected, self._tell)
+        self.promotion = Promotion(keys)
+        self.reclaim = Reclaim(keys, settings, self.renewal.hurry)
+        self.sweep = Sweep(keys, settings)
+        self.background = BackgroundWork(keys)
+        self.unparking = Unparking(keys, tasks, queues)
+        # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, schedules, log)
-        self.lease = microseconds(settings.lease)
-        self.owner = ""
-        self.victims: deque[tuple[str, bool]] = deque()
-        self.cancels: deque[str] = deque()
-        self.gone = False
-        self.doubts = 0
-        self.lease_until = 0.0
-        self._renew_at = 0.0
-        self._promote_at: float | None = None
-        # When a job of our own becomes due, or did.
-        self._expected_at = 0.0
-        # The incarnation whose lease ends first, and when that is.
-        self._suspect: tuple[float, str] | None = None
-        self._sweep_at: float | None = None
-        self.parked: set[str] = set()
-        self._unparking = 0
-        # When the retention of a workflow ends.
-        self._lapse_at: float | None = None
-        self._tend_at: float | None = None
-        # When the next pause ends by itself.
-        self._resume_at: float | None = None
+        self._duties: tuple[Duty, ...] = (
+            self.renewal,
+            self.promotion,
+            Resumption(keys),
+            self.reclaim,
+            self.sweep,
+            WorkflowSweep(keys),
+            self.background,
+        )
         # Until when others may be alive that were silent, so that nothing of theirs is reclaimed yet.
         self._doubt_until = 0.0
 
@@ -86,176 +207,32 @@ class Upkeep:
             spared: seconds for which it is not known whether others live.
         """
         self._doubt_until = sent + spared + LATE if spared else 0.0
-        self.owner, self.gone, self.doubts = owner, False, 0
-        self.lease_until = sent + self.settings.lease
+        self.reclaim.owner = owner
         self.ticks.begin(owner, sent)
-        # At once, since the first renewal tells what else is due in this store.
-        self._renew_at = sent
+        self.renewal.begin(owner, sent)
 
     @property
     def next(self) -> float:
         """When there is something to do, monotonic seconds."""
-        if self.victims:
-            return 0.0
-        times = [self._renew_at, self._promote_at, self._sweep_at, self._suspect[0] if self._suspect else None]
-        times += [self._lapse_at, self._tend_at, self._resume_at, self.ticks.next]
-        return min(time for time in times if time is not None)
+        return min([self.ticks.next, *[duty.at for duty in self._duties]])
 
     def owes(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
-        if self.victims or self.parked or self._unparking or now < self._doubt_until:
+        if self.unparking or now < self._doubt_until:
             return True
-        times = [self._renew_at, self._promote_at, self._suspect[0] if self._suspect else None, self._tend_at]
-        times += [self._resume_at, self.ticks.next]
-        return min(time for time in times if time is not None) <= now + SOON
+        at = min(duty.at for duty in self._duties if duty.makes_ready)
+        return min(at, self.ticks.next) <= now + SOON
 
-    def learn_due(self, now: float, server_now: int, due: int) -> None:
-        """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
-        self._promote_at = now + max(0, due - server_now) / 1e6 if due else None
-        if self._expected_at > now:
-            # A claim may have been made before the settle that scheduled that job, and be answered after it.
-            self._promote_at = _sooner(self._promote_at, self._expected_at)
+    def steps(self, now: float) -> list[Step]:
+        """The calls that are due."""
+        return self.ticks.steps(now) + [_step(duty, now) for duty in self._duties if now >= duty.at]
 
-    def expect(self, due: float) -> None:
-        """A job was scheduled for ``due``; monotonic seconds."""
-        self._promote_at = self._expected_at = _sooner(self._promote_at, due)
-
-    def steps(
-        self, now: float, facts: Callable[[], Sequence[str | int]] = tuple, expected: Callable[[], int] = int
-    ) -> list[Step]:
-        """The calls that are due.
-
-        What makes jobs ready is owed until it is answered: a worker that leaves when all is done must not do so before.
-
-        Args:
-            facts: asked before a renewal: what the worker says of itself has changed, names and values.
-            expected: asked before a renewal: how many jobs the store should count as held.
-        """
-        found = self.ticks.steps(now)
-        if now >= self._renew_at:
-            self._renew_at = now + self.settings.lease * RENEW
-            call = consume.renew(self.keys, self.owner, self.lease, facts(), self.queues)
-            held = expected()
-            found.append((call, lambda reply: self._renewed(reply, now, held)))
-        if self._promote_at is not None and now >= self._promote_at:
-            self._promote_at = None
-            found.append((consume.promote(self.keys, BATCH), lambda reply: self._promoted(reply, now)))
-        if self._resume_at is not None and now >= self._resume_at:
-            found.append((operations.resume_due(self.keys, BATCH), lambda reply: self._resumed(reply, now)))
-        if self._suspect and now >= self._suspect[0]:
-            self.victims.append((self._suspect[1], False))
-            self._suspect = None
-        if self.victims:
-            victim, known = self.victims[0]
-            ttl = microseconds(self.settings.failure_ttl)
-            reclaim = consume.reclaim(self.keys, victim, known, BATCH, ttl)
-            found.append((reclaim, lambda reply: self._reclaimed(reply, victim, known)))
-        if self._sweep_at is not None and now >= self._sweep_at:
-            self._sweep_at = None
-            sweep = consume.sweep(self.keys, BATCH, self.settings.max_finished, self.settings.max_finished_bytes)
-            found.append((sweep, lambda reply: self._swept(reply, now)))
-        return found + self._of_workflows(now)
-
-    def unpark(self, task: str, room: int) -> Step:
-        """Have parked jobs of a task line up, for a claim in the same trip that has room for so many of them."""
-        limit = min(room, BATCH)
-        # What is heard from now on may be newer than the answer.
-        self.parked.discard(task)
-        self._unparking += 1
-
-        def moved(count: int) -> None:
-            self._unparking -= 1
-            if count == limit:
-                self.parked.add(task)
-
-        return consume.unpark(self.keys, task, limit, self.queues), moved
-
-    def hurry(self) -> None:
-        """Renew soon: the worker has something to say of itself, or there is something to hear."""
-        self._renew_at = 0.0
-
-    def _of_workflows(self, now: float) -> list[Step]:
-        found: list[Step] = []
-        if self._lapse_at is not None and now >= self._lapse_at:
-            self._lapse_at = None
-            found.append((graph.lapse(self.keys, LAPSE), lambda reply: self._lapsed(reply, now)))
-        if self._tend_at is not None and now >= self._tend_at:
-            self._tend_at = None
-            found.append((graph.tend(self.keys, CHORE), self.learn_chores))
-        return found
-
-    @property
-    def tends(self) -> bool:
-        """Whether there is something to tend now: a worker that leaves when all is done has not done all."""
-        return self._tend_at == 0.0
-
-    def learn_chores(self, left: int) -> None:
-        """So many pieces of long verbs are left to do."""
-        if left:
-            self._tend_at = 0.0
-
-    def _lapsed(self, reply: tuple[int, int, int], sent: float) -> None:
-        count, server_now, ends = reply
-        if count:
-            self._lapse_at = sent + LAPSE_EVERY
-        elif ends:
-            self._lapse_at = sent + max(0, ends - server_now) / 1e6
-
-    def learn_kept(self, kept: int, size: int, now: float) -> None:
-        """So much is kept: over the caps, sweep at once."""
-        if kept > self.settings.max_finished or size > self.settings.max_finished_bytes:
-            self._sweep_at = now
-
-    def _renewed(self, reply: consume.Renewed, sent: float, expected: int) -> None:
-        if not reply.alive:
-            self.gone = True
-            return
-        self.doubts = self.doubts + 1 if reply.held != expected else 0
-        self.lease_until = sent + self.settings.lease
-        self.learn_due(sent, reply.now, reply.due)
-        self._suspect = None
-        if reply.lapsing and reply.lapsing != self.owner:
-            self._suspect = (sent + max(0, reply.lapse - reply.now) / 1e6 + LATE, reply.lapsing)
-        self.cancels.extend(reply.cancels)
-        self.parked.update(task for task in reply.parking if task in self.tasks)
-        # Whatever is known already, something sooner may have come since.
-        if reply.over:
-            self._sweep_at = _sooner(self._sweep_at, sent + max(0, reply.over - reply.now) / 1e6)
-        self.learn_kept(reply.kept, reply.bytes, sent)
-        if reply.ends:
-            self._lapse_at = _sooner(self._lapse_at, sent + max(0, reply.ends - reply.now) / 1e6)
-        if reply.chore:
-            self._tend_at = _sooner(self._tend_at, sent + max(0, reply.chore - reply.now) / 1e6)
-        self._learn_end(sent, reply.now, reply.resumes)
-        self.ticks.learn(sent, reply.now, reply.tick)
-
-    def _promoted(self, reply: tuple[int, int, int], sent: float) -> None:
-        _, server_now, due = reply
-        self.learn_due(sent, server_now, due)
-
-    def _resumed(self, reply: tuple[int, int, int], sent: float) -> None:
-        _, server_now, end = reply
-        self._learn_end(sent, server_now, end)
-
-    def _learn_end(self, now: float, server_now: int, end: int) -> None:
-        self._resume_at = now + max(0, end - server_now) / 1e6 if end else None
-
-    def _reclaimed(self, reply: tuple[str, int], victim: str, known: bool) -> None:
-        word, _ = reply
-        self.victims.popleft()
-        if word == "some":
-            self.victims.append((victim, known))
-        elif word == "done":
-            # There may be another lapsed owner behind this one: the next renewal names it.
-            self._renew_at = 0.0
-
-    def _swept(self, reply: tuple[int, int, int], sent: float) -> None:
-        count, server_now, over = reply
-        if count == BATCH:
-            self._sweep_at = sent
-        elif over:
-            self._sweep_at = sent + max(0, over - server_now) / 1e6
+    def _tell(self, renewed: consume.Renewed, sent: float) -> None:
+        for duty in self._duties:
+            duty.told(renewed, sent)
+        self.unparking.told(renewed, sent)
+        self.ticks.learn(sent, renewed.now, renewed.tick)
 
 
-def _sooner(known: float | None, at: float) -> float:
-    return at if known is None else min(known, at)
+def _step(duty: Duty, now: float) -> Step:
+    return duty.call(now), lambda reply: duty.on_reply(reply, now)

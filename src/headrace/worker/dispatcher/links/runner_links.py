@@ -1,6 +1,6 @@
 """The sockets and pipes of a worker's runners, as its dispatcher's loop holds them: actions in, events out.
 
-Owns the descriptors of every runner: the socket, the tickets (see messages.py) and stderr, whose lines it passes on.
+Owns the descriptors of every runner: the socket, the tickets (see tickets.py) and stderr, whose lines it passes on.
 Never waits for a runner. Decides nothing: what it hears goes into the loop's inbox.
 """
 
@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 
+from headrace.worker.channel import Channel, Closed, Garbled
 from headrace.worker.dispatcher.dispatcher_events import (
     Event,
     Give,
@@ -25,22 +26,10 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.links.store_session import Selectors
+from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.runner_handle import COUNTED
-from headrace.worker.messages import (
-    Channel,
-    Closed,
-    Died,
-    Exit,
-    FromRunner,
-    Garbled,
-    Recall,
-    Run,
-    Spawned,
-    Stop,
-    give_tickets,
-    take_back,
-)
+from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop
+from headrace.worker.tickets import give_tickets, take_back
 
 log = logging.getLogger("headrace.worker")
 
@@ -75,7 +64,7 @@ class RunnerLink:
         os.set_blocking(self.stderr, False)
 
     def give(self, action: Give) -> None:
-        """Send claims; the tickets go first (see messages.py)."""
+        """Send claims; the tickets go first (see tickets.py)."""
         if self._counted:
             give_tickets(self.ticket_write, len(action.claims), self._recalls)
         self.channel.offer(Run(action.claims))

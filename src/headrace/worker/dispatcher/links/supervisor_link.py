@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.dispatcher.dispatcher_events import Ask, Event, Orphaned, Told
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
-from headrace.worker.dispatcher.links.store_session import Selectors
-from headrace.worker.messages import Channel, Closed, Died, FromSupervisor, Spawned
+from headrace.worker.dispatcher.links.watched import Selectors
+from headrace.worker.messages import Died, FromSupervisor, Spawned
 
 
 class ControlLink:

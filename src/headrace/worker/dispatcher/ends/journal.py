@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.model.job import Claim, Outcome, StartNote, first_line
-from headrace.worker.dispatcher.job_log import error_of
+from headrace.worker.dispatcher.ends.job_log import error_of
 
 # Ends of a first start that need no journal.
 _SIMPLE = frozenset({"succeeded", "grown", "skipped"})

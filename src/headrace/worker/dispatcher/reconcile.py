@@ -12,9 +12,11 @@ import msgspec
 
 from headrace.protocol import consume
 from headrace.protocol.consume import Held, Settled
-from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.duties.starts import Repair, Rows, Starts, View, compare
+from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.placement import Placement
+from headrace.worker.dispatcher.starts import Repair, Rows, View, compare
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 log = logging.getLogger("headrace.worker")
 
@@ -24,47 +26,34 @@ TOGETHER = 8
 
 
 class Reconciler:
-    """Compares, and repairs.
-
-    Attributes:
-        owner: the incarnation.
-        starts: what this side knows; one for each incarnation.
-    """
+    """Compares, and repairs."""
 
     def __init__(
         self,
-        keys: Keys,
+        worker: WorkerState,
         ahead: Callable[[list[Step]], None],
         settled: Callable[[Settled], None],
-        hand_back: Callable[[str, int], None],
-        stop: Callable[[str], None],
+        endings: Endings,
+        placement: Placement,
     ) -> None:
         """Make one.
 
         Args:
             ahead: sends steps before all others, one list after the other.
             settled: reads the answer to a settle that was sent again.
-            hand_back: gives a start back to the store that nobody here knows.
-            stop: stops a job whose start does not count any more.
         """
-        self.owner = ""
-        self.starts = Starts()
-        self._keys = keys
+        self._worker = worker
         self._ahead = ahead
         self._settled = settled
-        self._hand_back = hand_back
-        self._stop = stop
-
-    def begin(self, owner: str) -> None:
-        """A new incarnation holds nothing."""
-        self.owner, self.starts = owner, Starts()
+        self._endings = endings
+        self._placement = placement
 
     def look(self) -> Step:
         """Ask what the store knows. Cost: a page for each 500 claims."""
-        return self._page(self.starts.view(), [])
+        return self._page(self._worker.starts.view(), [])
 
     def _page(self, view: View, found: Rows) -> Step:
-        call = consume.holds(self._keys, self.owner, found[-1][1] if found else 0, PAGE)
+        call = consume.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
 
     def _read(self, view: View, found: Rows, reply: Held | None) -> None:
@@ -85,17 +74,17 @@ class Reconciler:
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
-            self._ahead([(consume.restore(self._keys, self.owner, rows), self._restored)])
+            self._ahead([(consume.restore(self._worker.keys, self._worker.owner, rows), self._restored)])
         for n in range(0, len(repair.again), TOGETHER):
             self._ahead([(call, self._settled) for call in repair.again[n : n + TOGETHER]])
         for id, token in repair.unknown:
-            self._hand_back(id, token)
+            self._endings.hand_back(id, token)
 
     def _restored(self, reply: consume.Restored) -> None:
         """What another start has, or will have, stops here; a job whose record is gone runs to its end."""
-        held = set(self.starts.held.values())
-        self.starts.forget([*reply.others, *reply.gone])
+        held = set(self._worker.starts.held.values())
+        self._worker.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:
             if id in held:
                 log.warning("stopping job %s: the server lost its start, and it starts again", id)
-                self._stop(id)
+                self._placement.cancel(id)

@@ -11,10 +11,10 @@ from headrace.protocol import consume
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
-from headrace.worker.dispatcher import job_log
 from headrace.worker.dispatcher.dispatcher_events import Actions, End, Log
-from headrace.worker.dispatcher.job_stats import Tally
-from headrace.worker.dispatcher.journal import starts
+from headrace.worker.dispatcher.ends import job_log
+from headrace.worker.dispatcher.ends.job_stats import Tally
+from headrace.worker.dispatcher.ends.journal import starts
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3

@@ -1,0 +1,190 @@
+"""A channel between two processes of a worker: frames of MessagePack over a pair of stream sockets.
+
+Owns the form of frames, and what has arrived or is left to send. What the messages say is in messages.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from array import array
+from collections import deque
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+# A frame begins with the length of its message, and with that length again in another form: whoever writes rubbish
+# into a socket is found out by the next eight bytes, instead of being waited for.
+_HEAD = struct.Struct("!II")
+_CHECK = 0x48527631
+# Bytes of one message at most. What jobs send is capped far below this by the settings.
+MOST_BYTES = 1 << 30
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """A message as it is sent."""
+    body = _encode(message)
+    return _HEAD.pack(len(body), len(body) ^ _CHECK) + body
+
+
+class Closed(Exception):
+    """The other end of a channel is gone."""
+
+
+class Garbled(Exception):
+    """The other end of a channel sent what is no message."""
+
+
+@cache
+def decoder(reads: object) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of what one end reads, the same for all: to make one takes longer than a fork."""
+    return msgspec.msgpack.Decoder(reads)
+
+
+class Channel(Generic[T]):
+    """Frames over a stream socket; reads messages of type ``T``.
+
+    Not thread-safe; who shares one between threads locks around :meth:`send`.
+
+    Attributes:
+        closed: on this side.
+        garbled: what arrived last is no message; nothing can be read any more.
+        descriptors: those that came along.
+    """
+
+    def __init__(self, sock: socket.socket, reads: object) -> None:
+        self.sock = sock
+        self.closed = False
+        self.garbled = False
+        self.descriptors: deque[int] = deque()
+        self._decoder: msgspec.msgpack.Decoder[T] = decoder(reads)
+        self._buffer = bytearray()
+        self._unsent = bytearray()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
+        """Send all of it, waiting for room if need be.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        data = frame(message)
+        try:
+            if descriptors:
+                sent = socket.send_fds(self.sock, [data], descriptors)
+                data = data[sent:]
+            if data:
+                self.sock.sendall(data)
+        except OSError as error:
+            raise Closed from error
+
+    def offer(self, message: msgspec.Struct) -> None:
+        """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
+        self._unsent += frame(message)
+        self.flush()
+
+    @property
+    def torn(self) -> bool:
+        """Whether a part of a message has arrived."""
+        return bool(self._buffer)
+
+    @property
+    def full(self) -> bool:
+        """Whether something waits for :meth:`flush`."""
+        return bool(self._unsent)
+
+    def flush(self) -> bool:
+        """Send what was kept; True when nothing is left.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        try:
+            while self._unsent:
+                sent = self.sock.send(self._unsent, socket.MSG_DONTWAIT)
+                del self._unsent[:sent]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Closed from error
+        return True
+
+    def receive(self, *, wait: bool) -> list[T]:
+        """The messages that have arrived; with ``wait``, at least one.
+
+        Raises:
+            Closed: the other end is gone and everything that it sent was returned before.
+            Garbled: it sent what is no message; every message before that was returned.
+        """
+        if self.garbled:
+            raise Garbled
+        while True:
+            try:
+                data = self.sock.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return []
+            except InterruptedError:
+                continue
+            except OSError as error:
+                raise Closed from error
+            if not data:
+                raise Closed
+            self._buffer += data
+            messages = self._parse()
+            if messages or not wait:
+                return messages
+
+    def receive_with_descriptors(self) -> list[T]:
+        """As :meth:`receive` without waiting; descriptors that came along are appended to ``descriptors``."""
+        fds = array("i")
+        try:
+            # Not recv_fds: that of some versions of Python forgets the flags, and waits.
+            data, aside, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_LEN(64 * fds.itemsize), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise Closed from error
+        for level, kind, packed in aside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(packed[: len(packed) - len(packed) % fds.itemsize])
+        self.descriptors.extend(fds)
+        if not data:
+            raise Closed
+        self._buffer += data
+        return self._parse()
+
+    def _parse(self) -> list[T]:
+        messages: list[T] = []
+        buffer, start = self._buffer, 0
+        view = memoryview(buffer)
+        try:
+            while len(buffer) - start >= 8:
+                length, check = _HEAD.unpack_from(buffer, start)
+                if length ^ check != _CHECK or length > MOST_BYTES:
+                    self.garbled = True
+                    break
+                end = start + 8 + length
+                if len(buffer) < end:
+                    break
+                messages.append(self._decoder.decode(view[start + 8 : end]))
+                start = end
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.garbled = True
+        finally:
+            view.release()
+        if self.garbled and not messages:
+            raise Garbled
+        del buffer[:start]
+        return messages
+
+    def close(self) -> None:
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self.sock.close()

@@ -1,0 +1,222 @@
+"""Claims: when one is made, for what, and what its answer tells.
+
+The jobs of a claim are read when the next request is on its way. The claim of a sleep is the exception, since an idle
+runner waits for its job: one plain job goes out at once, and what the claim tells of the queues is learned after that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from headrace.model.job import JobError
+from headrace.protocol import consume
+from headrace.protocol.script import Call, unread
+from headrace.worker.dispatcher.admission import Wish
+from headrace.worker.dispatcher.demand import Demand
+from headrace.worker.dispatcher.dispatcher_events import FindPauses, Step
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.placement import Placement, special
+from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
+from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.store_requests import StoreRequests
+from headrace.worker.dispatcher.worker_state import WorkerState
+
+CLAIM_MOST = 300
+
+
+class Claiming:
+    """What is claimed and was not handed out.
+
+    Attributes:
+        arrivals: claims that were answered, until the next request is on its way: call, reply and number.
+        unnoted: the claim of a sleep whose job goes out first: what it took, the reply, what was wanted, its number.
+        woken: whether a queue ended the last sleep.
+        paused: queues that are paused, as far as is known.
+        found_none: a claim showed that a worker that leaves when all is done may do so.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerState,
+        requests: StoreRequests,
+        crew: Crew,
+        lines: Lines,
+        endings: Endings,
+        placement: Placement,
+        demand: Demand,
+        maintenance: Maintenance,
+    ) -> None:
+        self.arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
+        self.unnoted: tuple[consume.Claimed, Any, Wish, int] | None = None
+        self.woken = self.found_none = False
+        self.paused = frozenset[str]()
+        self._worker = worker
+        self._requests = requests
+        self._crew = crew
+        self._lines = lines
+        self._endings = endings
+        self._placement = placement
+        self._demand = demand
+        self._maintenance = maintenance
+
+    # -- what is wanted ---------------------------------------------------------------------------------------------
+
+    def claimable(self, now: float) -> Wish | None:
+        """The claim that is to be made at once, if any."""
+        known, parked = self._demand.known, self._maintenance.unparking.parked
+        wish = self._wish(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
+        return wish if wish is not None and wish.now else None
+
+    @property
+    def _asks_anyway(self) -> bool:
+        """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
+        return self._demand.called or (self._maintenance.background.at == 0.0 and not self._requests.armed)
+
+    def _wish(self, now: float) -> Wish | None:
+        """What is wanted of the queues now."""
+        if not self._takes:
+            return None
+        worker, most = self._worker, CLAIM_MOST
+        coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
+        if worker.options.max_jobs:
+            here = self._endings.batch.finished + self._crew.running + self._lines.waiting + coming
+            most = min(most, worker.options.max_jobs - here)
+        parked = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
+        return self._demand.wish(now, most, coming, parked, ask=self._asks_anyway)
+
+    @property
+    def _takes(self) -> bool:
+        """Whether it may claim at all."""
+        worker = self._worker
+        working = worker.phase == "working" and not worker.fenced and bool(worker.owner)
+        return working and self._lines.waiting < MOST_WAITING
+
+    # -- the calls --------------------------------------------------------------------------------------------------
+
+    def steps(self, now: float, wish: Wish) -> list[Step]:
+        """A claim, behind what moves parked jobs into the queues that it takes them from."""
+        steps = self._unparking(now, wish)
+        call, number = self._claim(wish, [*self._private(), *self._order()])
+        return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wish, number))]
+
+    def sleep(self, now: float) -> None:
+        """Sleep on the queues, if there is room and nothing to claim."""
+        wish = self._wish(now)
+        if wish is None or wish.now:
+            return
+        # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
+        names = self._demand.awaited(self._worker.options.queues.names, self.paused)
+        if names:
+            call, number = self._claim(wish, self._order())
+            claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wish, number))
+            self._requests.sleep([self._worker.keys.wake(name) for name in names], claim)
+
+    def _unparking(self, now: float, wish: Wish) -> list[Step]:
+        """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
+        unparking = self._maintenance.unparking
+        rooms = self._demand.rooms(now, 0) if unparking.parked else {}
+        kinds = {task: self._worker.tasks[task].kind for task in sorted(unparking.parked)}
+        return [
+            unparking.step(task, min(rooms[kind], wish.limit)) for task, kind in kinds.items() if kind in wish.kinds
+        ]
+
+    def _claim(self, wish: Wish, names: list[str]) -> tuple[Call[consume.Claimed], int]:
+        worker, requests = self._worker, self._requests
+        requests.number += 1
+        number, passing = requests.number, self._demand.passing(wish)
+        call = consume.claim(
+            worker.keys, worker.owner, number, wish.limit, names, passing=passing, cursors=wish.cursors
+        )
+        return call, number
+
+    def _private(self) -> list[str]:
+        """The line of what was broadcast to this worker, while there may be something in it."""
+        if not self._demand.called:
+            return []
+        self._demand.ask(self._requests.number + 1)
+        return [f"@{self._worker.owner}"]
+
+    def _order(self) -> list[str]:
+        queues, dice = self._worker.options.queues, self._worker.site.dice
+        return list(queues.arrange([dice.random() for _ in queues.names] if queues.weights else []))
+
+    # -- the answers ------------------------------------------------------------------------------------------------
+
+    @property
+    def leased(self) -> int:
+        """How many jobs are ours and were not read."""
+        return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
+
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
+        """A claim was answered; its jobs are read when the next request is on its way."""
+        self.arrivals.append((call, reply, number))
+        self._demand.answered(wish, consume.summary(reply), self._worker.now, woken=False)
+
+    def hand_out(self) -> None:
+        """Read the claims that were answered and hand their jobs out."""
+        while self.arrivals:
+            call, reply, number = self.arrivals.popleft()
+            claimed = call.parse(reply)
+            if self._took(claimed, number):
+                self._look_for_the_end(claimed, number)
+                self._placement.start(claimed)
+
+    def _look_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
+        """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
+        if not self._worker.options.burst or claimed.jobs or self._demand.known.waiting:
+            return
+        idle = not self._placement.busy and not self._maintenance.owes(self._worker.now)
+        self.found_none = self.found_none or (idle and number == self._requests.number)
+
+    def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
+        """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
+        claimed = call.parse(reply)
+        self.unnoted = claimed, reply, wish, number
+        if len(claimed.jobs) == 1 and not special(claimed.jobs[0]):
+            if refused := self._placement.place(claimed.jobs):
+                self.note()
+                self._placement.hand_back(refused)
+        else:
+            self.note()
+            self._placement.start(claimed)
+
+    def note(self) -> None:
+        """Learn what the claim of a sleep tells, before anything else is decided."""
+        if self.unnoted is None:
+            return
+        claimed, reply, wish, number = self.unnoted
+        self.unnoted = None
+        summary = consume.summary(reply)
+        self._demand.answered(wish, summary, self._worker.now, woken=self.woken)
+        self._took(claimed, number)
+        # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
+        if self.woken and not summary.brought and summary.halted:
+            self._worker.actions.add(FindPauses())
+
+    def _took(self, claimed: consume.Claimed, number: int) -> bool:
+        """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""
+        worker = self._worker
+        if not claimed.alive:
+            self._maintenance.renewal.gone = True
+            return False
+        worker.starts.took(claimed.jobs, number)
+        worker.server_ahead = claimed.now - worker.now * 1e6
+        self._maintenance.promotion.learn(worker.now, claimed.now, claimed.due)
+        for id in claimed.lost:
+            text = "job %s was ready, but its record is gone or alien; it left the queue"
+            worker.actions.log(logging.ERROR, text, id)
+        for alien in claimed.aliens:
+            self._quarantine(alien.id, alien.token)
+        if number == self._demand.asking:
+            self._demand.told(some=any(claim.queue[0] == "@" for claim in claimed.jobs))
+        return True
+
+    def _quarantine(self, id: str, token: int) -> None:
+        text = "job %s: its id, its priority or its record cannot be read: quarantined"
+        self._worker.actions.log(logging.ERROR, text, ascii(id))
+        error = JobError(type="Corrupt", message="its id, its priority or its record cannot be read")
+        self._endings.end_unread(id, token, "corrupt", error)

@@ -1,0 +1,193 @@
+"""How an incarnation ends: its lease is lost, its work is done, or it is told to stop. Nothing is lost by any."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.protocol import consume
+from headrace.settings import microseconds
+from headrace.worker.dispatcher.claiming import Claiming
+from headrace.worker.dispatcher.demand import Demand
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.placement import Placement
+from headrace.worker.dispatcher.reconcile import Reconciler
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.settlement import Settlement
+from headrace.worker.dispatcher.store_requests import StoreRequests
+from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
+
+# A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
+FAREWELL = 10.0
+# Of the shutdown timeout, jobs that still run have this part (one in so many) to clean up after they were interrupted,
+# but no more than after a soft limit.
+CLEAN_UP = 5
+
+
+class Departure:
+    """Decides when runners are stopped, and when the worker leaves."""
+
+    def __init__(
+        self,
+        worker: WorkerState,
+        requests: StoreRequests,
+        crew: Crew,
+        endings: Endings,
+        placement: Placement,
+        claiming: Claiming,
+        settlement: Settlement,
+        demand: Demand,
+        maintenance: Maintenance,
+        reconciler: Reconciler,
+    ) -> None:
+        self._worker = worker
+        self._requests = requests
+        self._crew = crew
+        self._endings = endings
+        self._placement = placement
+        self._claiming = claiming
+        self._settlement = settlement
+        self._demand = demand
+        self._maintenance = maintenance
+        self._reconciler = reconciler
+        # Whether the store had still counted jobs as ours when we were about to leave.
+        self._refused_once = False
+        # Since when there is nothing to run.
+        self._idle_since = NEVER
+
+    # -- the lease --------------------------------------------------------------------------------------------------
+
+    def keep_fence(self, now: float) -> None:
+        """Stop what runs before another worker may start it, and hand it back when the store is there again.
+
+        The incarnation goes on if its lease can be renewed then, since no other one has taken over; else a new one
+        begins.
+        """
+        worker, renewal = self._worker, self._maintenance.renewal
+        fence_at = NEVER
+        if worker.owner:
+            fence_at = 0.0 if renewal.gone else renewal.lease_until - min(1.0, worker.settings.lease / 10)
+        worker.timers.set("fence", fence_at)
+        if now >= fence_at:
+            self._fence()
+        else:
+            worker.fenced = False
+
+    def _fence(self) -> None:
+        worker, requests = self._worker, self._requests
+        if not worker.fenced:
+            worker.actions.log(logging.ERROR, "the lease of %s could not be kept: stopping its jobs", worker.owner)
+            worker.fenced = True
+            self._crew.stops.kill_busy()
+        requests.wake_up()
+        self._placement.hand_back_waiting()
+        self._endings.interrupt_growth()
+        if self._crew.running or not requests.ready or requests.armed:
+            return
+        if self._endings.batch:
+            # No other worker may have taken over, if the server itself was away: then these are handed back.
+            requests.send([self._settlement.settle()])
+        elif self._maintenance.renewal.gone:
+            self._maintenance.reclaim.add(worker.owner)
+            worker.owner = ""
+
+    # -- shutdown ---------------------------------------------------------------------------------------------------
+
+    def orphaned(self) -> None:
+        """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
+        worker = self._worker
+        worker.actions.log(logging.ERROR, "the supervisor died: stopping")
+        self._crew.supply.working = False
+        worker.phase = "draining"
+        worker.timers.set("stop", worker.now)
+
+    def drain(self, *, now: bool) -> None:
+        """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
+        worker = self._worker
+        if worker.phase == "working":
+            name, ran, left = worker.owner or worker.site.place, self._endings.batch.finished, self._crew.running
+            text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
+            worker.actions.log(logging.INFO, text, name, ran, left)
+            worker.phase = "draining"
+            self._crew.supply.working = False
+            settings = worker.settings
+            stop = worker.now + (0.0 if now else settings.shutdown_timeout)
+            worker.timers.set("stop", stop)
+            self._requests.wake_up()
+            self._crew.recall_all()
+            if not now:
+                clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
+                worker.timers.set("interrupt", stop - clean_up)
+                self._crew.stops.shut_down(worker.now)
+            self._placement.hand_back_waiting()
+        elif now:
+            worker.timers.set("stop", worker.now)
+
+    def look(self, now: float) -> None:
+        """Leave when all is done; begin to where the worker's end is in sight."""
+        options = self._worker.options
+        if self._worker.phase == "draining":
+            self._leave_when_done(now)
+        elif options.burst or options.max_jobs or options.max_idle:
+            self._check_quota(now)
+
+    def _check_quota(self, now: float) -> None:
+        """A worker with an end in sight: its last jobs are done, or its queues look empty: ask once more."""
+        worker, options, timers = self._worker, self._worker.options, self._worker.timers
+        if self._claiming.found_none:
+            self.drain(now=False)
+            return
+        # A worker that has lost its server does not know whether there is something to run.
+        if self._placement.busy or self._claiming.arrivals or not worker.owner:
+            self._idle_since = NEVER
+            return
+        # Nor does one that has not asked yet, since no runner is there to take it.
+        self._idle_since = NEVER if self._demand.known.waiting else min(self._idle_since, now)
+        timers.set("idle", self._idle_since + options.max_idle)
+        if options.max_jobs and self._endings.batch.finished >= options.max_jobs:
+            self.drain(now=False)
+        elif options.max_idle and self._requests.ready and timers.due("idle", now):
+            worker.actions.log(logging.INFO, "there was nothing to run for %g s", options.max_idle)
+            self.drain(now=False)
+        elif options.burst and self._requests.ready and not self._maintenance.owes(now):
+            self._demand.may_wait()
+
+    def _leave_when_done(self, now: float) -> None:
+        crew, worker, timers, requests = self._crew, self._worker, self._worker.timers, self._requests
+        crew.supply.dismiss_idle()
+        if crew.running or self._endings.growth or self._placement.inputs:
+            self._stop_what_runs(now)
+            return
+        timers.set("leave", min(timers.at("leave"), now + FAREWELL))
+        if not worker.owner or timers.due("leave", now):
+            worker.phase = "left"
+        elif requests.ready and not (requests.armed or self._endings.batch or crew.notes):
+            keep = microseconds(worker.settings.failure_ttl)
+            requests.send([(consume.retire(worker.keys, worker.owner, keep), self._retired)])
+
+    def _stop_what_runs(self, now: float) -> None:
+        crew, worker, timers = self._crew, self._worker, self._worker.timers
+        if timers.due("interrupt", now):
+            timers.clear("interrupt")
+            crew.stops.interrupt(now)
+        if timers.due("stop", now):
+            text = "the shutdown timeout is over: %d jobs are stopped and handed back"
+            worker.actions.log(logging.WARNING, text, crew.running)
+            crew.stops.kill_all()
+            timers.clear("stop")
+            timers.clear("interrupt")
+
+    def _retired(self, reply: bool) -> None:
+        worker = self._worker
+        if not reply and not self._refused_once:
+            # Others than we know of: look which, and hand them back.
+            self._refused_once = True
+            self._requests.send_first([self._reconciler.look()])
+            return
+        if not reply:
+            text = "%s still holds jobs; they come back when its lease is over"
+            worker.actions.log(logging.WARNING, text, worker.owner)
+        text = "worker %s leaves: jobs that have run: %d"
+        worker.actions.log(logging.INFO, text, worker.owner, self._endings.batch.finished)
+        worker.phase = "left"

@@ -1,0 +1,65 @@
+"""The duty of the dispatcher to take back what dead workers hold."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headrace.protocol import consume
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
+from headrace.settings import Settings, microseconds
+from headrace.worker.dispatcher.duties.duty import BATCH, LATE, moment
+from headrace.worker.dispatcher.timers import NEVER
+
+
+class Reclaim:
+    """Take what dead incarnations hold back into their queues, one after the other, in pieces."""
+
+    makes_ready = True
+
+    def __init__(self, keys: Keys, settings: Settings, renew: Callable[[], None]) -> None:
+        """Make one that knows of no dead incarnation.
+
+        Args:
+            renew: has the lease renewed soon.
+        """
+        self.at = NEVER
+        self.owner = ""
+        self._keys, self._renew = keys, renew
+        self._failure_ttl = microseconds(settings.failure_ttl)
+        # Incarnations, and whether it is certain that they are dead.
+        self._victims: deque[tuple[str, bool]] = deque()
+        # The incarnation whose lease ends first.
+        self._suspect = ""
+
+    def add(self, victim: str) -> None:
+        """Take back what this incarnation holds, which is dead for certain."""
+        self._victims.append((victim, True))
+        self.at = 0.0
+
+    def call(self, _: float) -> Call[tuple[str, int]]:
+        if not self._victims:
+            self._victims.append((self._suspect, False))
+            self._suspect = ""
+        # It stays due until it is answered.
+        self.at = 0.0
+        victim, known = self._victims[0]
+        return consume.reclaim(self._keys, victim, known, BATCH, self._failure_ttl)
+
+    def on_reply(self, reply: tuple[str, int], _: float) -> None:
+        word, _ = reply
+        if word == "some":
+            self._victims.rotate(-1)
+            return
+        self._victims.popleft()
+        if not self._victims:
+            self.at = NEVER
+        if word == "done":
+            # There may be another lapsed owner behind this one: the next renewal names it.
+            self._renew()
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self._suspect = "" if renewed.lapsing == self.owner else renewed.lapsing
+        if not self._victims:
+            self.at = moment(sent, renewed.now, renewed.lapse) + LATE if self._suspect else NEVER

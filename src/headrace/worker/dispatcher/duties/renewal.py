@@ -1,0 +1,82 @@
+"""The duty of the dispatcher that tells when all others are due: to renew the lease."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headrace.protocol import consume
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
+from headrace.settings import Settings, microseconds
+
+# Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
+RENEW = 0.4
+
+
+class Renewal:
+    """Keep the lease, and hear from the store what else there is to do.
+
+    Attributes:
+        owner: the incarnation whose lease is renewed.
+        lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
+        gone: the lease was lost.
+        doubts: how many renewals in a row have counted other jobs than we do.
+        cancels: ids that run here and were asked to stop, to be taken by the core.
+    """
+
+    makes_ready = True
+
+    def __init__(
+        self,
+        keys: Keys,
+        settings: Settings,
+        queues: Sequence[str],
+        facts: Callable[[], Sequence[str | int]],
+        expected: Callable[[], int],
+        tell: Callable[[consume.Renewed, float], None],
+    ) -> None:
+        """Make one that is due at once.
+
+        Args:
+            facts: what the worker says of itself has changed: names and values.
+            expected: how many jobs the store should count as held.
+            tell: passes the reply on to all whom it concerns.
+        """
+        self.at = 0.0
+        self.owner = ""
+        self.lease_until = 0.0
+        self.gone = False
+        self.doubts = 0
+        self.cancels: deque[str] = deque()
+        self._keys, self._lease, self._queues = keys, settings.lease, queues
+        self._facts, self._expected, self._tell = facts, expected, tell
+        self._held = 0
+
+    def begin(self, owner: str, sent: float) -> None:
+        """A new incarnation was registered by a request sent at ``sent``."""
+        self.owner, self.gone, self.doubts = owner, False, 0
+        self.lease_until = sent + self._lease
+        # At once, since the first renewal tells what else is due in this store.
+        self.at = sent
+
+    def call(self, now: float) -> Call[consume.Renewed]:
+        self.at = now + self._lease * RENEW
+        call = consume.renew(self._keys, self.owner, microseconds(self._lease), self._facts(), self._queues)
+        self._held = self._expected()
+        return call
+
+    def on_reply(self, reply: consume.Renewed, sent: float) -> None:
+        if reply.alive:
+            self._tell(reply, sent)
+        else:
+            self.gone = True
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.doubts = self.doubts + 1 if renewed.held != self._held else 0
+        self.lease_until = sent + self._lease
+        self.cancels.extend(renewed.cancels)
+
+    def hurry(self) -> None:
+        """Renew soon: the worker has something to say of itself, or there is something to hear."""
+        self.at = 0.0

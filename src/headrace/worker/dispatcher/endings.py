@@ -1,0 +1,62 @@
+"""Starts that end, each by one way: into the batch that is settled next, or first to what it added to its workflow."""
+
+from __future__ import annotations
+
+from headrace.model.job import Claim, JobError, error_json
+from headrace.settings import microseconds
+from headrace.worker.dispatcher.dispatcher_events import End
+from headrace.worker.dispatcher.duties.workflow_growth import Growth
+from headrace.worker.dispatcher.ends.outcome_batch import OutcomeBatch
+from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.worker_state import WorkerState
+
+_UNKNOWN = JobError(type="Lost", message="the store and its worker have both forgotten how this start ended")
+
+
+class Endings:
+    """What ended and is not settled.
+
+    Attributes:
+        batch: what is settled next.
+        growth: starts whose nodes must be stored first.
+    """
+
+    def __init__(self, worker: WorkerState, lines: Lines) -> None:
+        self.batch = OutcomeBatch(worker.settings, worker.actions, worker.site.tally)
+        self.growth = Growth(worker.keys, self.conclude)
+        self._worker = worker
+        self._lines = lines
+        self._failure_ttl = microseconds(worker.settings.failure_ttl)
+
+    def ended(self, ends: list[End]) -> None:
+        """These starts ended; the next jobs of their keys may follow."""
+        lines, add, now = self._lines, self.batch.add, self._worker.now
+        for end in ends:
+            if lines.joined:
+                lines.ended(end.claim.token)
+            if end.kind == "growing":
+                self.growth.begin(end)
+            else:
+                add(end, now)
+
+    def conclude(self, end: End) -> None:
+        """This start ended."""
+        self.ended([end])
+
+    def end(self, claim: Claim, kind: str, error: JobError | None = None) -> None:
+        """A start ends that no runner was given."""
+        self.conclude(End(claim, kind, error_json(error) if error else b"", self._failure_ttl if error else 0))
+
+    def interrupt_growth(self) -> None:
+        """What these starts added is not stored: they run again, without using up a retry."""
+        for claim in self.growth.drop_all():
+            self.conclude(End(claim, "interrupted", amount=self._failure_ttl))
+
+    def end_unread(self, id: str, token: int, kind: str, error: JobError) -> None:
+        """End a start of which no more is known than its id and its token."""
+        self._worker.starts.held[token] = id
+        self.batch.add_unread(id, token, kind, error)
+
+    def hand_back(self, id: str, token: int) -> None:
+        """Nobody here knows this start. It may have run: one that may start at most once fails."""
+        self.end_unread(id, token, "interrupted", _UNKNOWN)

@@ -1,0 +1,103 @@
+"""What others ask of a worker: its supervisor with messages, and clients of the store with what they write to it."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.errors import OptionsError
+from headrace.model.options import KINDS
+from headrace.worker.dispatcher.demand import Demand
+from headrace.worker.dispatcher.departure import Departure
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.runners.assignment import SHARED
+from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.self_report import SelfReport
+from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.messages import Drain, Resize, Size
+
+
+class RemoteControl:
+    """Does what is asked, or says why not."""
+
+    def __init__(
+        self,
+        worker: WorkerState,
+        crew: Crew,
+        lines: Lines,
+        demand: Demand,
+        maintenance: Maintenance,
+        report: SelfReport,
+        departure: Departure,
+    ) -> None:
+        self._worker = worker
+        self._crew = crew
+        self._lines = lines
+        self._demand = demand
+        self._maintenance = maintenance
+        self._report = report
+        self._departure = departure
+
+    def told(self, message: Drain | Resize | Size) -> None:
+        """The supervisor asks for something."""
+        match message:
+            case Resize():
+                main = next(kind for kind in KINDS if kind in self._worker.kinds)
+                self._scale(main, self._worker.options.at_once(main) + message.by)
+            case Size():
+                self._resize(message.kind, message.size)
+            case Drain():
+                self._departure.drain(now=message.now)
+
+    def mailed(self, text: str) -> None:
+        """What others wrote: ``show:JOB``, a question; ``parked:TASK``, news; ``scale:KIND:SIZE``; or a job to cancel.
+
+        A question is answered by a renewal out of turn, whose facts show that job.
+        """
+        verb, _, rest = text.partition(":")
+        kind, _, size = rest.partition(":")
+        if text == CALLED:
+            self._demand.call()
+        elif text == HURRY:
+            self._maintenance.renewal.hurry()
+        elif verb == "show":
+            self._report.shown = rest
+            self._maintenance.renewal.hurry()
+        elif verb == "parked" and rest in self._worker.tasks:
+            self._maintenance.unparking.parked.add(rest)
+        elif verb != "scale":
+            self._maintenance.renewal.cancels.append(text)
+        elif kind in self._worker.kinds and size.isdecimal():
+            self._scale(kind, int(size))
+        else:
+            self._worker.actions.log(logging.WARNING, "cannot do what was asked of this worker: %.100r", text)
+
+    def _scale(self, kind: str, size: int) -> None:
+        """Another process wishes so many jobs of a kind at once: those that come after us keep to it."""
+        worker = self._worker
+        try:
+            worker.options.resized(kind, size)
+        except OptionsError as error:
+            worker.actions.log(logging.WARNING, "not resized: %s", error)
+            return
+        worker.actions.add(Ask(Size(kind, size)))
+        self._resize(kind, size)
+
+    def _resize(self, kind: str, size: int) -> None:
+        """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
+        worker = self._worker
+        if worker.phase != "working" or size == worker.options.at_once(kind):
+            return
+        text = "%s: %d at once, %d before"
+        worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind))
+        worker.options = self._crew.supply.options = worker.options.resized(kind, size)
+        if kind not in worker.kinds:
+            return
+        if kind in SHARED:
+            self._crew.supply.renew(kind)
+        else:
+            for place in self._crew.supply.resize(kind, size):
+                self._lines.vacate(place)
+        self._report.resized = True
+        self._maintenance.renewal.hurry()

@@ -1,0 +1,50 @@
+"""What a worker says of itself with its renewals: sizes, what runners repeat, and what each runs. For people."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.status import status
+from headrace.worker.dispatcher.worker_state import WorkerState
+
+
+class SelfReport:
+    """What has changed and was not said.
+
+    Attributes:
+        said: what the last renewal said of the runners.
+        shown: the job that somebody asks for, which the next renewal shows.
+        resized: whether there are others than were said.
+    """
+
+    def __init__(self, worker: WorkerState, crew: Crew) -> None:
+        self.said, self.shown, self.resized = "", "", False
+        self._worker = worker
+        self._crew = crew
+
+    def begin(self) -> None:
+        """A new incarnation has said nothing."""
+        self.said = ""
+        self._crew.advice.renew()
+
+    def sizes(self) -> list[str]:
+        """How many runners and jobs of each kind there are."""
+        kinds, options = self._worker.kinds, self._worker.options
+        runners = " ".join(f"{kind}:{options.runners(kind)}" for kind in kinds)
+        return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]
+
+    def news(self) -> list[str | int]:
+        """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
+        advice = self._crew.advice
+        for line in advice.lines():
+            self._worker.actions.log(logging.WARNING, "%s", line)
+        facts: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
+        facts += self.sizes() if self.resized else []
+        self.resized = False
+        worker = self._worker
+        crew = status(self._crew.handout.seats.values(), worker.server_ahead, worker.site.look, self.shown)
+        if crew != self.said:
+            self.said = crew
+            facts += ["crew", crew]
+        return facts

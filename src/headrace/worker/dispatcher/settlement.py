@@ -1,0 +1,124 @@
+"""Tells the store how starts ended and what running jobs say, in batches, and learns from its replies."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.protocol import consume
+from headrace.worker.dispatcher.demand import Demand
+from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.ends.outcome_batch import SETTLE_MOST, Outcomes
+from headrace.worker.dispatcher.placement import Placement
+from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.store_requests import StoreRequests
+from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
+
+# While every runner still has work ahead, ends gather for this long (seconds), so that a trip carries many.
+GATHER = 0.001
+NOTES_EVERY = 0.25
+
+
+class Settlement:
+    """What is due of ends and notes."""
+
+    def __init__(
+        self,
+        worker: WorkerState,
+        requests: StoreRequests,
+        crew: Crew,
+        endings: Endings,
+        placement: Placement,
+        demand: Demand,
+        maintenance: Maintenance,
+    ) -> None:
+        self._worker = worker
+        self._requests = requests
+        self._crew = crew
+        self._endings = endings
+        self._placement = placement
+        self._demand = demand
+        self._maintenance = maintenance
+
+    def steps(self, now: float, *, claims: bool) -> list[Step]:
+        """What is due: notes before ends.
+
+        Args:
+            claims: a claim is made in the same trip, which must find the ends told.
+        """
+        if self._endings.batch and (claims or self._gathered(now)):
+            return [*self._notes(), self.settle()]
+        return self._notes() if self._crew.notes and self._noted(now) else []
+
+    def settle(self) -> Step:
+        """The call that tells the next batch of ends."""
+        worker, requests = self._worker, self._requests
+        requests.number += 1
+        number, batch, mine = requests.number, self._endings.batch.take(), worker.starts
+        again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
+        call = self._endings.batch.settle(worker.keys, worker.owner, number, batch)
+        mine.ended(batch, call, number, worker.now)
+
+        def settled(reply: consume.Settled) -> None:
+            mine.settled = number
+            if again:
+                # No claim need follow that would tell: without this a retry waits for the next renewal.
+                self._maintenance.promotion.expect(worker.now + min(again) / 1e6)
+            if not reply.repeated:
+                self._learn(batch, reply.stale)
+            self._settled(reply)
+
+        return call, settled
+
+    def settled_again(self, reply: consume.Settled) -> None:
+        """Read the answer to a settle that the store had forgotten and was sent again."""
+        self._settled(reply)
+        # It tells when what became scheduled is due, and what else there is to do.
+        self._maintenance.renewal.hurry()
+
+    def _settled(self, reply: consume.Settled) -> None:
+        worker = self._worker
+        if reply.stale:
+            text = "refused, since a newer start owns it: %s"
+            worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]))
+        self._endings.batch.since = worker.now
+        if worker.options.burst:
+            # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
+            self._demand.may_wait()
+        self._maintenance.sweep.learn(reply.kept, reply.bytes, worker.now)
+        self._maintenance.background.learn(reply.chores)
+
+    def _learn(self, batch: Outcomes, stale: list[str]) -> None:
+        """What nodes of workflows returned is known here from now on."""
+        refused, inputs = set(stale), self._placement.inputs
+        for outcome, claim in batch:
+            if claim.facts and outcome.kind == "succeeded" and claim.id not in refused:
+                inputs.learn(claim, outcome.data)
+        if inputs:
+            self._placement.feed()
+
+    def _gathered(self, now: float) -> bool:
+        """Whether ends have gathered for long enough; they may while every runner has work ahead."""
+        until = self._endings.batch.since + GATHER
+        if now >= until or self._endings.batch.urgent or not self._crew.handout.least_held:
+            return True
+        self._worker.timers.set("gather", until)
+        return False
+
+    def _noted(self, now: float) -> bool:
+        """Whether what running jobs say of themselves is to be stored now."""
+        timers = self._worker.timers
+        if timers.at("notes") == NEVER:
+            timers.set("notes", now + NOTES_EVERY)
+        return timers.due("notes", now)
+
+    def _notes(self) -> list[Step]:
+        notes, worker = self._crew.notes, self._worker
+        if not notes:
+            return []
+        worker.timers.clear("notes")
+        batch = [notes.pop(token) for token in list(notes)[:SETTLE_MOST]]
+        self._requests.number += 1
+        return [(consume.note(worker.keys, worker.owner, batch, request=self._requests.number), lambda _: None)]
