@@ -180,7 +180,7 @@ LONG = {
     "protocol/graph": 5, "workflows/run": 4, "workflows/scope": 4, "model/signature": 4, "stats/buffer": 4, "stats/stats": 4, "tasks/task": 5,
     "testing/keyspaces": 4, "testing/kit": 4,
 
-    "worker/reload/image_protocol": 4, "worker/supervisor/supervisor_process": 6,
+    "worker/reload/image_protocol": 4,
 }  # fmt: skip
 
 

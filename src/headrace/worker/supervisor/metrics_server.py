@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.errors import HeadraceError
+from headrace.worker.supervisor.children import be_child
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -66,8 +69,28 @@ class Metrics:
                 self._refused = True
         return self.sock is not None
 
-    def forked(self, pid: int) -> None:
-        """The supervisor has forked it."""
+    def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
+        """Fork the child.
+
+        Args:
+            selector: the supervisor's, which the child closes.
+            strangers: sockets that it closes, besides its own.
+
+        Raises:
+            OSError: the system has no room for it.
+        """
+        parent, mine = os.getpid(), self.sock
+        assert mine is not None
+
+        def be(sock: socket.socket) -> int:
+            # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
+            os.setpgid(0, 0)
+            selector.close()
+            answer(app, sock)
+
+        pid = os.fork()
+        if not pid:
+            be_child(be, mine, [one for one in strangers if one is not mine], parent, die_with_parent=True)
         self.pid, self.next = pid, float("inf")
 
     def died(self, how: str) -> None:

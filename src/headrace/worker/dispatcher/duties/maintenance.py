@@ -214,14 +214,18 @@ class Maintenance:
     @property
     def next(self) -> float:
         """When there is something to do, monotonic seconds."""
-        return min([self.ticks.next, *[duty.at for duty in self._duties]])
+        return min([self._next_tick, *[duty.at for duty in self._duties]])
+
+    @property
+    def _next_tick(self) -> float:
+        return NEVER if self.ticks.next is None else self.ticks.next
 
     def owes(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
         if self.unparking or now < self._doubt_until:
             return True
         at = min(duty.at for duty in self._duties if duty.makes_ready)
-        return min(at, self.ticks.next) <= now + SOON
+        return min(at, self._next_tick) <= now + SOON
 
     def steps(self, now: float) -> list[Step]:
         """The calls that are due."""

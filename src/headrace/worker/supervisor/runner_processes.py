@@ -1,0 +1,178 @@
+"""The supervisor's runners: forked when the dispatcher asks, signalled, and reaped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.worker.channel import Channel
+from headrace.worker.forking import signals
+from headrace.worker.forking.lifecycle_hooks import run_around_fork
+from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.messages import Died, Signal, Spawn, Spawned, ToRunner
+from headrace.worker.preload import warmup
+from headrace.worker.runner import fork_server, runner_process
+from headrace.worker.runner.lifespans import starts_up
+from headrace.worker.supervisor.children import be_child, pipe
+from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
+from headrace.worker.supervisor.readiness import Settling, tell
+from headrace.worker.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+
+@dataclass(slots=True)
+class Child:
+    """A runner: its number with the dispatcher, its kind and process."""
+
+    number: int
+    kind: str
+    pid: int
+
+
+class RunnerProcesses:
+    """Those that were not reaped.
+
+    Attributes:
+        last: number of the last one that was forked.
+    """
+
+    def __init__(
+        self,
+        app: Headrace,
+        place: str,
+        selector: selectors.BaseSelector,
+        dispatcher: DispatcherProcess,
+        strangers: Callable[[], list[socket.socket]],
+    ) -> None:
+        """Make one without runners.
+
+        Args:
+            place: ``host:pid`` of the worker.
+            strangers: what a child must close.
+        """
+        self.last = 0
+        self._app = app
+        self._place = place
+        self._selector = selector
+        self._dispatcher = dispatcher
+        self._strangers = strangers
+        self._children: dict[int, Child] = {}
+
+    def fork(self, wanted: Spawn, options: WorkerOptions, settling: Settling | None) -> None:
+        """Fork a runner, and hand the dispatcher its descriptors.
+
+        Raises:
+            OSError: the system has no room for it.
+        """
+        with contextlib.ExitStack() as stack:
+            self._fork(stack, wanted, options, settling)
+
+    def _fork(
+        self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions, settling: Settling | None
+    ) -> None:
+        """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
+        kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
+        mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
+        ticket_read, ticket_write = pipe(stack)
+        err_read, err_write = pipe(stack)
+        os.set_blocking(ticket_read, False)
+        parent = os.getpid()
+        settled = None if settling is None else stack.enter_context(settling.expected())
+        forker = kind == "fork" and fork_server.lasts(self._app)
+        facts = self._facts(kind, options, began, settled, forker=forker)
+        # A forker surrounds its own children with them.
+        before, after = ([], []) if forker else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
+        run_around_fork(list(reversed(before)))
+        stack.callback(run_around_fork, after)
+        warmup.write_out()
+
+        def be(sock: socket.socket) -> int:
+            os.setpgid(0, 0)
+            signals.regard()
+            os.dup2(err_write, 2)
+            STREAMS.be_patient()
+            for descriptor in (ticket_write, err_read, err_write):
+                os.close(descriptor)
+            self._selector.close()
+            return runner_process.serve(self._app, kind, Channel(sock, ToRunner), ticket_read, facts)
+
+        pid = os.fork()
+        if not pid:
+            be_child(be, theirs, [mine, *self._strangers()], parent, die_with_parent=True)
+        # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self.last += 1
+        self._children[pid] = Child(self.last, kind, pid)
+        starting = starts_up(self._app, kind, forker=forker)
+        spawned = Spawned(self.last, kind, pid, forker, starting)
+        self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
+
+    def _facts(
+        self, kind: str, options: WorkerOptions, forked: int, settled: socket.socket | None, *, forker: bool
+    ) -> runner_process.RunnerOptions:
+        return runner_process.RunnerOptions(
+            slots=options.slots(kind),
+            measure_memory=options.recycle_memory > 0,
+            place=self._place,
+            forked=forked,
+            forker=forker,
+            settled=None if settled is None else partial(tell, settled),
+        )
+
+    def signal(self, message: Signal) -> None:
+        """Interrupt what a runner runs, or end it with all that it started."""
+        # Only a child that was not reaped yet is signalled: its number cannot belong to a stranger.
+        for child in self._children.values():
+            if child.number == message.runner:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    if message.what == "stop":
+                        os.kill(child.pid, signal.SIGUSR1)
+                    else:
+                        os.killpg(child.pid, signal.SIGKILL)
+                return
+
+    def reaped(self, pid: int, status: int, memory: int) -> bool:
+        """Whether this process was a runner, whose end the dispatcher is told of."""
+        child = self._children.pop(pid, None)
+        if child is None:
+            return False
+        # Its children die with it. The group's number stays taken while one of them lives, so it is never a stranger's.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(status)
+        size = memory if sys.platform == "darwin" else memory * 1024
+        self._dispatcher.tell(Died(child.number, max(0, -code), max(0, code), size))
+        return True
+
+    def stop(self, patience: float) -> None:
+        """Every runner ends: by itself within ``patience`` seconds, then by force."""
+        end = time.monotonic() + patience
+        while self._children and time.monotonic() < end:
+            self._selector.select(min(0.1, patience))
+            self._reap_quietly(os.WNOHANG)
+        for child in list(self._children.values()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+        while self._children:
+            self._reap_quietly(0)
+
+    def _reap_quietly(self, flags: int) -> None:
+        for pid in list(self._children):
+            with contextlib.suppress(ChildProcessError):
+                if not os.waitpid(pid, flags)[0]:
+                    continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            del self._children[pid]
