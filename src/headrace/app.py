@@ -37,12 +37,11 @@ from headrace.registry import (
 )
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
-from headrace.tasks import bulk, naming
+from headrace.tasks import bulk, middleware, naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.middleware import Manager
-from headrace.tasks.middleware import check as check_middleware
 from headrace.tasks.submission import Submission
 from headrace.tasks.task import BoundTask, Task
 from headrace.tasks.unsent_job import UnsentJob
@@ -60,7 +59,8 @@ if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job
     from headrace.workflows.builder import Flow
     from headrace.workflows.collection import Workflows
-    from headrace.workflows.definition import Workflow, WorkflowOptions
+    from headrace.workflows.definition import Workflow
+    from headrace.workflows.definition_options import WorkflowOptions
 
 log = logging.getLogger("headrace")
 
@@ -258,7 +258,7 @@ class Headrace:
         that is called; its name is formed as a task's.
 
         Args:
-            options: see :class:`headrace.workflows.definition.WorkflowOptions`.
+            options: see :class:`headrace.workflows.definition_options.WorkflowOptions`.
 
         Raises:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
@@ -468,7 +468,7 @@ class Headrace:
         Raises:
             OptionsError: it is not callable, or a bare generator function.
         """
-        check_middleware(function)
+        middleware.check(function)
         self.middlewares.append(function)
         return function
 
@@ -483,7 +483,7 @@ class Headrace:
         Raises:
             OptionsError: it is not callable, or a bare generator function.
         """
-        check_middleware(function)
+        middleware.check(function)
         self.client.enqueue_middlewares.append(function)
         return function
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from typing import Concatenate
 
     from headrace.workflows.builder import Flow
-    from headrace.workflows.definition import Workflow, WorkflowOptions
+    from headrace.workflows.definition import Workflow
+    from headrace.workflows.definition_options import WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,7 +168,8 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
 def define_workflow(context: AppContext, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
     """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
     # Loaded at first use: a program without workflows must not pay for them.
-    from headrace.workflows.definition import Workflow, check_function
+    from headrace.workflows.definition import Workflow
+    from headrace.workflows.definition_options import check_function
 
     check_function(function)
     given = dict(options)

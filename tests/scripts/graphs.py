@@ -8,9 +8,10 @@ from typing import Any
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id, number_of
 from headrace.model.job import Claim
-from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts
+from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts, parse_facts
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph as protocol
+from headrace.protocol import graph_reads
 from tests.scripts.stage import ARGS, KEEP, Stage
 
 ENDS = {"corrupt": "quarantined"}
@@ -100,7 +101,7 @@ class Flow:
         self.stage = stage
         self.graph = graph(plan, **facts) if isinstance(plan, str) else plan
         self.id = flow_id(stage.now // 1000, Flow.made_so_far)
-        self.names = {protocol.parse_facts(n.facts).name: number for number, n in enumerate(self.graph.nodes, 1)}
+        self.names = {parse_facts(n.facts).name: number for number, n in enumerate(self.graph.nodes, 1)}
 
     def create(self) -> str:
         """Store it, chunk by chunk; the last word."""
@@ -199,14 +200,14 @@ class Flow:
             call, at = protocol.graft(self.stage.keys, owner, claim.id, claim.token, graft, first - 1, at)
             assert self.stage.run(call) == "ok"
         for number, node in enumerate(graft.nodes):
-            self.names[f"+{protocol.parse_facts(node.facts).name}"] = first + number
+            self.names[f"+{parse_facts(node.facts).name}"] = first + number
         return graft
 
     # Looks.
 
     @property
     def record(self) -> WorkflowRecord | None:
-        (found,) = self.stage.run(protocol.read_flows(self.stage.keys, [self.id]))
+        (found,) = self.stage.run(graph_reads.read_flows(self.stage.keys, [self.id]))
         return found
 
     @property

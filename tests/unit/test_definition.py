@@ -18,9 +18,10 @@ from headrace.errors import (
     WorkflowError,
     WorkflowTooLarge,
 )
-from headrace.model.codec import decode, fill
+from headrace.model.codec import decode
+from headrace.model.slots import fill
 from headrace.model.workflow import FOR_EVER, Graph, NewNode
-from headrace.workflows.definition import CreateOptions, WorkflowOptions, addressed
+from headrace.workflows.definition_options import CreateOptions, WorkflowOptions, addressed
 from tests.unit.graphs import facts, names, node, parents, policies
 
 

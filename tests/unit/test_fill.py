@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import ArgumentError, CorruptArguments, ForeignNode, PayloadTooLarge
 from headrace.model import codec
-from headrace.model.codec import Slotted, fill
 from headrace.model.signature import Signature, Unchecked
+from headrace.model.slots import Slotted, fill
 from headrace.model.type_registry import Types
 
 LIMIT = 1 << 20

@@ -30,8 +30,9 @@ from headrace.errors import (
     WorkflowTooLarge,
 )
 from headrace.model import workflow as facts_of
-from headrace.model.codec import decode, fill
+from headrace.model.codec import decode
 from headrace.model.form import Overrides
+from headrace.model.slots import fill
 from headrace.model.workflow import Graph
 from tests.unit.graphs import facts, names, node, parents, policies
 

@@ -30,6 +30,7 @@ from pydantic import (
 
 from headrace import Flow, Headrace, Task, Tasks
 from headrace.errors import ArgumentError, CorruptArguments, OptionsError, ResultMismatch
+from headrace.model import slots
 from headrace.model.type_registry import Types
 
 T = TypeVar("T")
@@ -234,9 +235,8 @@ def test_nodes_of_workflows_take_them() -> None:
 
     graph = flow.graph(Point(1, 2))
     assert flow.definition.signature.unpack(graph.args) == ((Point(1, 2),), {})
-    from headrace.model import codec
 
-    found = use.unpack(codec.fill(graph.nodes[1].args, [make.pack_result(ORDER)]))
+    found = use.unpack(slots.fill(graph.nodes[1].args, [make.pack_result(ORDER)]))
     assert found == ((ORDER, Point(1, 2), Path("g")), {})
 
 

@@ -15,7 +15,8 @@ from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction
 from headrace.cache.statistics import Statistics
 from headrace.cache.step_driver import Client, Driver
-from headrace.cache.values import ABSENT, Values, checked
+from headrace.cache.value_checks import checked
+from headrace.cache.values import ABSENT, Values
 from headrace.model.ids import check_name
 from headrace.protocol import cache as protocol
 from headrace.settings import Duration

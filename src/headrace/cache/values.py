@@ -6,10 +6,9 @@ Owns what is asked of the server in which order, and the counters of reads. Wait
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -18,9 +17,9 @@ from headrace.cache.immutable import freeze
 from headrace.cache.listener import Listener
 from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
 from headrace.cache.tracking_link import Flight
-from headrace.errors import ArgumentError, HeadraceError, OptionsError, StoreFull, StoreUnavailable
+from headrace.cache.value_checks import Absent, Filling, check_computing, check_patience, check_tags, checked
+from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
 from headrace.model.codec import changed, decode, encode
-from headrace.model.ids import check_name
 from headrace.model.type_registry import Types
 from headrace.protocol import cache as protocol
 from headrace.protocol.keys import Keys
@@ -31,62 +30,12 @@ log = logging.getLogger("headrace.cache")
 
 T = TypeVar("T")
 
-MAX_NAME = 512
-MAX_TAGS = 8
 # Seconds between two looks at a value that another process computes, while changes are not heard of.
 UNHEARD = 0.25
 
 
-class _Absent:
-    def __repr__(self) -> str:
-        return "<absent>"
-
-
 # What a look yields where there is no value: None is a value like any other.
-ABSENT: Final[Any] = _Absent()
-
-
-class _Filling(NamedTuple):
-    """How an absent value is made: the function, the value's seconds, its tags, seconds to wait for other processes."""
-
-    make: Callable[[], Any]
-    ttl: float
-    tags: list[str]
-    wait: float
-
-
-def _function(make: Any) -> Callable[[], Any]:
-    if not callable(make):
-        if inspect.iscoroutine(make):
-            make.close()
-        raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
-    return cast("Callable[[], Any]", make)
-
-
-def _wait(wait: Duration | None) -> float:
-    return 0.0 if wait is None else seconds(wait, "wait")
-
-
-def checked(name: Any) -> str:
-    """A name that may be cached under. Raises OptionsError."""
-    if not isinstance(name, str) or not name:
-        raise OptionsError(f"a cached value's name is a text that is not empty, not {name!r}")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise OptionsError(f"the name {name!r} is no valid Unicode: give another") from None
-    if size > MAX_NAME:
-        raise OptionsError(
-            f"a cached value's name takes at most {MAX_NAME} bytes, {name[:40]!r}… takes {size}: hash what is long in "
-            f"it"
-        )
-    return name
-
-
-def _tags(tags: Sequence[str]) -> list[str]:
-    if isinstance(tags, str) or len(tags) > MAX_TAGS:
-        raise OptionsError(f"tags is a list of at most {MAX_TAGS} names, not {tags!r}")
-    return [check_name("tag", tag) for tag in dict.fromkeys(tags)]
+ABSENT: Final[Any] = Absent()
 
 
 class Values:
@@ -129,7 +78,8 @@ class Values:
             return found
         if make is None:
             return default
-        return (yield from self._fill(name, _Filling(_function(make), self._ttl(ttl), _tags(tags), _wait(wait))))
+        filling = Filling(check_computing(make), self._ttl(ttl), check_tags(tags), check_patience(wait))
+        return (yield from self._fill(name, filling))
 
     def _look(self, name: str) -> Steps[Any]:
         """What the server has, kept in the process if changes of it will be heard of."""
@@ -180,7 +130,7 @@ class Values:
             self.faults += 1
             return None
 
-    def _fill(self, name: str, filling: _Filling) -> Steps[Any]:
+    def _fill(self, name: str, filling: Filling) -> Steps[Any]:
         """Compute what is absent, or wait for who does."""
         reader = self._computations.reader()
         while True:
@@ -199,7 +149,7 @@ class Values:
             elif computation.serves(reader):
                 return computation.value
 
-    def _compute(self, computation: Computation, filling: _Filling) -> Steps[Any]:
+    def _compute(self, computation: Computation, filling: Filling) -> Steps[Any]:
         name = computation.name
         turn = yield from self._attempt(protocol.lease(self._keys, name, filling.tags, filling.wait))
         found, turn = yield from self._wait_for_others(name, turn, filling)
@@ -220,7 +170,7 @@ class Values:
         return computation.value
 
     def _wait_for_others(
-        self, name: str, turn: protocol.Turn | None, filling: _Filling
+        self, name: str, turn: protocol.Turn | None, filling: Filling
     ) -> Steps[tuple[Any, protocol.Turn | None]]:
         """The value that another process stored, or it is our turn to compute."""
         while turn is not None and (turn.left or not turn.lease):
@@ -241,9 +191,7 @@ class Values:
                 self._listener.unexpect(name, news)
         return ABSENT, turn
 
-    def _offer(
-        self, computation: Computation, turn: protocol.Turn | None, data: bytes, filling: _Filling
-    ) -> Steps[Any]:
+    def _offer(self, computation: Computation, turn: protocol.Turn | None, data: bytes, filling: Filling) -> Steps[Any]:
         """Store what was computed, if that is still allowed; what its readers get."""
         name = computation.name
         if turn is not None:
@@ -280,7 +228,7 @@ class Values:
         checked(name)
         data = self._packed(name, value)
         try:
-            yield protocol.store(self._keys, name, data, self._ttl(ttl), _tags(tags))
+            yield protocol.store(self._keys, name, data, self._ttl(ttl), check_tags(tags))
         finally:
             self._forget([name])
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.app import Headrace
 from headrace.model.workflow import WorkflowState
-from headrace.protocol import graph, operations
+from headrace.protocol import graph_reads, operations
 from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
 from headrace.store.client import Steps
 
@@ -74,7 +74,7 @@ class LiveFrame:
 def _frame(app: Headrace, *, details: bool) -> Steps[LiveFrame]:
     keys = app.client.keys
     calls: list[Any] = [operations.overview(keys, details=details)]
-    calls += [graph.flow_count(keys, "", state) for state in _FLOWS]
+    calls += [graph_reads.flow_count(keys, "", state) for state in _FLOWS]
     seen, *counts = yield calls
     return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})
 

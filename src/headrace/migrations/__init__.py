@@ -8,7 +8,8 @@ connection, and each other module one step.
 from __future__ import annotations
 
 from headrace.migrations import indexes
-from headrace.migrations.migrator import Migrator, Progress, Sight
+from headrace.migrations.migration_progress import Progress, Sight
+from headrace.migrations.migrator import Migrator
 from headrace.migrations.step import Leg, Piece, Step, in_order, plan
 
 # A new step goes here, and its version into keys.SCHEMA; into keys.OLDEST too where it is needed.

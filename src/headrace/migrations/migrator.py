@@ -14,13 +14,13 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
+from headrace.migrations.migration_progress import Progress, Sight, silent
 from headrace.migrations.step import Command, Leg, Piece, Step, Unfinished, in_order, plan
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
@@ -33,43 +33,7 @@ PIECE = 200
 LEASE = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a store says of itself.
-
-    Attributes:
-        schema: its layout, 0 where nothing is.
-        now: server time, microseconds.
-        server: which run of which server this is: cursors mean nothing to another.
-        workers: incarnations whose lease has not ended; ten at most.
-        owner: who holds, or held, the migration's lease; ``until`` is its end.
-        unfinished: what was begun and not ended.
-    """
-
-    schema: int
-    now: int
-    server: str
-    workers: tuple[str, ...]
-    owner: str
-    until: int
-    unfinished: Unfinished | None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a leg has come: keys looked at and changed by this run, and its share of the whole, 0 to 1."""
-
-    leg: Leg
-    read: int = 0
-    changed: int = 0
-    share: float = 0.0
-
-
 Heard = Callable[[Progress], None]
-
-
-def _silent(_: Progress) -> None:
-    pass
 
 
 class Migrator:
@@ -100,7 +64,7 @@ class Migrator:
         """What the store holds. Cost: one round trip."""
         return self._look([])
 
-    def run(self, to: int | None = None, heard: Heard = _silent) -> list[Progress]:
+    def run(self, to: int | None = None, heard: Heard = silent) -> list[Progress]:
         """Migrate to a layout (None: this Headrace's own); what each leg came to. None are needed in an empty store.
 
         Raises:
@@ -124,7 +88,7 @@ class Migrator:
             raise
         return done
 
-    def rehearse(self, to: int | None = None, heard: Heard = _silent) -> list[Progress]:
+    def rehearse(self, to: int | None = None, heard: Heard = silent) -> list[Progress]:
         """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now.
 
         Raises: as :meth:`run`, but for workers and leases.

@@ -6,13 +6,23 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge, ResultUndecodable
+
+
+class ParentOutput(msgspec.Struct, frozen=True):
+    """Stands in the stored arguments of a workflow's node for what one of its parents returns.
+
+    Attributes:
+        position: of the parent among those of the node, from 0.
+    """
+
+    position: int
+
 
 # MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
 SLOT = 7
@@ -26,16 +36,16 @@ _ALIEN = "<{} bytes that are not MessagePack>"
 Position = Callable[[object], int | None]
 
 
-def _refuse(value: object) -> Any:
+def refuse(value: object) -> Any:
     kind = type(value)
     raise TypeError(f"{kind.__module__}.{kind.__qualname__}")
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_refuse)
+PLAIN = msgspec.msgpack.Encoder(enc_hook=refuse)
 _decoder = msgspec.msgpack.Decoder()
 
 
-def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
+def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = PLAIN) -> bytes:
     """MessagePack of ``value``.
 
     Args:
@@ -111,89 +121,8 @@ def _is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
     return True
 
 
-class Slotted:
-    """Encodes values in which some stand for what is not known yet, each as a slot.
-
-    Attributes:
-        met: how many slots were written so far.
-    """
-
-    def __init__(self, position: Position, further: Callable[[Any], Any] = _refuse) -> None:
-        """What stands for nothing is as it is.
-
-        Args:
-            position: tells the place of what a value stands for; None: it is a plain value.
-            further: gives what is sent for a value that MessagePack has no form for.
-        """
-        self.met = 0
-        self._position = position
-        self._further = further
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
-
-    def encode(self, value: object, limit: int, what: str) -> bytes:
-        """See :func:`encode`."""
-        met = self.met
-        data = encode(value, limit, what, self._encoder)
-        if self.met != met:
-            try:
-                _strict.decode(data)
-            except RecursionError:
-                raise ArgumentError(f"{what} cannot be sent: {TOO_DEEP}") from None
-            except msgspec.DecodeError:
-                raise ArgumentError(f"{what}: a node cannot be the key of a dictionary; make it a value") from None
-        return data
-
-    def _slot(self, value: object) -> Any:
-        position = self._position(value)
-        if position is None:
-            return self._further(value)
-        self.met += 1
-        return slot(position)
-
-
-def slot(position: int) -> msgspec.msgpack.Ext:
-    """What stands for the output of the parent at this position."""
-    return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
-
-
 # Whatever it gives for an extension cannot be hashed, so that one in the place of a key is found.
-_strict = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
-
-
-def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
-    """Arguments with each slot replaced by the output of the parent that it names.
-
-    Args:
-        outputs: MessagePack of each parent's output, in edge order; empty where there is none: it becomes None.
-
-    Raises:
-        CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
-        ArgumentError: they are nested too deeply.
-    """
-
-    def put(code: int, payload: memoryview) -> Any:
-        if code != SLOT:
-            return msgspec.msgpack.Ext(code, bytes(payload))
-        return msgspec.Raw(outputs[int.from_bytes(payload, "big")] or NONE)
-
-    try:
-        return _encoder.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
-    except RecursionError:
-        raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
-    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
-        raise CorruptArguments(
-            f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
-        ) from None
-
-
-class ParentOutput(msgspec.Struct, frozen=True):
-    """Stands in the stored arguments of a workflow's node for what one of its parents returns.
-
-    Attributes:
-        position: of the parent among those of the node, from 0.
-    """
-
-    position: int
+STRICT = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
 
 
 _Sent = tuple[list[Any], dict[str, Any]]
@@ -216,14 +145,6 @@ def arguments(data: bytes) -> _Sent:
         RecursionError: they are nested too deeply to be read here.
     """
     return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
-
-
-def has_slots(arguments: bytes) -> bool:
-    """Whether some of what stored arguments hold is to come from parents."""
-    met: list[int] = []
-    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        msgspec.msgpack.Decoder(ext_hook=lambda code, payload: met.append(code)).decode(arguments)  # noqa: ARG005
-    return SLOT in met
 
 
 def stored_arguments(task: str, data: bytes) -> _Sent:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from headrace.model import codec
+from headrace.model import codec, slots
 from headrace.model.headers import NO_HEADERS
 from headrace.model.job import JobError, State
 
@@ -201,7 +201,7 @@ class Record:
 
     def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # What is to come from parents has no type yet.
-        reader = PlainReader(self.task) if codec.has_slots(self.packed_args) else self._reader
+        reader = PlainReader(self.task) if slots.has_slots(self.packed_args) else self._reader
         return reader.unpack(self.packed_args)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 import msgspec
 
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch, ResultUndecodable
-from headrace.model import codec
+from headrace.model import codec, slots
 from headrace.model.annotations import hints, is_open, reason_unchecked
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
@@ -75,10 +75,10 @@ class Signature:
             self._refuse_changed((args, kwargs), back)
         return data
 
-    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: slots.Slotted) -> bytes:
         """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
         args, kwargs = self.parameters.bound(args, kwargs)
-        data, unknown = _packed(self.task, self.parameters.named(args, kwargs), limit, slots)
+        data, unknown = _packed(self.task, self.parameters.named(args, kwargs), limit, slotted)
         back = self._decode(data, len(args), kwargs, unknown)
         if self._open:
             self._refuse_changed((args, kwargs), back, unknown)
@@ -315,9 +315,9 @@ class Unchecked:
         except (ArgumentError, PayloadTooLarge) as error:
             raise _named(error, self.task, unnamed(args, kwargs), limit, self._further) from None
 
-    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slots: codec.Slotted) -> bytes:
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: slots.Slotted) -> bytes:
         """See :meth:`Signature.pack_open`; nothing is checked."""
-        return _packed(self.task, unnamed(args, kwargs), limit, slots)[0]
+        return _packed(self.task, unnamed(args, kwargs), limit, slotted)[0]
 
     def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
         """See :meth:`Signature.pack_json`; only the form is checked."""
@@ -341,13 +341,13 @@ class Unchecked:
         return self._reader.by_name(args, kwargs)
 
 
-def _packed(task: str, values: Named, limit: int, slots: codec.Slotted) -> tuple[bytes, Unknown]:
+def _packed(task: str, values: Named, limit: int, slotted: slots.Slotted) -> tuple[bytes, Unknown]:
     """Arguments with slots, and which of them have any."""
     raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
     for place, name, value in values:
-        met = slots.met
-        raws[place] = msgspec.Raw(slots.encode(value, limit, f"argument {name!r} of {task}"))
-        if slots.met != met:
+        met = slotted.met
+        raws[place] = msgspec.Raw(slotted.encode(value, limit, f"argument {name!r} of {task}"))
+        if slotted.met != met:
             unknown.add(place)
     positions = [raw for place, raw in raws.items() if isinstance(place, int)]
     keywords = {place: raw for place, raw in raws.items() if isinstance(place, str)}

@@ -82,7 +82,7 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         form: as of any job; ``delay`` counts from the moment its parents are done.
         args: MessagePack of ``[args, kwargs]``, with a slot where a parent's output goes
-            (:func:`headrace.model.codec.fill`).
+            (:func:`headrace.model.slots.fill`).
         parents: numbers, in edge order: slots and ``when`` are positions in it.
         children: number of each, and the policy of the edge to it.
         facts: packed :class:`NodeFacts`.

@@ -7,36 +7,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from headrace.model.form import Form
-from headrace.model.ids import code_of, flow_of, node_id, number_of_code
+from headrace.model.ids import code_of, flow_of
 from headrace.model.job import moment
-from headrace.model.job_record import Finder
 from headrace.model.workflow import (
     FOR_EVER,
     LETTERS,
-    POLICIES,
     Graft,
     Graph,
     NewNode,
-    NodeRecord,
     Policy,
-    WorkflowState,
-    parse_facts,
 )
-from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import rows_of, slice_of
 from headrace.protocol.option_fields import fields_of, is_claimed
-from headrace.protocol.produce import pairs, record_of
 from headrace.protocol.script import Call, blob, load
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.
 CHUNK = 250
 CHUNK_BYTES = 1 << 20
-# Bytes of outputs that one reply brings.
-OUTPUT_BYTES = 4 << 20
 
 _COUNTS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
 
@@ -304,190 +292,4 @@ def graft(
 # -- outputs --------------------------------------------------------------------------------------------------------
 
 
-class Output(msgspec.Struct, frozen=True):
-    """What one node returned.
-
-    Attributes:
-        facts, task, state: of the node.
-        result: MessagePack; None when it has none.
-        sources: ids of the nodes whose outputs stand for its own; None: its own counts.
-        many: whether they stand for it as a list.
-    """
-
-    facts: bytes
-    task: str
-    state: str
-    result: bytes | None
-    sources: list[str] | None = None
-    many: bool = False
-
-    @property
-    def name(self) -> str:
-        """The node's, unique in its graph."""
-        return parse_facts(self.facts).name
-
-
-def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[Output]]:
-    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only.
-
-    Cost: one round trip, O(ids).
-    """
-
-    def parsed(reply: Any) -> list[Output]:
-        return [_output(id, row) for id, row in zip(ids, reply, strict=False)]
-
-    return load("outputs").bind(keys, parsed, ids=list(ids), most=OUTPUT_BYTES)
-
-
-def _output(id: str, row: list[Any]) -> Output:
-    task, state, facts, role, gather, parents, result = row
-    codes = (gather or parents or b"").decode() if gather or role in (b"join", b"pass") else None
-    sources = None if codes is None else [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]
-    return Output(
-        facts or b"",
-        (task or b"").decode("utf-8", "replace"),
-        (state or b"missing").decode("utf-8", "replace"),
-        result,
-        sources,
-        not gather and role == b"join",
-    )
-
-
 # -- reading --------------------------------------------------------------------------------------------------------
-
-
-def _number(value: bytes | None, default: int = 0) -> int:
-    try:
-        return int(value) if value else default
-    except ValueError:
-        return default
-
-
-def _text(value: bytes | None) -> str:
-    return value.decode("utf-8", "replace") if value else ""
-
-
-def _flow_state(value: bytes | None) -> WorkflowState:
-    try:
-        return WorkflowState(_text(value))
-    except ValueError:
-        # An alien word: nothing of it can be trusted to run.
-        return WorkflowState.STOPPED
-
-
-def _flow(row: Any) -> WorkflowRecord | None:
-    id, lapses, failed, flat = row
-    return WorkflowRecord(id.decode(), moment(lapses), failed, pairs(flat)) if flat else None
-
-
-def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | None]]:
-    """The records of up to 500 workflows; None where nothing is stored. Cost: one round trip."""
-    return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
-
-
-def read_nodes(
-    keys: Keys, id: str, numbers: Sequence[int], finder: Finder | None = None
-) -> Call[list[NodeRecord | None]]:
-    """Everything stored of up to 500 nodes of one workflow; None where nothing is. Cost: one round trip."""
-
-    def parsed(reply: Any) -> list[NodeRecord | None]:
-        return [_node(node_id(id, number), number, flat, finder) for number, flat in zip(numbers, reply, strict=True)]
-
-    return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
-
-
-def _node(id: str, number: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
-    if not flat:
-        return None
-    fields = pairs(flat)
-    parents, children = _text(fields.get("parents")), _text(fields.get("children"))
-    return NodeRecord(
-        number,
-        record_of(id, 0, fields, finder),
-        parse_facts(fields.get("facts")),
-        _text(fields.get("role")),
-        _number(fields.get("pending")),
-        tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
-        tuple(
-            (number_of_code(children[n : n + 4]), POLICIES.get(children[n + 4], "stop"))
-            for n in range(0, len(children), 5)
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class FlowPage:
-    """A piece of the workflows of a view.
-
-    Attributes:
-        count: how many the view has.
-        seen: ids of the index in this piece with their times of creation, dangling ones included, for a cursor.
-        rows: their records, without arguments and globals.
-    """
-
-    count: int
-    seen: list[tuple[str, int]]
-    rows: list[WorkflowRecord]
-
-
-def _flow_page(reply: Any) -> FlowPage:
-    count, seen, names, rows = reply
-    # Their names come once: a page is to be read in little more than a millisecond.
-    named = [name.decode("utf-8", "replace") for name in names]
-    return FlowPage(
-        count,
-        rows_of(seen),
-        [
-            WorkflowRecord(
-                id.decode("utf-8", "replace"),
-                moment(lapses),
-                failed,
-                {name: value for name, value in zip(named, values, strict=False) if value is not None},
-            )
-            for id, lapses, failed, values in rows
-        ],
-    )
-
-
-def flow_page(
-    keys: Keys,
-    definition: str = "",
-    state: str = "",
-    limit: int = 100,
-    after: tuple[int, str] | None = None,
-    offset: int = 0,
-    desc: bool = True,
-    since: int | None = None,
-    until: int | None = None,
-) -> Call[FlowPage]:
-    """Workflows by creation, of one definition or all, in one state or any. A row without a record is dropped.
-
-    Args:
-        limit: at most 500.
-        after: creation and id of the last one seen.
-        since, until: inclusive bounds of the creation, microseconds.
-
-    Cost: one round trip, O(log n + limit).
-    """
-    piece = slice_of(min(limit, 500), after, offset, desc, since, until)
-    return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
-
-
-def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
-    """How many workflows a view has. Cost: one round trip."""
-    return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
-
-
-def _watched(reply: bytes) -> WorkflowState | None:
-    return None if reply == b"missing" else _flow_state(reply)
-
-
-def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[WorkflowState | None]:
-    """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling).
-
-    Args:
-        wait: microseconds that the announcement is wanted for; 0 only reads.
-
-    Cost: one round trip.
-    """
-    return load("flow_watch").bind(keys, _watched, now=now, id=id, wait=wait)

@@ -8,7 +8,7 @@ and resolutions), and there ``protocol.stats``; ``consumer`` and ``taker`` empty
 
 from __future__ import annotations
 
-from headrace.stats.buffer import Batch as Batch
+from headrace.stats.batch import Batch as Batch
 from headrace.stats.buffer import Buffer as Buffer
 from headrace.stats.event import Event as Event
 from headrace.stats.histogram import Histogram as Histogram

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from headrace.errors import BrokerUnavailable, HeadraceError, MissingExtra, SettingsError
 from headrace.settings import Settings, microseconds
-from headrace.stats.buffer import Batch, encode
+from headrace.stats.batch import Batch, encode
 from headrace.stats.rows import Row
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from headrace.errors import HeadraceError
 from headrace.protocol import stats as protocol
 from headrace.protocol.stats import Span
 from headrace.settings import Settings, microseconds
+from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.broker import Broker
-from headrace.stats.buffer import LINE_ROWS, decode
 from headrace.stats.consumer import PEEK, Taken
 from headrace.stats.rows import Row, spread
 from headrace.stats.stats_client import Way

@@ -17,85 +17,20 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from headrace.errors import OptionsError
-from headrace.protocol import stats as protocol
-from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call
-from headrace.protocol.stats import Applied
+from headrace.stats.batch import Batch
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
-from headrace.stats.resolutions import Layout, layout_of
-from headrace.stats.rows import Row, pieces
+from headrace.stats.resolutions import Layout
+from headrace.stats.rows import Row
 from headrace.store.fork_reset import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000
 # Of these, so many are dropped at a time where the oldest are to go.
 DROP = 2_000
-# Rows that one message of a line holds.
-LINE_ROWS = 500
 _LIMIT = 1 << 63
 _LEAST = -_LIMIT
-
-
-class Batch:
-    """What one flush sends.
-
-    Attributes:
-        sender: the buffer's name.
-        number: which of its batches this is.
-        rows: the counts.
-        calls: how many calls of ``add`` and ``observe`` made them.
-    """
-
-    def __init__(self, sender: str, number: int, rows: list[Row], calls: int) -> None:
-        self.sender = sender
-        self.number = number
-        self.rows = rows
-        self.calls = calls
-        self._made: list[Call[Applied]] | None = None
-
-    def writes(self, keys: Keys, window: int = protocol.WINDOW) -> list[Call[Applied]]:
-        """The calls that add all of it to the buckets; made once, so that a repetition says the very same.
-
-        Each has a sender of its own: were one of several refused, those after it must not hide it.
-        """
-        if self._made is None:
-            self._made = [
-                protocol.add(keys, f"{self.sender}.{n}", self.number, piece, window)
-                for n, piece in enumerate(pieces(self.rows))
-            ]
-        return self._made
-
-    def messages(self) -> list[tuple[str, list[Row]]]:
-        """The rows in portions for a line of batches, each with its sender."""
-        return [
-            (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
-            for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))
-        ]
-
-
-def encode(rows: list[Row]) -> bytes:
-    """Rows as one message."""
-    return msgspec.msgpack.encode(
-        # As text: a sum may have more than 64 bits.
-        [(row.layout.text, row.label, row.at, {field: str(n) for field, n in row.counts.items()}) for row in rows]
-    )
-
-
-def decode(message: bytes) -> list[Row]:
-    """The rows of a message.
-
-    Raises:
-        msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode` makes.
-    """
-    found = msgspec.msgpack.decode(message, type=list[tuple[str, str, int, dict[str, str]]])
-    return [
-        Row(layout_of(layout), label_of(label), at, {field: int(n) for field, n in counts.items()})
-        for layout, label, at, counts in found
-    ]
 
 
 Check = Callable[[str, int], object]

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.protocol import stats as protocol
-from headrace.stats.buffer import LINE_ROWS, decode
+from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.rows import Row, spread
 from headrace.stats.stats_client import Steps, Way
 

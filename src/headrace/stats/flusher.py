@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace.errors import HeadraceError
-from headrace.stats.buffer import Batch, Buffer
+from headrace.stats.batch import Batch
+from headrace.stats.buffer import Buffer
 from headrace.stats.rows import Row
 from headrace.store.fork_reset import in_forks
 

@@ -17,7 +17,8 @@ from headrace.protocol import stats as protocol
 from headrace.protocol.script import Call
 from headrace.protocol.stats import Applied
 from headrace.settings import Settings
-from headrace.stats.buffer import Batch, Buffer, Check, Full, Lane, encode
+from headrace.stats.batch import Batch, encode
+from headrace.stats.buffer import Buffer, Check, Full, Lane
 from headrace.stats.flusher import WAIT, Flusher
 from headrace.stats.rows import Row, spread
 from headrace.stats.stats_client import Way

@@ -19,22 +19,19 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from redis import exceptions as driver
 
 from headrace.errors import AppClosed, HeadraceError
-from headrace.model.workflow import WorkflowState
-from headrace.protocol.keys import Keys
-from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
 from headrace.store.connection import verdict
 from headrace.store.end_link import EndLink
+from headrace.store.end_waits import EndQuestion, EndWait, LinkLife, Look, Tell, end_of
 from headrace.store.fork_reset import in_forks
-from headrace.store.raw_connection import Bell, Lost
+from headrace.store.raw_connection import Lost
 from headrace.store.reach import Reach
 
 # A job is looked at again this often (seconds), and this many are at most.
@@ -46,45 +43,6 @@ BATCH = 100
 IDLE = 5.0
 # Announcements are asked for longer than until the next look (seconds), which may be late.
 SPARE = 60.0
-
-Seen: TypeAlias = Watched | WorkflowState | None
-Look: TypeAlias = Callable[[Keys, str, int], Call[Any]]
-Tell: TypeAlias = Callable[[Any], object]
-
-
-def end_of(seen: Seen) -> str:
-    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
-    state = seen.state if isinstance(seen, Watched) else seen
-    if state is None:
-        return "missing"
-    return str(state) if state.final else ""
-
-
-@dataclass(slots=True)
-class _Wait:
-    """A job or workflow that is waited for, and who is to be told of its end."""
-
-    look: Look
-    tells: set[Tell]
-
-
-@dataclass(slots=True)
-class _Question:
-    """Calls of one who waits, and who is to be told what came of them."""
-
-    calls: Sequence[Call[Any]]
-    tell: Tell
-
-
-@dataclass(slots=True)
-class _Life:
-    """One thread: what wakes it, whether it is to end, its connection, and how often that failed in a row."""
-
-    bell: Bell = field(default_factory=Bell)
-    over: threading.Event = field(default_factory=threading.Event)
-    attempt: int = 0
-    link: EndLink | None = None
-    thread: threading.Thread | None = None
 
 
 class EndListener(Reach):
@@ -101,13 +59,13 @@ class EndListener(Reach):
     def _begin(self) -> None:
         # Guards all that follows but `_removed`: a finalizer, which adds to that, may run anywhere and must not wait.
         self._lock = threading.Lock()
-        self._life: _Life | None = None
+        self._life: LinkLife | None = None
         self._first = False
         self.fault = ""
-        self._waits: dict[str, _Wait] = {}
+        self._waits: dict[str, EndWait] = {}
         self._due: deque[str] = deque()
         self._left: list[str] = []
-        self._questions: deque[_Question] = deque()
+        self._questions: deque[EndQuestion] = deque()
         self._removed: deque[tuple[Sequence[str], Tell]] = deque()
 
     def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
@@ -119,7 +77,7 @@ class EndListener(Reach):
             for id, look in looks:
                 wait = self._waits.get(id)
                 if wait is None:
-                    self._waits[id] = _Wait(look, {tell})
+                    self._waits[id] = EndWait(look, {tell})
                     self._due.append(id)
                 else:
                     wait.tells.add(tell)
@@ -132,7 +90,7 @@ class EndListener(Reach):
     def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
         """Send calls over the listener's connection, and ``tell`` the list of their values, or an error."""
         with self._lock:
-            self._questions.append(_Question(calls, tell))
+            self._questions.append(EndQuestion(calls, tell))
             self._wake()
 
     def first(self) -> bool:
@@ -168,7 +126,7 @@ class EndListener(Reach):
         """See to it that the thread looks. Holds the lock."""
         if self._life is None:
             in_forks(self)
-            life = _Life()
+            life = LinkLife()
             life.thread = threading.Thread(target=self._run, args=(life,), name="headrace-ends", daemon=True)
             life.thread.start()
             self._life = life
@@ -185,7 +143,7 @@ class EndListener(Reach):
             life.over.set()
             life.bell.ring()
 
-    def _run(self, life: _Life) -> None:
+    def _run(self, life: LinkLife) -> None:
         deadline, error = 0.0, HeadraceError("the thread that listens for ends has failed; see its traceback")
         try:
             while not life.over.is_set():
@@ -206,7 +164,7 @@ class EndListener(Reach):
                     self._leave(error)
             life.bell.close()
 
-    def _serve(self, life: _Life) -> None:
+    def _serve(self, life: LinkLife) -> None:
         """Hear over one connection until there is nothing to wait for. Raises what ended the connection."""
         link = life.link = EndLink(self.target, self.settings.timeout)
         try:
@@ -222,7 +180,7 @@ class EndListener(Reach):
             self.round_trips += link.trips
             link.close()
 
-    def _live(self, life: _Life, link: EndLink) -> None:
+    def _live(self, life: LinkLife, link: EndLink) -> None:
         looked = used = time.monotonic()
         while True:
             with self._lock:
@@ -278,10 +236,10 @@ class EndListener(Reach):
         for question in questions:
             question.tell([next(replies) for _ in question.calls])
 
-    def _batch(self) -> tuple[dict[str, Look], list[_Question], list[str]]:
+    def _batch(self) -> tuple[dict[str, Look], list[EndQuestion], list[str]]:
         """What is next: ids to look at, the oldest first; questions; ids whose announcements nobody wants any more."""
         ids: dict[str, Look] = {}
-        questions: list[_Question] = []
+        questions: list[EndQuestion] = []
         with self._lock:
             while self._due and len(ids) < BATCH:
                 if (wait := self._waits.pop(id := self._due.popleft(), None)) is not None:

@@ -15,9 +15,10 @@ from headrace.model.headers import added, merged
 from headrace.model.headers import check as check_headers
 from headrace.model.workflow import LETTERS, Graft, Policy
 from headrace.workflows import graph_builder
+from headrace.workflows.definition_facts import Definition, name_of
 from headrace.workflows.graph_builder import Row
 from headrace.workflows.node import MapOptions, Nested, Node, NodeOptions, R, Runnable, Wish, is_node, wish
-from headrace.workflows.scope import Definition, Scope, name_of
+from headrace.workflows.scope import Scope
 
 # Definitions within definitions: more is one that never ends.
 NESTING = 32

@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial, wraps
-from typing import Any, Generic, ParamSpec, TypedDict, Unpack
+from typing import Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
@@ -19,78 +19,32 @@ from headrace.context import CurrentJob, current_job
 from headrace.errors import OptionsError, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec
 from headrace.model.form import of_task
-from headrace.model.headers import Given, merged
-from headrace.model.headers import check as check_headers
-from headrace.model.ids import check_name, flow_id, is_ordered, milliseconds_of, node_id, run_id_of
-from headrace.model.option_checks import flag
+from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.signature import Signature
-from headrace.model.workflow import FOR_EVER, POLICIES, Graph, NewNode, NodeFacts, Policy, WorkflowState, pack_facts
+from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
 from headrace.protocol import graph as verbs
-from headrace.settings import Duration, microseconds, seconds
+from headrace.settings import microseconds
 from headrace.store.client import Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.submission import Submission, aaround, around, of_nodes
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
 from headrace.workflows.builder import OUTER, define
 from headrace.workflows.collection import OwnFilter, WorkflowPage, Workflows
+from headrace.workflows.definition_facts import Definition
+from headrace.workflows.definition_options import (
+    CreateOptions,
+    DefinitionOptions,
+    WorkflowOptions,
+    addressed,
+    callback_node,
+    read_options,
+)
 from headrace.workflows.graph_builder import Sheet
-from headrace.workflows.node import arguments
 from headrace.workflows.run import WorkflowRun
-from headrace.workflows.scope import Definition, Scope
+from headrace.workflows.scope import Scope
 
 P = ParamSpec("P")
-
-# Stands for a workflow's id until it has one, in the arguments of what is called at its end.
-UNBORN = "0" * 22
-
-
-class CreateOptions(TypedDict, total=False):
-    """What one workflow may ask for; its definition gives the defaults.
-
-    Attributes:
-        key: at most one live workflow of this definition has it: ``create`` gives that one, if there is. A text, or a
-            function of the arguments that gives one.
-        ttl: how long it stays after its end; None keeps it for ever. Default: the setting ``workflow_ttl``.
-        queue: of nodes for which neither they nor their task name one.
-        globals: arguments by name for every node whose function takes them; those of a node itself come first.
-        headers: texts by name for every node, its undo and the calls at its end; see
-            :class:`headrace.model.options.JobOptions`. A node's own come first.
-    """
-
-    key: str | Callable[..., str] | None
-    ttl: Duration | None
-    queue: str | None
-    globals: Mapping[str, Any] | None
-    headers: Mapping[str, str | None] | None
-
-
-class WorkflowOptions(CreateOptions, total=False):
-    """What ``@app.workflow(...)`` takes; see also :class:`CreateOptions`.
-
-    Attributes:
-        name: instead of ``module.function``.
-        on_success, on_failure: a task, or the name of one, that runs when it has succeeded, or has failed or was
-            cancelled; called with the workflow's id.
-        loose: arguments without an annotation may arrive as another type in a nested workflow; see ``@app.task``.
-    """
-
-    name: str
-    on_success: Task[..., Any, Any] | BoundTask[..., Any] | str | None
-    on_failure: Task[..., Any, Any] | BoundTask[..., Any] | str | None
-    loose: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    key: str | Callable[..., str] | None = None
-    ttl: int | None = None
-    queue: str = ""
-    globals: dict[str, Any] = field(default_factory=dict[str, Any])
-    headers: Given = ()
-    on_success: Any = None
-    on_failure: Any = None
-    loose: bool = False
 
 
 class Workflow(Generic[P]):
@@ -111,7 +65,7 @@ class Workflow(Generic[P]):
         """
         self.name = name
         self._context = context
-        self._options = _read(_Options(), options, WorkflowOptions.__annotations__.keys() - {"name"})
+        self._options = read_options(DefinitionOptions(), options, WorkflowOptions.__annotations__.keys() - {"name"})
         bare = partial(function, None)
         self.definition = Definition(
             name,
@@ -167,7 +121,7 @@ class Workflow(Generic[P]):
         for when in ("on_success", "on_failure"):
             task = getattr(options, when)
             if task is not None:
-                nodes.append(_callback(scope, task, when))
+                nodes.append(callback_node(scope, task, when))
                 ends[when] = len(nodes)
         ttl = microseconds(client.settings.workflow_ttl) if options.ttl is None else options.ttl
         shared = codec.encode(
@@ -185,7 +139,7 @@ class Workflow(Generic[P]):
         """
         made: Workflow[P] = Workflow.__new__(Workflow)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_lists"})
-        made._options = _read(self._options, options, CreateOptions.__annotations__.keys())
+        made._options = read_options(self._options, options, CreateOptions.__annotations__.keys())
         own = made._options
         made.definition = replace(self.definition, queue=own.queue, globals=own.globals, headers=own.headers)
         return made
@@ -263,21 +217,6 @@ class Workflow(Generic[P]):
         return f"<Workflow {self.name}>"
 
 
-def addressed(graph: Graph, id: str) -> Graph:
-    """The graph, with what is called at its end told the workflow's id."""
-    nodes = list(graph.nodes)
-    for number in {graph.on_success, graph.on_failure} - {0}:
-        node = nodes[number - 1]
-        nodes[number - 1] = msgspec.structs.replace(node, args=node.args.replace(UNBORN.encode(), id.encode(), 1))
-    return msgspec.structs.replace(graph, nodes=tuple(nodes))
-
-
-def _callback(scope: Scope, task: Any, when: str) -> NewNode:
-    checks, form = scope.target(task, {})
-    args, _ = scope.pack(checks, (UNBORN,), {})
-    return NewNode(form, args, facts=pack_facts(NodeFacts(f"({when})", scope.name)), role="callback")
-
-
 def _task(context: AppContext, name: str, function: Callable[..., object]) -> Task[..., Any, Any]:
     """The task that builds a nested workflow where its arguments are known."""
 
@@ -342,41 +281,3 @@ def _state_of(run: WorkflowRun) -> WorkflowState | None:
         return run.state
     except WorkflowNotFound:
         return None
-
-
-def check_function(function: Any) -> None:
-    """Refuse what cannot define workflows.
-
-    Raises:
-        OptionsError: says why.
-    """
-    if inspect.isclass(function) or not callable(function):
-        raise OptionsError(f"@app.workflow takes a function, not {function!r:.80}")
-    name = getattr(function, "__name__", "workflow")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise OptionsError(
-            f"a workflow is defined by an ordinary function, and {name} awaits or yields, which nobody would carry on: "
-            f"let nodes do the work"
-        )
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        raise OptionsError(f"a definition takes the flow as its first argument: def {name}(flow: Flow, ...)")
-
-
-def _read(known: _Options, given: Mapping[str, Any], names: Collection[str]) -> _Options:
-    changes = dict(given)
-    for name in changes:
-        if name not in names:
-            raise OptionsError(f"there is no option {name!r} here: a workflow takes {', '.join(sorted(names))}")
-    if "ttl" in changes:
-        ttl = changes["ttl"]
-        changes["ttl"] = FOR_EVER if ttl is None else microseconds(seconds(ttl, "ttl"))
-    if "queue" in changes:
-        changes["queue"] = check_name("queue", changes["queue"]) if changes["queue"] else ""
-    if "loose" in changes:
-        changes["loose"] = flag("loose", changes["loose"])
-    if "globals" in changes:
-        changes["globals"] = known.globals | arguments(changes["globals"], "globals")
-    if "headers" in changes:
-        changes["headers"] = merged(known.headers, check_headers("headers", changes["headers"] or {}))
-    return replace(known, **changes)

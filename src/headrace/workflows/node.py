@@ -15,7 +15,7 @@ from headrace.tasks.task import BoundTask, Task
 from headrace.workflows.graph_builder import Sheet
 
 if TYPE_CHECKING:
-    from headrace.workflows.scope import Definition
+    from headrace.workflows.definition_facts import Definition
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

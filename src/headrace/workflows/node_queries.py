@@ -17,7 +17,7 @@ from headrace.model.job import State, number
 from headrace.model.job_record import Finder
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph
+from headrace.protocol import graph_reads
 from headrace.store.client import Client, Steps
 
 READ = 500
@@ -79,7 +79,7 @@ def page(client: Client, finder: Finder, id: str, query: Query) -> Steps[NodePag
     while at < end:
         want = READ if query.state is not None else min(READ, query.limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
-        rows: list[NodeRecord | None] = yield graph.read_nodes(client.keys, id, numbers, finder)
+        rows: list[NodeRecord | None] = yield graph_reads.read_nodes(client.keys, id, numbers, finder)
         for at, row in zip(numbers, rows, strict=True):
             if row is not None and row.role != "given" and query.state in (None, row.job.state):
                 kept.append(row)
@@ -97,7 +97,7 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
     last = yield from _last(client, id)
     found: list[NodeRecord] = []
     for first in range(1, last + 1, READ):
-        rows: list[NodeRecord | None] = yield graph.read_nodes(
+        rows: list[NodeRecord | None] = yield graph_reads.read_nodes(
             client.keys, id, range(first, min(first + READ, last + 1)), finder
         )
         # Numbers that a growing node kept for itself need not all be taken.
@@ -106,7 +106,7 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
 
 
 def _last(client: Client, id: str) -> Steps[int]:
-    records: list[WorkflowRecord | None] = yield graph.read_flows(client.keys, [id])
+    records: list[WorkflowRecord | None] = yield graph_reads.read_flows(client.keys, [id])
     if records[0] is None:
         raise WorkflowNotFound(f"no workflow {id} is stored: it was deleted, or ended and its retention is over")
     return number(records[0].fields.get("size"))

@@ -7,50 +7,26 @@ which those of nested definitions share.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, cast
 
 import msgspec
 
 from headrace.context import inherited
-from headrace.errors import AmbiguousNode, ArgumentError, ForeignNode, OptionsError, UnknownNode, WorkflowError
-from headrace.model import codec
+from headrace.errors import AmbiguousNode, ForeignNode, OptionsError, UnknownNode, WorkflowError
+from headrace.model import slots
 from headrace.model.form import Form, of_call, of_task
-from headrace.model.headers import Given
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import Policy
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.task import BoundTask, Task
+from headrace.workflows.definition_facts import Definition, name_of, some, stem
 from headrace.workflows.graph_builder import Row, Sheet
 from headrace.workflows.node import REFUSED, Edge, Node, Wish, is_node
 
-# Names that an error tells.
-TOLD = 12
 # Bytes from which on a value that several nodes take is stored once: to read it takes them an exchange more.
 ONCE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A function that defines a workflow, and what it gives to all its nodes.
-
-    Attributes:
-        signature: of the function, without the flow.
-        task: runs it as a node, where its arguments are known at run time only.
-        queue: of nodes for which neither they nor their task name one.
-        globals: arguments by name, for each node whose function takes them.
-        headers: for each node, besides those that it inherits.
-    """
-
-    name: str
-    function: Callable[..., object]
-    signature: Signature
-    task: Task[..., Any, Any]
-    queue: str = ""
-    globals: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    headers: Given = ()
 
 
 class Scope:
@@ -157,7 +133,7 @@ class Scope:
             return positions.setdefault(place, len(positions))
 
         limit = self.context.client.settings.max_payload
-        return checks.pack_open(args, kwargs, limit, codec.Slotted(position, self.context.types.encode)), edges
+        return checks.pack_open(args, kwargs, limit, slots.Slotted(position, self.context.types.encode)), edges
 
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
         node: Node[Any] = value if isinstance(value, Node) else value.node
@@ -200,9 +176,9 @@ class Scope:
         self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
 
     def _given(self, name: str, value: Any, what: str) -> Any:
-        slots = codec.Slotted(lambda inner: 0 if is_node(inner) else None, self.context.types.encode)
-        data = slots.encode(value, self.context.client.settings.max_payload, what)
-        if slots.met or len(data) < ONCE:
+        slotted = slots.Slotted(lambda inner: 0 if is_node(inner) else None, self.context.types.encode)
+        data = slotted.encode(value, self.context.client.settings.max_payload, what)
+        if slotted.met or len(data) < ONCE:
             return value
         return Node[Any](self.sheet, self.sheet.add(Row(name, "", args=data, role="given")))
 
@@ -289,28 +265,3 @@ class Scope:
                     )
                 for head in rows[child].heads or (child,):
                     self.sheet.link(place, head, None)
-
-
-def name_of(task: Any, what: str = "flow.run") -> str:
-    """The name of a task, however it is given."""
-    if isinstance(task, str):
-        return task
-    if isinstance(task, Task):
-        return cast("Task[..., Any, Any]", task).name
-    if isinstance(task, BoundTask):
-        return cast("BoundTask[..., Any]", task).task
-    definition = getattr(task, "definition", None)
-    if isinstance(definition, Definition):
-        return definition.name
-    raise ArgumentError(f"{what} takes a task, the name of one, or a workflow, not {task!r:.80}: is it decorated?")
-
-
-def stem(name: str) -> str:
-    """The last part of a task's name: what its nodes are called after."""
-    return name.rpartition(".")[2].rpartition(":")[2]
-
-
-def some(names: Iterable[str]) -> str:
-    """Names for an error, not all of them when they are many."""
-    known = list(names)
-    return ", ".join(known[:TOLD]) + (f" and {len(known) - TOLD:,} more" if len(known) > TOLD else "")

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
-from headrace.model import codec
+from headrace.model import codec, slots
 from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
 from headrace.model.job import Claim, Input
@@ -55,7 +55,7 @@ def filled(claim: Claim) -> bytes:
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
         return claim.args
-    return codec.fill(claim.args, [one.output for one in claim.inputs])
+    return slots.fill(claim.args, [one.output for one in claim.inputs])
 
 
 def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
@@ -115,7 +115,7 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
     if len(part) < ONCE:
         return part
     given.append(NewNode(NO_FORM, bytes(part), role="given"))
-    return codec.slot(len(given) - 1)
+    return slots.slot(len(given) - 1)
 
 
 def collecting(context: AppContext, claim: Claim) -> Flow:
