@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.schedules.timetables import Every as Every
     from headrace.settings import Settings as Settings
     from headrace.tasks.job_handle import Job as Job
+    from headrace.tasks.limit import Limit as Limit
     from headrace.tasks.submission import Submission as Submission
     from headrace.tasks.task import Task as Task
     from headrace.tasks.unsent_job import UnsentJob as UnsentJob

@@ -8,12 +8,15 @@ from datetime import datetime
 from typing import Any, assert_type
 
 from headrace import (
+    Concurrency,
     CurrentJob,
     Every,
     Flow,
     Headrace,
     Job,
+    Limit,
     Node,
+    Rate,
     Retry,
     Submission,
     Task,
@@ -39,6 +42,16 @@ def fetch(url: str, *, tries: int = 1) -> bytes:
 @app.task(retries=Retry(max=5), timeout=30, queue="low")
 def resize(image: bytes, sizes: list[int]) -> dict[str, int]:
     return {str(size): len(image) for size in sizes}
+
+
+api = app.limit("api", Rate(500, per=60), Concurrency(20))
+assert_type(api, Limit)
+assert_type(app.limits["api"], Limit)
+
+
+@app.task(limits=[api, "account"])
+def call(account: str) -> str:
+    return account
 
 
 @app.task

@@ -109,6 +109,9 @@ fetch.options(prio=3)  # refused
 fetch.options(priority="high")  # refused
 fetch.options(kind="fork")  # refused
 app.task(kind="rocket")  # refused
+app.task(limits=[7])  # refused
+app.limit("api", 500)  # refused
+fetch.options(limits=["api"])  # refused
 app.task(request_id="x")  # refused
 app.enqueue_many([fetch])  # refused
 app.enqueue_packed([fetch.job("u")])  # refused

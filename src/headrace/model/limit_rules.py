@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -52,7 +52,7 @@ class Rate:
         per = seconds(self.per, "Rate: per", zero=False)
         if not 0.001 <= per <= 366 * 86400:
             raise OptionsError(f"Rate: per must be from a millisecond to a year, not {self.per!r}")
-        if isinstance(self.burst, bool) or not isinstance(self.burst, int) or not 0 <= self.burst <= _MOST_NUMBER:
+        if not _whole(self.burst) or not 0 <= self.burst <= _MOST_NUMBER:
             raise OptionsError(f"Rate: burst must be a whole number from 0, not {self.burst!r}")
         if per / self.n > 366 * 86400:
             raise OptionsError(f"Rate({self.n:g}, per={per:g}) would start less than one job in a year")
@@ -74,9 +74,13 @@ class Concurrency:
     n: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int):
+        if not _whole(self.n):
             raise OptionsError(f"Concurrency takes a whole number above 0, not {self.n!r}")
         _number("Concurrency", self.n)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _number(name: str, value: Any) -> None:
@@ -161,7 +165,7 @@ def limit_names(option: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise OptionsError(f"{option} must be a list of limits, or of their names, not {value!r:.80}")
     names: list[str] = []
-    for one in value:
+    for one in cast(Sequence[object], value):
         name = one if isinstance(one, str) else getattr(one, "name", None)
         if not isinstance(name, str):
             raise OptionsError(f"{option} must be a list of limits, or of their names: {one!r:.80} is none")

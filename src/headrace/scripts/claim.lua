@@ -202,15 +202,23 @@ for _, queue in ipairs(names) do
     if pass_over and string.sub(queue, 1, 1) ~= '@' then
       pass_over(queue)
     else
-      local popped = redis.call('ZPOPMIN', ready .. queue, left)
+      -- Few steps for each job without limits: every one passes here.
+      local popped, looks, byte, took = redis.call('ZPOPMIN', ready .. queue, left), before[3], string.byte, 0
       for n = 1, #popped, 2 do
-        if string.byte(popped[n]) == 126 then
-          left = serve_line(queue, {unpack(popped, n)}, left, function(id, score) return take_limited(queue, id, score) end,
-            function(id, score) return take_plain(queue, id, score) end)
+        local id = popped[n]
+        if byte(id) == 126 then
+          left = serve_line(queue, {unpack(popped, n)}, left - took, function(one, score) return take_limited(queue, one, score) end,
+            function(one, score) return take_plain(queue, one, score) end)
+          took = 0
           break
+        elseif not looks then
+          take(queue, id, popped[n + 1], read(id))
+          took = took + 1
+        elseif take_plain(queue, id, popped[n + 1]) then
+          took = took + 1
         end
-        if take_plain(queue, popped[n], popped[n + 1]) then left = left - 1 end
       end
+      left = left - took
     end
   end
 end
