@@ -39,7 +39,7 @@ def test_an_exception_decides_with_the_policy_and_the_failures_so_far(
 ) -> None:
     policy = Retry(max=2, delay=10, jitter=0, on=(ValueError,), never=(UnicodeError,))
     ended = of_error(plan(policy), claim(failures), error, b"text", 0.5)
-    assert ended == (kind, b"text", 10_000_000 if kind == "retry" else 600)
+    assert (ended.kind, ended.data, ended.amount) == (kind, b"text", 10_000_000 if kind == "retry" else 600)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_a_hard_limit_is_retried_as_a_soft_one_is(
     never: tuple[type[BaseException], ...], failures: int, kind: str
 ) -> None:
     policy = Retry(max=2, never=never)
-    ended, data, _ = of_death(plan(policy), claim(failures), "hard", DEATH, 0.5)
-    assert ended == kind == of_error(plan(policy), claim(failures), SoftTimeLimit(), b"", 0.5)[0]
-    error = parse_error(data)
+    ended = of_death(plan(policy), claim(failures), "hard", DEATH, 0.5)
+    assert ended.kind == kind == of_error(plan(policy), claim(failures), SoftTimeLimit(), b"", 0.5).kind
+    error = parse_error(ended.data)
     assert error is not None
     assert (error.type, error.signal) == ("HardTimeLimit", 9)
 
@@ -72,10 +72,10 @@ def test_a_hard_limit_is_retried_as_a_soft_one_is(
 def test_what_a_shutdown_interrupts_is_uncharged_whatever_its_cleaning_up_raises(
     error: BaseException, stopped_by: StopReason, kind: str
 ) -> None:
-    assert of_error(plan(Retry(max=2)), claim(), error, b"", 0.5, stopped_by)[0] == kind
-    assert of_error(plan(Retry(max=0)), claim(), error, b"", 0.5, stopped_by)[0] == kind.replace("retry", "failed")
+    assert of_error(plan(Retry(max=2)), claim(), error, b"", 0.5, stopped_by).kind == kind
+    assert of_error(plan(Retry(max=0)), claim(), error, b"", 0.5, stopped_by).kind == kind.replace("retry", "failed")
 
 
 @pytest.mark.parametrize(("doom", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])
 def test_a_death_is_charged_to_the_start_that_it_is_owed_to(doom: str, kind: str) -> None:
-    assert of_death(plan(Retry(max=2)), claim(), doom, DEATH, 0.5)[0] == kind  # type: ignore[arg-type]
+    assert of_death(plan(Retry(max=2)), claim(), doom, DEATH, 0.5).kind == kind  # type: ignore[arg-type]

@@ -10,11 +10,12 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from headrace import Headrace
+from headrace.model.ended import Ended
 from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -82,6 +83,16 @@ def arguments(call: Call[Any]) -> dict[str, Any]:
     """Those of a call that are no keys, by name."""
     names = [arg.name for arg in call.script.header.args]
     return dict(zip(names, call.args[len(call.args) - len(names) :], strict=True))
+
+
+_MEMBERS: dict[str, Any] = {member.kind: member for member in get_args(Ended)}
+
+
+def ended_as(kind: str, amount: int) -> Ended:
+    """An outcome of this kind that brings no bytes."""
+    member = _MEMBERS[kind]
+    values = {"result": b"", "error": b"", "ttl": amount, "delay": amount}
+    return member(**{name: values[name] for name in member.__struct_fields__})
 
 
 @dataclass(slots=True)
@@ -655,7 +666,7 @@ class World:
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed") else 0
         self.inbox.append(
-            Heard(runner.number, [Done(claim.token, kind, b"", amount, 100, self.dice.choice((0, 0, 200)))])
+            Heard(runner.number, [Done(claim.token, ended_as(kind, amount), 100, self.dice.choice((0, 0, 200)))])
         )
         return True
 

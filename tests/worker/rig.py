@@ -156,8 +156,8 @@ class Runner:
 
     def value(self, token: int) -> Any:
         done = self.done(token)
-        assert done.kind == "succeeded", error_of(done)
-        return msgspec.msgpack.decode(done.data)
+        assert done.ended.kind == "succeeded", error_of(done)
+        return msgspec.msgpack.decode(done.ended.data)
 
     def started(self, *tokens: int) -> None:
         """Wait until these starts have logged ``started``."""
@@ -223,7 +223,7 @@ class Edge:
 
 
 def error_of(done: Done) -> JobError:
-    error = parse_error(done.data)
+    error = parse_error(done.ended.data)
     assert error is not None
     return error
 

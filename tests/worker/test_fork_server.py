@@ -79,7 +79,7 @@ def test_recalls_that_one_child_heard_count_for_the_next(forker: Runner) -> None
         # Whoever is quicker: a job that began is let end.
         if not forker.recall(1):
             forker.done(100 + token)
-        assert forker.one(claim(token, "add", token)).kind == "succeeded"
+        assert forker.one(claim(token, "add", token)).ended.kind == "succeeded"
         assert forker.value(token) == token + 1
 
 
@@ -88,7 +88,7 @@ def test_more_recalls_than_a_ticket_can_count(forker: Runner) -> None:
         forker.run(claim(1000 + token, "noop"))
         if not forker.recall(1):
             forker.done(1000 + token)
-    assert forker.one(claim(1, "add", 1)).kind == "succeeded"
+    assert forker.one(claim(1, "add", 1)).ended.kind == "succeeded"
 
 
 @pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])
@@ -98,8 +98,8 @@ def test_a_stop_reaches_the_child(forker: Runner, reason: str, kind: str) -> Non
         forker.started(token)
         forker.stop(token, reason)
         stopped(forker, token)
-        assert forker.done(token).kind == kind
-    assert forker.one(claim(3, "add", 1)).kind == "succeeded"
+        assert forker.done(token).ended.kind == kind
+    assert forker.one(claim(3, "add", 1)).ended.kind == "succeeded"
 
 
 def test_a_stop_that_comes_before_its_job_is_not_lost(forker: Runner) -> None:
@@ -108,7 +108,7 @@ def test_a_stop_that_comes_before_its_job_is_not_lost(forker: Runner) -> None:
         # It may come while there is no child, before its handler is there, or while the job runs.
         forker.stop(token, "cancel")
         stopped(forker, token)
-        assert forker.done(token).kind == "cancelled", token
+        assert forker.done(token).ended.kind == "cancelled", token
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_a_job_leaves_running_makes_the_forker_leave(forker: Runner) -> Non
 
 def test_what_a_job_left_and_has_ended_is_no_matter(forker: Runner) -> None:
     forker.one(claim(1, "leaves", True))
-    assert forker.one(claim(2, "add", 1)).kind == "succeeded"
+    assert forker.one(claim(2, "add", 1)).ended.kind == "succeeded"
     assert forker.parting == []
 
 

@@ -129,7 +129,7 @@ def test_an_ordinary_function_fails_inside_of_an_asynchronous_one(
 def test_what_it_swallows_is_said_before_the_end(start: Callable[..., Runner], app: Headrace, kind: str) -> None:
     app.middleware(lambda job: contextlib.suppress(ValueError))
     one = start(kind, app=app)
-    assert one.one(claimed(1, f"{kind}.wrong")).kind == "succeeded"
+    assert one.one(claimed(1, f"{kind}.wrong")).ended.kind == "succeeded"
     assert one.value(1) is None
     (said,) = one.said
     error = parse_error(said.swallowed.encode())
@@ -168,8 +168,8 @@ def test_what_a_running_node_adds_passes_the_enqueue_middleware(
     app.enqueue_middleware(awaited if kind == "async" else plain)
     task = f"{kind}.seen" if how == "map" else f"{kind}.adds"
     done = start(kind, app=app).one(node(1, task, [7, 7], maps=True) if how == "map" else node(1, task, f"{kind}.seen"))
-    assert done.kind == "growing", error_of(done)
-    added = [one for one in unpack_grown(done.data).graft.nodes if one.role == ""]
+    assert done.ended.kind == "growing", error_of(done)
+    added = [one for one in unpack_grown(done.ended.data).graft.nodes if one.role == ""]
     assert len(added) == (2 if how == "map" else 1)
     for one in added:
         assert dict(unpacked(one.form.headers)) == {"tenant": "a", "by": task}
@@ -185,5 +185,5 @@ def test_a_node_whose_nodes_are_refused_fails(start: Callable[..., Runner], app:
         yield
 
     done = start(kind, app=app).one(node(1, f"{kind}.adds", f"{kind}.seen"))
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     assert (error_of(done).type, error_of(done).message) == ("PermissionError", "not you")

@@ -41,9 +41,9 @@ def test_each_coroutine_has_its_own_current_job(loop: Runner) -> None:
 
 
 def test_refusals_are_those_of_every_kind(loop: Runner) -> None:
-    assert loop.one(claim(1, "no.such.task")).kind == "parked"
-    assert loop.one(claim(2, "aadd", data=b"\xc1")).kind == "corrupt"
-    assert loop.one(claim(3, "aadd", "x", 1)).kind == "failed"
+    assert loop.one(claim(1, "no.such.task")).ended.kind == "parked"
+    assert loop.one(claim(2, "aadd", data=b"\xc1")).ended.kind == "corrupt"
+    assert loop.one(claim(3, "aadd", "x", 1)).ended.kind == "failed"
 
 
 @pytest.mark.parametrize("how", jobs.WAYS)
@@ -53,7 +53,7 @@ def test_a_stop_reaches_whatever_a_coroutine_waits_for(loop: Runner, how: str, r
     loop.started(1, 2)
     loop.stop(1, reason)
     done = loop.done(1)
-    assert done.kind == kind
+    assert done.ended.kind == kind
     error = error_of(done)
     name = "SoftTimeLimit" if reason == "soft" else "CancelRequested"
     assert error.type == f"headrace.errors.{name}"
@@ -98,7 +98,7 @@ def test_a_job_that_blocks_the_loop_is_interrupted(loop: Runner, reason: str, ki
     # Nobody reads this before the loop turns again.
     loop.channel.send(Run([claim(3, "aadd", 1, 1)]))
     loop.stop(2, reason)
-    assert loop.done(2).kind == kind
+    assert loop.done(2).ended.kind == kind
     assert loop.value(3) == 2
     assert not loop.ended(1)
 
@@ -109,7 +109,7 @@ def test_a_stop_of_a_mate_does_not_interrupt_a_job_that_blocks(loop: Runner) -> 
     for _ in range(20):
         loop.wake()
     loop.stop(1)
-    assert loop.done(1).kind == "failed"
+    assert loop.done(1).ended.kind == "failed"
     assert loop.value(2) == 20
 
 
@@ -118,7 +118,7 @@ def test_a_stop_of_a_start_that_is_not_here_is_ignored(loop: Runner) -> None:
         loop.stop(token, "cancel")
     loop.run(*(claim(n, "anoop") for n in range(1, 20)))
     loop.until(lambda: loop.ended(*range(1, 20)), "all ends")
-    assert {loop.done(n).kind for n in range(1, 20)} == {"succeeded"}
+    assert {loop.done(n).ended.kind for n in range(1, 20)} == {"succeeded"}
 
 
 def test_a_cancellation_that_comes_with_its_job_ends_it_before_it_begins(loop: Runner) -> None:
@@ -127,7 +127,7 @@ def test_a_cancellation_that_comes_with_its_job_ends_it_before_it_begins(loop: R
     frames = b"".join(frame(message) for message in (run, cancel, limit))
     loop.channel.sock.sendall(frames)
     loop.until(lambda: loop.ended(2, 3), "both ends")
-    assert (loop.done(2).kind, loop.done(3).kind) == ("cancelled", "succeeded")
+    assert (loop.done(2).ended.kind, loop.done(3).ended.kind) == ("cancelled", "succeeded")
     assert not loop.said
 
 
@@ -143,14 +143,14 @@ def test_a_stop_at_the_end_of_a_job_never_hits_another(loop: Runner, reason: str
         jobs.spin.function(dice.random() * 0.004)
         loop.stop(victim, reason)
         for token in mates:
-            assert loop.done(token).kind == "succeeded", loop.done(token)
-        edge.learn(loop.done(victim).kind)
+            assert loop.done(token).ended.kind == "succeeded", loop.done(token)
+        edge.learn(loop.done(victim).ended.kind)
     assert edge.kinds.keys() == {"succeeded", "failed" if reason == "soft" else "cancelled"}
 
 
 def test_a_signal_inside_a_task_group_is_still_that_signal(loop: Runner) -> None:
     done = loop.one(claim(1, "agroup"))
-    assert (done.kind, done.amount) == ("snoozed", 5_000_000)
+    assert (done.ended.kind, done.ended.amount) == ("snoozed", 5_000_000)
 
 
 def test_a_mate_that_cancels_every_task_loses_no_job(loop: Runner) -> None:
@@ -158,15 +158,15 @@ def test_a_mate_that_cancels_every_task_loses_no_job(loop: Runner) -> None:
     loop.started(1)
     loop.run(claim(2, "acancels_all"), claim(3, "anoop"))
     loop.until(lambda: loop.ended(1, 2, 3), "all ends")
-    assert loop.done(1).kind == "failed"
-    assert loop.done(2).kind == "succeeded"
+    assert loop.done(1).ended.kind == "failed"
+    assert loop.done(2).ended.kind == "succeeded"
     # It had not begun, so it goes back to its queue.
-    assert loop.done(3).kind == "released"
+    assert loop.done(3).ended.kind == "released"
 
 
 def test_system_exit_ends_a_job_and_not_the_loop(loop: Runner) -> None:
     loop.noisy = True
-    assert loop.one(claim(1, "aexits", "here")).kind == "failed"
+    assert loop.one(claim(1, "aexits", "here")).ended.kind == "failed"
     assert loop.value(loop.one(claim(2, "aexits", "in a task")).token) == "True"
     assert loop.value(loop.one(claim(3, "aadd", 1, 1)).token) == 2
 

@@ -47,7 +47,7 @@ def test_a_fault_around_a_job_is_its_crash_and_the_runner_goes_on(
     for token in (1, 2):
         done = runner.one(claim(token, badly, "here") if fails else claim(token, well))
         error = error_of(done)
-        assert (done.kind, error.type, error.worker) == ("crashed", "Crashed", rig.PLACE)
+        assert (done.ended.kind, error.type, error.worker) == ("crashed", "Crashed", rig.PLACE)
         assert "Headrace's own code failed" in error.message
         assert "a fault of ours" in error.traceback
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -109,7 +110,7 @@ def test_a_job_is_begun_or_taken_back_and_never_both(rig: Rig) -> None:
 def test_last_words_and_what_was_not_begun_come_with_the_death(rig: Rig) -> None:
     rig.links.give(Give(7, claims(1, 2, 3)))
     assert take_ticket(rig.tickets) == 0
-    done = Done(1, "succeeded", b"", 0, 0, 0)
+    done = Done(1, Succeeded(b"", 0), 0, 0)
     rig.runner.send(done)
     os.write(rig.stderr, b"oh no")
     os.close(rig.stderr)

@@ -32,31 +32,31 @@ RESULT_TTL, FAILURE_TTL = microseconds(60), microseconds(600)
 
 def test_a_result_is_kept_as_the_task_says(process: Runner) -> None:
     done = process.one(claim(1, "add", 2, 3))
-    assert (done.kind, msgspec.msgpack.decode(done.data), done.amount) == ("succeeded", 5, RESULT_TTL)
+    assert (done.ended.kind, msgspec.msgpack.decode(done.ended.data), done.ended.amount) == ("succeeded", 5, RESULT_TTL)
     assert done.cost > 0
     assert done.memory == 0
 
 
 def test_a_job_may_ask_for_its_own_retention(process: Runner) -> None:
     options = msgspec.msgpack.encode(Overrides(result_ttl=5, failure_ttl=7))
-    assert process.one(claim(1, "noop", options=options)).amount == microseconds(5)
-    assert process.one(claim(2, "fail", "value", options=options)).amount == microseconds(7)
+    assert process.one(claim(1, "noop", options=options)).ended.amount == microseconds(5)
+    assert process.one(claim(2, "fail", "value", options=options)).ended.amount == microseconds(7)
 
 
 def test_an_unknown_task_is_parked(process: Runner) -> None:
-    assert process.one(claim(1, "no.such.task")).kind == "parked"
+    assert process.one(claim(1, "no.such.task")).ended.kind == "parked"
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x92\x90", b"\x01", b"not messagepack", b"\x92\x90\x90"])
 def test_alien_arguments_are_corrupt(process: Runner, data: bytes) -> None:
     done = process.one(claim(1, "add", data=data))
-    assert (done.kind, error_of(done).type, done.amount) == ("corrupt", "Corrupt", FAILURE_TTL)
+    assert (done.ended.kind, error_of(done).type, done.ended.amount) == ("corrupt", "Corrupt", FAILURE_TTL)
     assert "jobs.add" in error_of(done).message
 
 
 def test_alien_options_are_corrupt(process: Runner) -> None:
     done = process.one(claim(1, "noop", options=b"\xc1\xc1"))
-    assert (done.kind, error_of(done).type) == ("corrupt", "Corrupt")
+    assert (done.ended.kind, error_of(done).type) == ("corrupt", "Corrupt")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_arguments_that_do_not_fit_fail_and_are_not_retried(
 ) -> None:
     options = msgspec.msgpack.encode(Overrides(retries=5))
     done = process.one(claim(1, task, *args, options=options))
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     assert text in error_of(done).message
     assert error_of(done).traceback == ""
 
@@ -83,10 +83,10 @@ def test_arguments_that_do_not_fit_fail_and_are_not_retried(
 )
 def test_a_result_that_cannot_be_sent_fails_and_is_not_retried(process: Runner, kind: str, text: str) -> None:
     done = process.one(claim(1, "result", kind))
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     assert "result of tests.worker.jobs.result" in error_of(done).message
     assert text in error_of(done).message
-    assert process.one(claim(2, "result", "list")).kind == "succeeded"
+    assert process.one(claim(2, "result", "list")).ended.kind == "succeeded"
 
 
 # --- exceptions ---
@@ -95,7 +95,7 @@ def test_a_result_that_cannot_be_sent_fails_and_is_not_retried(process: Runner, 
 def test_an_error_tells_what_where_and_which_start(process: Runner) -> None:
     done = process.one(claim(1, "fail", "value", crashes=2, snoozes=1))
     error = error_of(done)
-    assert (done.kind, done.amount) == ("failed", FAILURE_TTL)
+    assert (done.ended.kind, done.ended.amount) == ("failed", FAILURE_TTL)
     assert (error.type, error.message, error.attempt, error.worker) == ("ValueError", "a value", 4, PLACE)
     lines = error.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -119,7 +119,7 @@ def test_an_error_tells_what_where_and_which_start(process: Runner) -> None:
 )
 def test_every_exception_ends_its_job_and_only_that(process: Runner, how: str, kind: str, message: str) -> None:
     done = process.one(claim(1, "fail", how))
-    assert (done.kind, error_of(done).type) == ("failed", kind)
+    assert (done.ended.kind, error_of(done).type) == ("failed", kind)
     assert message in error_of(done).message
     assert process.value(process.one(claim(2, "add", 1)).token) == 2
 
@@ -134,7 +134,7 @@ def test_a_long_text_is_cut(process: Runner) -> None:
 def test_a_huge_traceback_keeps_its_last_lines(process: Runner, task: str) -> None:
     done = process.one(claim(1, task, *([-1] if task == "fall" else [])))
     error = error_of(done)
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     assert 0 < len(error.traceback) <= TRACEBACK_CAP
     assert error.traceback.rstrip().splitlines()[-1].startswith(("RecursionError: maximum", "KeyError: 1999"))
     assert process.value(process.one(claim(2, "add", 1)).token) == 2
@@ -142,13 +142,13 @@ def test_a_huge_traceback_keeps_its_last_lines(process: Runner, task: str) -> No
 
 def test_a_signal_in_a_group_is_still_that_signal(process: Runner) -> None:
     done = process.one(claim(1, "fail", "group"))
-    assert (done.kind, error_of(done).type) == ("cancelled", "headrace.errors.CancelRequested")
+    assert (done.ended.kind, error_of(done).type) == ("cancelled", "headrace.errors.CancelRequested")
 
 
 def test_no_frame_outlives_its_job(process: Runner) -> None:
     process.run(*(claim(n, "heavy_failure") for n in range(1, 11)), *(claim(n, "same_error") for n in range(11, 21)))
     # Without a garbage collection: the links between exception and frames were cut.
-    assert process.one(claim(21, "heavies")).kind == "succeeded"
+    assert process.one(claim(21, "heavies")).ended.kind == "succeeded"
     assert process.value(21) == 0
     assert error_of(process.done(20)).traceback.count("same_error") == error_of(process.done(11)).traceback.count(
         "same_error"
@@ -172,32 +172,32 @@ def test_no_frame_outlives_its_job(process: Runner) -> None:
 )
 def test_an_error_is_retried_as_the_policy_says(process: Runner, what: str, failures: int, kind: str) -> None:
     done = process.one(claim(1, "retried", what, failures=failures))
-    assert done.kind == kind
+    assert done.ended.kind == kind
     if kind == "retry":
         base = 10 * 2**failures
-        assert microseconds(base * 0.5) <= done.amount <= microseconds(base * 1.5)
+        assert microseconds(base * 0.5) <= done.ended.amount <= microseconds(base * 1.5)
         assert error_of(done).attempt == failures + 1
     else:
-        assert done.amount == FAILURE_TTL
+        assert done.ended.amount == FAILURE_TTL
 
 
 def test_waits_are_thrown_apart(process: Runner) -> None:
     process.run(*(claim(n, "retried", "value") for n in range(1, 9)))
-    assert len({process.done(n).amount for n in range(1, 9)}) > 1
+    assert len({process.done(n).ended.amount for n in range(1, 9)}) > 1
 
 
 def test_a_limit_is_not_retried_where_never_names_it(process: Runner) -> None:
-    assert process.one(claim(1, "never_after_limit")).kind == "failed"
+    assert process.one(claim(1, "never_after_limit")).ended.kind == "failed"
 
 
 def test_a_snooze_is_no_failure(process: Runner) -> None:
     done = process.one(claim(1, "snooze", 2.5))
-    assert (done.kind, done.data, done.amount) == ("snoozed", b"", 2_500_000)
+    assert (done.ended.kind, done.ended.data, done.ended.amount) == ("snoozed", b"", 2_500_000)
 
 
 def test_an_impossible_snooze_is_a_failure(process: Runner) -> None:
     done = process.one(claim(1, "snooze_badly"))
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     assert "snooze" in error_of(done).message
 
 
@@ -206,7 +206,7 @@ def test_an_impossible_snooze_is_a_failure(process: Runner) -> None:
 
 def test_user_code_sees_its_job(process: Runner) -> None:
     done = process.one(claim(7, "current", failures=1, crashes=1))
-    assert msgspec.msgpack.decode(done.data) == ["id7", 3, 1, 7]
+    assert msgspec.msgpack.decode(done.ended.data) == ["id7", 3, 1, 7]
 
 
 @pytest.mark.parametrize(("kind", "task"), [("process", "look_back"), ("thread", "look_back"), ("async", "alook_back")])
@@ -238,7 +238,7 @@ def test_middleware_sees_the_exception(start: Callable[..., Runner]) -> None:
 def test_a_result_that_breaks_its_annotation_fails_its_job(start: Callable[..., Runner], kind: str) -> None:
     one = start(kind)
     done = one.one(claim(1, "amisfit" if kind == "async" else "misfit"))
-    assert done.kind == "failed"
+    assert done.ended.kind == "failed"
     error = error_of(done)
     assert (error.type, error.message.partition(" does not fit ")[2]) == (
         "headrace.errors.ResultMismatch",
@@ -254,7 +254,7 @@ def test_a_function_whose_exception_was_swallowed_returns_none(
     app.tasks.update(jobs.app.tasks)
     app.middleware(lambda job: contextlib.suppress(KeyError))
     one = start(kind, app=app)
-    assert one.one(claim(1, task)).kind == "succeeded"
+    assert one.one(claim(1, task)).ended.kind == "succeeded"
     assert one.value(1) is None
 
 

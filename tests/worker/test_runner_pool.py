@@ -82,7 +82,7 @@ def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> N
     rig = Rig("process")
     first, *others = rig.give(1, 2, 3)
     returned = rig.crew.died(RunnerDied(7, signal=9, unstarted=2), 5)
-    assert [(end.claim, end.kind) for end in returned.ends] == [(first.claim, "crashed")]
+    assert [(end.claim, end.ended.kind) for end in returned.ends] == [(first.claim, "crashed")]
     assert returned.back == others
     assert not rig.crew.present
 
@@ -94,7 +94,7 @@ def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_co
     rig.crew.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 3)]
     returned = rig.crew.taken_back(TakenBack(7, 2), 0)
-    assert [(end.claim.id, end.kind) for end in returned.ends] == [("id2", "cancelled")]
+    assert [(end.claim.id, end.ended.kind) for end in returned.ends] == [("id2", "cancelled")]
     assert [start.claim.id for start in returned.back] == ["id3"]
     assert not rig.done()
 

@@ -113,7 +113,7 @@ def test_a_soft_limit_passes_except_exception(process: Runner) -> None:
     process.started(1)
     process.stop(1)
     done = process.done(1)
-    assert (done.kind, error_of(done).type) == ("failed", "headrace.errors.SoftTimeLimit")
+    assert (done.ended.kind, error_of(done).type) == ("failed", "headrace.errors.SoftTimeLimit")
     assert "soft time limit" in error_of(done).message
     assert "in stubborn" in error_of(done).traceback
     assert "headrace/worker" not in error_of(done).traceback
@@ -132,7 +132,7 @@ def test_a_cancelled_job_ends_as_cancelled(process: Runner) -> None:
     process.started(1)
     process.stop(1, "cancel")
     done = process.done(1)
-    assert (done.kind, error_of(done).type) == ("cancelled", "headrace.errors.CancelRequested")
+    assert (done.ended.kind, error_of(done).type) == ("cancelled", "headrace.errors.CancelRequested")
     process.started(2)
     process.stop(2, "cancel")
     assert process.value(2) == "swallowed True"
@@ -156,14 +156,14 @@ def test_a_cancellation_that_comes_before_its_start_ends_it_there(process: Runne
     process.stop(3, "soft")
     gate.write_text("")
     process.done(4)
-    assert [process.done(n).kind for n in (1, 2, 3, 4)] == ["succeeded", "cancelled", "succeeded", "succeeded"]
+    assert [process.done(n).ended.kind for n in (1, 2, 3, 4)] == ["succeeded", "cancelled", "succeeded", "succeeded"]
 
 
 def test_a_stop_read_with_its_job_still_counts(process: Runner) -> None:
     rig.give_tickets(process.ticket_write, 1, 0)
     process.channel.send(Run([claim(1, "stubborn")]))
     process.stop(1, "cancel")
-    assert process.done(1).kind == "cancelled"
+    assert process.done(1).ended.kind == "cancelled"
 
 
 def test_signals_while_idle_do_nothing(process: Runner) -> None:
@@ -198,8 +198,8 @@ def test_a_stop_at_the_end_of_a_job_never_hits_the_next(process: Runner, reason:
         jobs.spin.function(dice.random() * 0.0006)
         process.stop(victim, reason)
         for token in mates:
-            assert process.done(token).kind == "succeeded", process.done(token)
-        edge.learn(process.done(victim).kind)
+            assert process.done(token).ended.kind == "succeeded", process.done(token)
+        edge.learn(process.done(victim).ended.kind)
     assert edge.kinds.keys() == {"succeeded", "failed" if reason == "soft" else "cancelled"}
 
 
@@ -212,7 +212,7 @@ def test_stops_do_not_tear_what_a_job_says(process: Runner) -> None:
         process.started(token)
         jobs.spin.function(dice.random() * 0.0005)
         process.stop(token)
-        assert process.done(token).kind == "failed"
+        assert process.done(token).ended.kind == "failed"
 
 
 def test_a_stop_waits_for_the_end_of_a_frame(process: Runner) -> None:
@@ -250,7 +250,7 @@ def test_standard_output_is_the_jobs(process: Runner) -> None:
 
 def test_random_numbers_differ_between_runners(start: Callable[..., Runner]) -> None:
     ones = [start(), start()]
-    first, second = ([one.one(claim(n, "retried", "value")).amount for n in range(1, 9)] for one in ones)
+    first, second = ([one.one(claim(n, "retried", "value")).ended.amount for n in range(1, 9)] for one in ones)
     assert first != second
 
 

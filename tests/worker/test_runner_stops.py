@@ -138,7 +138,7 @@ def test_a_job_that_learns_of_a_shutdown_may_go_back_by_itself(start: Callable[.
     runner.started(1)
     stop(runner, 1, "shutdown")
     done = runner.done(1)
-    assert (done.kind, error_of(done).type) == ("interrupted", "headrace.errors.JobInterrupted")
+    assert (done.ended.kind, error_of(done).type) == ("interrupted", "headrace.errors.JobInterrupted")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def test_an_error_within_the_shutdown_timeout_is_an_error(start: Callable[..., R
     runner.run(claim(1, f"{kind}.waits", "fails"))
     runner.started(1)
     stop(runner, 1, "shutdown")
-    assert runner.done(1).kind == "retry"
+    assert runner.done(1).ended.kind == "retry"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,7 +170,7 @@ def test_an_interrupted_job_cleans_up_and_goes_back(
     runner.stop(1, "shutdown")
     stop(runner, 1, "interrupt")
     done = runner.done(1)
-    assert done.kind == ends
+    assert done.ended.kind == ends
     assert lines(runner, 1) == ["started", "cleans up, interrupt, True"]
     if how == "raises":
         assert error_of(done).message == "its worker was stopped, and the shutdown timeout was over"
@@ -189,7 +189,7 @@ def test_a_stop_that_comes_with_its_job_is_not_lost(start: Callable[..., Runner]
     runner.channel.sock.sendall(b"".join(map(frame, messages)))
     assert runner.value(1) == "shutdown"
     if kind != "fork":
-        assert runner.done(2).kind == "interrupted"
+        assert runner.done(2).ended.kind == "interrupted"
         assert "started" not in lines(runner, 2)
 
 

@@ -55,7 +55,7 @@ def test_a_stop_ends_one_job_and_none_of_its_mates(threads: Runner, reason: str,
     threads.started(1, 2, 3)
     threads.stop(2, reason)
     done = threads.done(2)
-    assert done.kind == kind
+    assert done.ended.kind == kind
     assert error_of(done).type in ("headrace.errors.SoftTimeLimit", "headrace.errors.CancelRequested")
     assert "headrace/worker" not in error_of(done).traceback
     assert not threads.hear(timeout=0.05)
@@ -77,7 +77,7 @@ def test_a_stop_of_a_start_that_is_not_here_is_ignored(threads: Runner) -> None:
         threads.stop(token, "cancel")
     threads.run(*(claim(n, "noop") for n in range(1, 20)))
     threads.until(lambda: threads.ended(*range(1, 20)), "all ends")
-    assert {threads.done(n).kind for n in range(1, 20)} == {"succeeded"}
+    assert {threads.done(n).ended.kind for n in range(1, 20)} == {"succeeded"}
 
 
 def test_a_cancellation_that_comes_before_its_start_ends_it_there(start: Callable[..., Runner]) -> None:
@@ -88,7 +88,7 @@ def test_a_cancellation_that_comes_before_its_start_ends_it_there(start: Callabl
     one.stop(3, "soft")
     one.stop(1)
     one.until(lambda: one.ended(1, 2, 3), "all ends")
-    assert [one.done(n).kind for n in (1, 2, 3)] == ["failed", "cancelled", "succeeded"]
+    assert [one.done(n).ended.kind for n in (1, 2, 3)] == ["failed", "cancelled", "succeeded"]
 
 
 @pytest.mark.slow
@@ -104,8 +104,8 @@ def test_a_stop_at_the_end_of_a_job_never_hits_the_next(start: Callable[..., Run
         jobs.spin.function(dice.random() * 0.001)
         one.stop(victim, reason)
         for token in mates:
-            assert one.done(token).kind == "succeeded", one.done(token)
-        edge.learn(one.done(victim).kind)
+            assert one.done(token).ended.kind == "succeeded", one.done(token)
+        edge.learn(one.done(victim).ended.kind)
     assert edge.kinds.keys() == {"succeeded", "failed" if reason == "soft" else "cancelled"}
 
 
@@ -117,13 +117,13 @@ def test_stops_do_not_tear_what_a_job_says(threads: Runner) -> None:
         threads.started(token)
         jobs.spin.function(dice.random() * 0.0005)
         threads.stop(token)
-        assert threads.done(token).kind == "failed"
+        assert threads.done(token).ended.kind == "failed"
 
 
 def test_system_exit_ends_a_job_and_no_thread(threads: Runner) -> None:
     threads.run(*(claim(n, "fail", "exit") for n in range(1, 13)))
     threads.until(lambda: threads.ended(*range(1, 13)), "all ends")
-    assert {threads.done(n).kind for n in range(1, 13)} == {"failed"}
+    assert {threads.done(n).ended.kind for n in range(1, 13)} == {"failed"}
     threads.run(*(claim(n, "barrier") for n in range(13, 17)))
     threads.until(lambda: threads.ended(*range(13, 17)), "four at once")
 
@@ -150,7 +150,7 @@ def test_exit_lets_what_is_held_end_and_stops_still_work(threads: Runner, tmp_pa
     assert threads.value(1) == "go"
     threads.stop(2)
     assert threads.wait() == 0
-    assert threads.done(2).kind == "failed"
+    assert threads.done(2).ended.kind == "failed"
 
 
 def test_an_idle_runner_leaves(start: Callable[..., Runner]) -> None:

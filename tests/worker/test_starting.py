@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.settings import Settings
@@ -114,7 +115,7 @@ def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: L
     life.says(1, Up())
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
     life.crew.handout.assign(seat, Start(claim, PLAN, seat), NOW)
-    life.says(1, Done(1, "succeeded", b"", 0, 0, 0))
+    life.says(1, Done(1, Succeeded(b"", 0), 0, 0))
     assert life.dies(1) == -1
 
 

@@ -98,7 +98,7 @@ def test_imports_are_told_with_the_start_that_made_them(
 ) -> None:
     one = profiled(start, app)
     for token, how in enumerate(("statement", "function", "broken", "statement"), 1):
-        assert one.one(claim(token, "au.imports", how)).kind == "succeeded"
+        assert one.one(claim(token, "au.imports", how)).ended.kind == "succeeded"
     assert told(one) == {1: ["au_outer"], 2: ["au_late"]}
     assert all(cost > 0 for found in one.found for _, cost in found.imports)
     assert one.found[0].born > 0
@@ -145,8 +145,8 @@ def test_waiting_is_no_set_up(start: Callable[..., Runner], app: Headrace) -> No
 
 def test_a_job_may_use_the_signal_itself(start: Callable[..., Runner], app: Headrace) -> None:
     one = profiled(start, app)
-    assert one.one(claim(1, "au.owns")).kind == "succeeded"
-    assert one.one(claim(2, "au.works", 0.03)).kind == "succeeded"
+    assert one.one(claim(1, "au.owns")).ended.kind == "succeeded"
+    assert one.one(claim(2, "au.works", 0.03)).ended.kind == "succeeded"
     assert one.leave() == 0
 
 

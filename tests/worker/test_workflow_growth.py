@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.model.ended import Growing
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim
@@ -26,7 +27,7 @@ class Ends:
         self.all: list[tuple[str, str, bytes, int]] = []
 
     def __call__(self, end: End) -> None:
-        self.all.append((end.claim.id, end.kind, end.data, end.amount))
+        self.all.append((end.claim.id, end.ended.kind, end.ended.data, end.ended.amount))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def answer(growth: Growth, reply: Any) -> str:
 
 
 def test_a_graft_is_stored_in_pieces_before_its_node_is_settled(growth: Growth, ends: Ends) -> None:
-    growth.begin(End(claim(3), "growing", grown(2 * CHUNK + 5), 5))
+    growth.begin(End(claim(3), Growing(grown(2 * CHUNK + 5), 5)))
     assert answer(growth, 11) == "reserve"
     assert [answer(growth, "ok") for _ in range(2)] == ["graft", "graft"]
     assert ends.all == []
@@ -72,7 +73,7 @@ def test_a_graft_is_stored_in_pieces_before_its_node_is_settled(growth: Growth, 
 
 
 def test_numbers_are_those_that_were_reserved(growth: Growth) -> None:
-    growth.begin(End(claim(3), "growing", grown(2), 5))
+    growth.begin(End(claim(3), Growing(grown(2), 5)))
     answer(growth, 11)
     ((call, _),) = growth.steps()
     nodes, link = (msgspec.msgpack.decode(arg) for arg in call.args[-2:])  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def test_numbers_are_those_that_were_reserved(growth: Growth) -> None:
 
 
 def test_an_empty_list_leaves_a_join_that_waits_for_its_node_only(growth: Growth, ends: Ends) -> None:
-    growth.begin(End(claim(3), "growing", grown(0), 5))
+    growth.begin(End(claim(3), Growing(grown(0), 5)))
     answer(growth, 11)
     ((call, handler),) = growth.steps()
     nodes, link = (msgspec.msgpack.decode(arg) for arg in call.args[-2:])  # type: ignore[arg-type]
@@ -97,8 +98,8 @@ def test_an_empty_list_leaves_a_join_that_waits_for_its_node_only(growth: Growth
 
 @pytest.mark.parametrize("replies", [[0], [11, "stale"]])
 def test_where_nothing_may_be_added_the_end_is_still_told(growth: Growth, ends: Ends, replies: list[Any]) -> None:
-    growth.begin(End(claim(3), "growing", grown(1), 5))
-    growth.begin(End(claim(4), "growing", grown(1), 5))
+    growth.begin(End(claim(3), Growing(grown(1), 5)))
+    growth.begin(End(claim(4), Growing(grown(1), 5)))
     for reply in replies:
         answer(growth, reply)
     assert [kind for _, kind, *_ in ends.all] == ["succeeded"]
@@ -107,7 +108,7 @@ def test_where_nothing_may_be_added_the_end_is_still_told(growth: Growth, ends: 
 
 
 def test_what_is_dropped_is_named(growth: Growth, ends: Ends) -> None:
-    growth.begin(End(claim(3), "growing", grown(1), 5))
+    growth.begin(End(claim(3), Growing(grown(1), 5)))
     growth.steps()
     assert growth.drop_all() == [claim(3)]
     assert not growth
@@ -116,7 +117,7 @@ def test_what_is_dropped_is_named(growth: Growth, ends: Ends) -> None:
 
 
 def test_what_no_number_is_left_for_fails_rather_than_let_the_rest_run_without_it(growth: Growth, ends: Ends) -> None:
-    growth.begin(End(claim(1), "growing", grown(3), 5))
+    growth.begin(End(claim(1), Growing(grown(3), 5)))
     assert answer(growth, -1) == "reserve"
     ((_, kind, data, _),) = ends.all
     assert (kind, b"no numbers left" in data) == ("failed", True)
@@ -125,7 +126,7 @@ def test_what_no_number_is_left_for_fails_rather_than_let_the_rest_run_without_i
 
 def test_after_a_connection_it_begins_anew_and_old_answers_do_not_count(growth: Growth, ends: Ends) -> None:
     """The server may have forgotten the reservation or a piece, and given the numbers to another node."""
-    growth.begin(End(claim(3), "growing", grown(CHUNK + 5), 5))
+    growth.begin(End(claim(3), Growing(grown(CHUNK + 5), 5)))
     answer(growth, 11)
     ((_, handler),) = growth.steps()
     growth.restart()
@@ -135,7 +136,7 @@ def test_after_a_connection_it_begins_anew_and_old_answers_do_not_count(growth: 
 
 
 def test_numbers_that_are_not_its_own_any_more_are_asked_for_again(growth: Growth, ends: Ends) -> None:
-    growth.begin(End(claim(3), "growing", grown(1), 5))
+    growth.begin(End(claim(3), Growing(grown(1), 5)))
     replies = [11, "unreserved", 21, "ok"]
     assert [answer(growth, reply) for reply in replies] == ["reserve", "graft", "reserve", "graft"]
     assert [kind for _, kind, *_ in ends.all] == ["grown"]

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.ended import EndKind
+
 
 class State(StrEnum):
     """Where a job is. Each state is one structure in the store, and a job is in exactly that one."""
@@ -168,15 +170,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         id, token: which start.
-        kind: succeeded, grown (a node that added others), skipped (a node whose condition did not hold), failed, retry,
-            snoozed, cancelled, crashed, released, interrupted, parked or corrupt (its record cannot be read).
-        data: result (MessagePack) of a success, error (JSON) otherwise; may be empty.
-        amount: microseconds: retention for final kinds and for crashed; delay for retry and snoozed.
+        kind, data, amount: of a :class:`headrace.model.ended.Ended`, as the store takes them.
     """
 
     id: str
     token: int
-    kind: str
+    kind: EndKind
     data: bytes = b""
     amount: int = 0
 

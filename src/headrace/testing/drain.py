@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import Interrupt
+from headrace.model.ended import Corrupt, Ended, Failed, Growing, Released, Retried
 from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.consume import Renewed
@@ -33,7 +34,7 @@ from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_growth import Growth
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.ends.journal import starts
-from headrace.worker.outcomes import Ended, before_start
+from headrace.worker.outcomes import before_start
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class DrainWorker:
             if claim is None:
                 break
             if self._tasks.total() >= self._wishes.limit:
-                yield from self._settle(claim, ("released", b"", 0))
+                yield from self._settle(claim, Released())
                 raise DrainError(self._too_many((yield operations.overview(self._keys))))
             yield from self._run(claim)
         seen: Overview = yield operations.overview(self._keys)
@@ -188,7 +189,7 @@ class DrainWorker:
                 return found.jobs[0]
             for alien in found.aliens:
                 text = error_json(JobError(type="Corrupt", message="its id, priority or record cannot be read"))
-                yield from self._settle(Claim(alien.id, alien.token, "", 0, "", b""), ("corrupt", text, self._keep))
+                yield from self._settle(Claim(alien.id, alien.token, "", 0, "", b""), Corrupt(text, self._keep))
             if not (found.aliens or found.lost or self._pass_time(now, due)):
                 return None
 
@@ -214,14 +215,14 @@ class DrainWorker:
             self.died = True
             return
         ended = performed.ended
-        if ended[0] == "growing":
+        if isinstance(ended, Growing):
             ended = yield from self._grow(claim, ended)
-        self._ends[ended[0]] += 1
+        self._ends[ended.kind] += 1
         yield from self._settle(claim, ended)
-        if ended[0] == "retry":
-            self._waits[claim.id] = ended[2]
+        if isinstance(ended, Retried):
+            self._waits[claim.id] = ended.delay
         # Released: nothing was run, since what its runner opens first could not be opened.
-        self.error = performed.error if ended[0] == "released" else self._error_of(claim, ended, performed)
+        self.error = performed.error if isinstance(ended, Released) else self._error_of(claim, ended, performed)
 
     def _performed(self, claim: Claim, crash: Crash | None) -> Steps[Performed]:
         """Run a job, unless it may not start."""
@@ -232,7 +233,7 @@ class DrainWorker:
             inputs = yield from self._inputs_of(claim)
             if text := too_large(inputs):
                 error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                return Performed(("failed", error_json(error), self._keep))
+                return Performed(Failed(error_json(error), self._keep))
             claim = msgspec.structs.replace(claim, inputs=inputs)
         performed: Performed = yield RunHere(claim, crash)
         return performed
@@ -245,9 +246,9 @@ class DrainWorker:
             for call, read in self._inputs.steps():
                 read((yield call))
 
-    def _grow(self, claim: Claim, ended: Ended) -> Steps[Ended]:
+    def _grow(self, claim: Claim, ended: Growing) -> Steps[Ended]:
         """Store the nodes that a start has added; its end as it is to be settled."""
-        self._growth.begin(End(claim, *ended))
+        self._growth.begin(End(claim, ended))
         while self._growth:
             for call, read in self._growth.steps():
                 read((yield call))
@@ -255,11 +256,10 @@ class DrainWorker:
         return self._grown_as
 
     def _end_of_growth(self, end: End) -> None:
-        self._grown_as = end.kind, end.data, end.amount
+        self._grown_as = end.ended
 
     def _settle(self, claim: Claim, ended: Ended) -> Steps[None]:
-        kind, data, amount = ended
-        outcome = Outcome(claim.id, claim.token, kind, data, amount)
+        outcome = Outcome(claim.id, claim.token, ended.kind, ended.data, ended.amount)
         self._request += 1
         notes = starts([(outcome, claim)])
         rows = [(outcome, claim.score)]
@@ -269,7 +269,7 @@ class DrainWorker:
 
     def _error_of(self, claim: Claim, ended: Ended, performed: Performed) -> BaseException | None:
         """What ends the drain, of a start that did not go well."""
-        error, kind = performed.error, ended[0]
+        error, kind = performed.error, ended.kind
         if error is not None and _always(error):
             return error
         bad = kind in _BAD or (kind == "retry" and not self._wishes.retries)
@@ -277,7 +277,7 @@ class DrainWorker:
             return None
         if error is not None:
             return error
-        return unsuccessful(claim.id, claim.task, _BAD.get(kind, State.FAILED), parse_error(ended[1]))
+        return unsuccessful(claim.id, claim.task, _BAD.get(kind, State.FAILED), parse_error(ended.data))
 
     def _too_many(self, seen: Overview) -> str:
         (name, count), *_ = self._tasks.most_common(1)

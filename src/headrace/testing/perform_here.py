@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, LifespanError
+from headrace.model.ended import Crashed, Ended, Released
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
@@ -24,7 +25,7 @@ from headrace.tasks.lifespan import of_kind
 from headrace.tasks.task import Plan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
-from headrace.worker.outcomes import Ended, of_death
+from headrace.worker.outcomes import of_death
 from headrace.worker.runner.async_kind import Drive
 from headrace.worker.runner.execute import Bench, aperform, bench, perform
 from headrace.worker.runner.interrupts import MainGate
@@ -117,7 +118,7 @@ class Performer:
     def _not_entered(self, claim: Claim, error: LifespanError) -> Performed:
         """The job goes back to its queue, as one that no runner could take."""
         del self._lifespans[self._app.tasks[claim.task].kind]
-        return Performed(("released", b"", 0), error)
+        return Performed(Released(), error)
 
     def _bench_of(self, claim: Claim) -> Bench:
         task = self._app.tasks.get(claim.task)
@@ -187,7 +188,7 @@ class Performer:
         error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
         plan = self._plan(claim)
         return (
-            ("crashed", b"", microseconds(self._app.settings.failure_ttl))
+            Crashed(b"", microseconds(self._app.settings.failure_ttl))
             if plan is None
             else of_death(plan, claim, doom, error, DICE)
         )

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.model.ended import Ended
 from headrace.model.job import Claim
 
 Kind = str  # "process" | "fork" | "thread" | "async"
@@ -42,7 +43,7 @@ class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
-    """Runner to dispatcher: a start ended. ``kind``, ``data`` and ``amount`` as in :class:`headrace.model.job.Outcome`.
+    """Runner to dispatcher: a start ended.
 
     Attributes:
         cost: microseconds that the runner was busy with it, its own work included.
@@ -50,9 +51,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
     """
 
     token: int
-    kind: str
-    data: bytes
-    amount: int
+    ended: Ended
     cost: int
     memory: int
 

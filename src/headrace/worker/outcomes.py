@@ -8,12 +8,11 @@ import msgspec
 
 from headrace.context import StopReason
 from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
+from headrace.model.ended import Cancelled, Corrupt, Crashed, Ended, Failed, Interrupted, Retried
 from headrace.model.job import Claim, JobError, error_json
 from headrace.settings import microseconds
 from headrace.tasks.task import Plan
 
-# kind, data and amount of a headrace.model.job.Outcome
-Ended = tuple[str, bytes, int]
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
 # for another reason than this start (a mate's limit, a shutdown).
 Doom = Literal["", "cancel", "hard", "other"]
@@ -27,9 +26,9 @@ def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
         keep: microseconds that it stays.
     """
     if not claim.task:
-        return "corrupt", error_json(JobError(type="Corrupt", message="the record names no task")), keep
+        return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
     if claim.expires and claim.expires < now:
-        return "cancelled", error_json(JobError(type="Expired", message=_EXPIRED)), keep
+        return Cancelled(error_json(JobError(type="Expired", message=_EXPIRED)), keep)
     return None
 
 
@@ -39,7 +38,7 @@ _EXPIRED = "it did not start before its time was over"
 def of_error(
     plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
 ) -> Ended:
-    """The outcome of a start whose code raised: ``retry``, ``failed``, ``cancelled`` or ``interrupted``.
+    """The outcome of a start whose code raised. The one place that decides whether a job is retried.
 
     Args:
         error: the exception, or the signal that a group of exceptions carries.
@@ -50,12 +49,12 @@ def of_error(
     # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
     # learns of a shutdown; at any other time that would be a start for nothing, again and again.
     if stopped_by == "interrupt" or (stopped_by == "shutdown" and isinstance(error, JobInterrupted)):
-        return "interrupted", data, plan.failure_ttl
+        return Interrupted(data, plan.failure_ttl)
     if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
-        return "cancelled", data, plan.failure_ttl
+        return Cancelled(data, plan.failure_ttl)
     if claim.failures < plan.retry.max and _retryable(plan, error):
-        return "retry", data, microseconds(plan.retry.wait(claim.failures + 1, dice))
-    return "failed", data, plan.failure_ttl
+        return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, dice)))
+    return Failed(data, plan.failure_ttl)
 
 
 def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float) -> Ended:
@@ -65,17 +64,14 @@ def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float)
         error: how the runner died.
     """
     if doom == "cancel":
-        return "cancelled", cancelled(claim), plan.failure_ttl
+        return Cancelled(cancelled(claim), plan.failure_ttl)
     if doom == "hard":
         data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
         return of_error(plan, claim, SoftTimeLimit(), data, dice)
     if doom == "other":
-        return (
-            "interrupted",
-            _told(error, "Lost", "its runner was stopped for another reason than this job"),
-            (plan.failure_ttl),
-        )
-    return "crashed", error_json(error), plan.failure_ttl
+        data = _told(error, "Lost", "its runner was stopped for another reason than this job")
+        return Interrupted(data, plan.failure_ttl)
+    return Crashed(error_json(error), plan.failure_ttl)
 
 
 def cancelled(claim: Claim) -> bytes:

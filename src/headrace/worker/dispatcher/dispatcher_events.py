@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.ended import Ended
 from headrace.model.job import Claim
 from headrace.protocol.script import Call
 from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Stop, ToSupervisor
@@ -256,14 +257,12 @@ class Actions:
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
-    """How a start ended; ``kind``, ``data`` and ``amount`` as in :class:`headrace.model.job.Outcome`.
+    """How a start ended.
 
     Attributes:
         cost: microseconds that its code ran; 0: not known.
     """
 
     claim: Claim
-    kind: str
-    data: bytes = b""
-    amount: int = 0
+    ended: Ended
     cost: int = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from headrace.model.ended import Corrupt, Ended, Failed, Growing, Interrupted
 from headrace.model.job import Claim, JobError, error_json
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import End
@@ -34,7 +37,7 @@ class Endings:
         for end in ends:
             if lines.joined:
                 lines.ended(end.claim.token)
-            if end.kind == "growing":
+            if isinstance(end.ended, Growing):
                 self.growth.begin(end)
             else:
                 add(end, now)
@@ -43,16 +46,20 @@ class Endings:
         """This start ended."""
         self.ended([end])
 
-    def end(self, claim: Claim, kind: str, error: JobError | None = None) -> None:
+    def end(self, claim: Claim, ended: Ended) -> None:
         """A start ends that no runner was given."""
-        self.conclude(End(claim, kind, error_json(error) if error else b"", self._failure_ttl if error else 0))
+        self.conclude(End(claim, ended))
+
+    def end_with(self, claim: Claim, how: type[Failed | Corrupt], error: JobError) -> None:
+        """A start that no runner was given ends with an error."""
+        self.end(claim, how(error_json(error), self._failure_ttl))
 
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
         for claim in self.growth.drop_all():
-            self.conclude(End(claim, "interrupted", amount=self._failure_ttl))
+            self.conclude(End(claim, Interrupted(b"", self._failure_ttl)))
 
-    def end_unread(self, id: str, token: int, kind: str, error: JobError) -> None:
+    def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
         """End a start of which no more is known than its id and its token."""
         self._worker.starts.held[token] = id
         self.batch.add_unread(id, token, kind, error)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.errors import HeadraceError
+from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.protocol import consume
@@ -72,7 +73,7 @@ class Placement:
                 continue
             for claim in claims:
                 error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                self._endings.end(claim, "failed", error)
+                self._endings.end_with(claim, Failed, error)
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
@@ -128,7 +129,7 @@ class Placement:
     def hand_back(self, refused: Iterable[Refused]) -> None:
         """Send claims back for which no runner has room."""
         for claim, kind in refused:
-            self._endings.end(claim, "released")
+            self._endings.end(claim, Released())
             if self._worker.phase == "working" and not self._worker.fenced:
                 self._demand.handed_back(kind)
 
@@ -146,12 +147,13 @@ class Placement:
         if task is None:
             text = "job %s wants the unknown task %s: parked until a worker knows it"
             self._worker.actions.log(logging.WARNING, text, claim.id, claim.task)
-            self._endings.end(claim, "parked")
+            self._endings.end(claim, Parked())
             return None
         try:
             found = task.kind, task.plan(claim.options)
         except (HeadraceError, msgspec.MsgspecError) as error:
-            self._endings.end(claim, "corrupt", JobError(type="Corrupt", message=str(error), attempt=claim.attempt))
+            fault = JobError(type="Corrupt", message=str(error), attempt=claim.attempt)
+            self._endings.end_with(claim, Corrupt, fault)
             return None
         if not claim.options:
             self._plans[claim.task] = found
@@ -174,9 +176,9 @@ class Placement:
     def _may_start(self, claim: Claim, now: int) -> bool:
         ended = before_start(claim, now, microseconds(self._worker.settings.failure_ttl))
         if ended is not None:
-            if ended[0] == "corrupt":
+            if isinstance(ended, Corrupt):
                 self._worker.actions.log(logging.ERROR, "job %s: its record names no task", claim.id)
-            self._endings.conclude(End(claim, *ended))
+            self._endings.conclude(End(claim, ended))
         return ended is None
 
     def cancel(self, id: str) -> None:
@@ -186,12 +188,12 @@ class Placement:
             self._crew.stops.cancel(id, self._worker.now)
         else:
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
-            self._endings.conclude(End(waiting[0], "cancelled", error, waiting[1].failure_ttl))
+            self._endings.conclude(End(waiting[0], Cancelled(error, waiting[1].failure_ttl)))
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
         for claim in [*(claim for claim, _ in self._lines.take_all()), *self.inputs.take_all()]:
-            self._endings.end(claim, "released")
+            self._endings.end(claim, Released())
 
 
 def special(claim: Claim) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
+from headrace.model.ended import Released
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
@@ -232,7 +233,7 @@ class Loop:
             del self._drives[claim.token]
             if task.cancelled():
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self.reporter.done(Voice(self.reporter), claim.token, ("released", b"", 0), time.monotonic_ns())
+                self.reporter.done(Voice(self.reporter), claim.token, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:

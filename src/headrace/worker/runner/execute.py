@@ -14,6 +14,7 @@ from headrace.app import Headrace
 from headrace.context import CurrentJob, begin, running
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
 from headrace.model import codec
+from headrace.model.ended import Corrupt, Crashed, Ended, Failed, Growing, Parked, Skipped, Snoozed, Succeeded
 from headrace.model.headers import unpacked
 from headrace.model.job import Claim
 from headrace.model.workflow import parse_facts
@@ -23,7 +24,7 @@ from headrace.tasks.app_context import AppContext
 from headrace.tasks.middleware import Middleware
 from headrace.tasks.task import Plan, Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
-from headrace.worker.outcomes import Ended, of_error
+from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
 from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
 from headrace.worker.runner.error_report import evidence, fault, forget, plain, signal_in
@@ -90,7 +91,7 @@ def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = Non
 def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
     ended = _performed(bench, gate, claim, emit)
-    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+    if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
         return ended
     try:
         return bench.context.copy().run(submitted, bench.app.client, bench.job(claim, emit, (), {}), ended)
@@ -118,7 +119,7 @@ def _performed(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
 async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
     ended = await _aperformed(bench, drive, claim, emit)
-    if ended[0] != "growing" or not bench.app.client.enqueue_middlewares:
+    if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
         return ended
     try:
         return await asubmitted(bench.app.client, bench.job(claim, emit, (), {}), ended)
@@ -146,7 +147,7 @@ async def _aperformed(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> E
 def _not_added(bench: Bench, claim: Claim, error: BaseException) -> Ended:
     """An enqueue middleware refused what the node adds."""
     try:
-        return "failed", evidence(error, claim.attempt, bench.place), bench.failure_ttl
+        return Failed(evidence(error, claim.attempt, bench.place), bench.failure_ttl)
     finally:
         forget(error)
 
@@ -158,7 +159,7 @@ def _told(bench: Bench, claim: Claim, error: BaseException, emit: Emit) -> None:
 
 
 def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
-    return "crashed", fault(error, claim.attempt, bench.place), bench.failure_ttl
+    return Crashed(fault(error, claim.attempt, bench.place), bench.failure_ttl)
 
 
 def prepare(bench: Bench, claim: Claim) -> Ready:
@@ -170,7 +171,7 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
     """
     task = bench.tasks.get(claim.task)
     if task is None:
-        raise Refused(("parked", b"", 0))
+        raise Refused(Parked())
     ttl = bench.failure_ttl
     try:
         plan = task.plan(claim.options)
@@ -181,9 +182,9 @@ def prepare(bench: Bench, claim: Claim) -> Ready:
     except Refused:
         raise
     except CorruptRecord as error:
-        raise Refused(("corrupt", plain(error, claim.attempt, bench.place, "Corrupt"), ttl)) from None
+        raise Refused(Corrupt(plain(error, claim.attempt, bench.place, "Corrupt"), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
-        raise Refused(("failed", plain(error, claim.attempt, bench.place), ttl)) from None
+        raise Refused(Failed(plain(error, claim.attempt, bench.place), ttl)) from None
     return task, plan, args, kwargs
 
 
@@ -195,14 +196,14 @@ def _of_node(claim: Claim, plan: Plan) -> bytes:
     """
     facts = parse_facts(claim.facts)
     if dynamic_nodes.unwanted(facts, claim.inputs):
-        raise Refused(("skipped", b"", plan.result_ttl))
+        raise Refused(Skipped(plan.result_ttl))
     args = dynamic_nodes.filled(claim)
     if not facts.map:
         return args
     graft = dynamic_nodes.spread(claim, facts, args)
     if graft is None:
-        raise Refused(("succeeded", dynamic_nodes.EMPTY_LIST, plan.result_ttl))
-    raise Refused(("growing", pack_grown(codec.NONE, graft), plan.result_ttl))
+        raise Refused(Succeeded(dynamic_nodes.EMPTY_LIST, plan.result_ttl))
+    raise Refused(Growing(pack_grown(codec.NONE, graft), plan.result_ttl))
 
 
 def _enclosed(
@@ -250,13 +251,11 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
         # None, whatever the annotation says: the function returned nothing.
         result = codec.NONE if value is SWALLOWED else task.pack_result(value)
         graft = None if job.added is None else dynamic_nodes.added(job)
-        return (
-            ("succeeded", result, plan.result_ttl)
-            if graft is None
-            else ("growing", pack_grown(result, graft), plan.result_ttl)
-        )
+        if graft is None:
+            return Succeeded(result, plan.result_ttl)
+        return Growing(pack_grown(result, graft), plan.result_ttl)
     except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises
-        return "failed", plain(error, claim.attempt, bench.place), plan.failure_ttl
+        return Failed(plain(error, claim.attempt, bench.place), plan.failure_ttl)
 
 
 def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
@@ -266,10 +265,10 @@ def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: 
         bench.raised(error)
     try:
         if isinstance(signal, Snooze):
-            return "snoozed", b"", microseconds(seconds(signal.delay, "the delay of a snooze"))
+            return Snoozed(microseconds(seconds(signal.delay, "the delay of a snooze")))
         data = evidence(error, claim.attempt, bench.place, type(signal))
         return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
     except OptionsError as odd:
-        return "failed", plain(odd, claim.attempt, bench.place), plan.failure_ttl
+        return Failed(plain(odd, claim.attempt, bench.place), plan.failure_ttl)
     finally:
         forget(error)

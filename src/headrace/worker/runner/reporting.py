@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace.context import CurrentJob
+from headrace.model.ended import Ended, Succeeded
 from headrace.protocol.consume import Note
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.messages import Done, Say, ToRunner
@@ -50,7 +51,7 @@ class Reporter:
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
         self._lock = threading.Lock()
 
-    def done(self, voice: Voice, token: int, ended: tuple[str, bytes, int], began: int) -> None:
+    def done(self, voice: Voice, token: int, ended: Ended, began: int) -> None:
         """Send a start's end, after all that it said.
 
         Args:
@@ -61,8 +62,7 @@ class Reporter:
         """
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
-            _leave_stray(ended[0])
-        kind, data, amount = ended
+            _leave_stray(ended)
         voice.over = True
         with self._lock:
             if self.profiler is not None and self.profiler.noted:
@@ -71,7 +71,7 @@ class Reporter:
                 voice.waiting = False
                 self._channel.send(Say(token, voice.share, voice.text, ()))
             cost = (time.monotonic_ns() - began) // 1000
-            self._channel.send(Done(token, kind, data, amount, cost, self._memory()))
+            self._channel.send(Done(token, ended, cost, self._memory()))
 
     def say(self, voice: Voice, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
@@ -136,11 +136,11 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _leave_stray(kind: str) -> None:
+def _leave_stray(ended: Ended) -> None:
     """End a process that a job forked and that returned from the job: two runners on one channel would ruin both."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             continue
-    os._exit(0 if kind == "succeeded" else 1)
+    os._exit(0 if isinstance(ended, Succeeded) else 1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.ended import Ended, Failed, GrownNode, Succeeded
 from headrace.model.ids import MOST_NODES
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.workflow import Graft
@@ -84,7 +85,7 @@ class Growth:
 
     def begin(self, end: End) -> None:
         """A start succeeded and added nodes."""
-        self._queue.append(_Growing(end.claim, unpack_grown(end.data), end.amount))
+        self._queue.append(_Growing(end.claim, unpack_grown(end.ended.data), end.ended.amount))
 
     def steps(self) -> list[Step]:
         """The next piece of the first graft."""
@@ -129,10 +130,10 @@ class Growth:
             self._queue[0].base = first - 1
         elif first < 0:
             # Settled as a success, what follows would run without what was to be added.
-            self._end("failed", _FULL)
+            self._end(Failed(_FULL, self._queue[0].ttl))
         else:
             # Cancelled, deleted or taken over: the end counts if it still may, what it adds does not.
-            self._end("succeeded")
+            self._end(self._succeeded())
 
     def _stored(self, word: str, after: int) -> None:
         self._sent = False
@@ -141,10 +142,13 @@ class Growth:
         if word == "unreserved":
             self.restart()
         elif word != "ok":
-            self._end("succeeded")
+            self._end(self._succeeded())
         elif after > len(one.grown.graft.nodes):
-            self._end("grown")
+            self._end(GrownNode(one.grown.result, one.ttl))
 
-    def _end(self, kind: str, error: bytes = b"") -> None:
-        one = self._queue.popleft()
-        self.settle(End(one.claim, kind, error or one.grown.result, one.ttl))
+    def _succeeded(self) -> Succeeded:
+        one = self._queue[0]
+        return Succeeded(one.grown.result, one.ttl)
+
+    def _end(self, ended: Ended) -> None:
+        self.settle(End(self._queue.popleft().claim, ended))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
+from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.settings import Settings
 from headrace.worker.preload.advice import spell
@@ -12,7 +13,7 @@ from headrace.worker.preload.advice import spell
 Wish = Literal["none", "failures", "all"]
 
 # How an outcome reads after "attempt 3".
-_WORDS = {
+_WORDS: dict[EndKind, str] = {
     "succeeded": "succeeded",
     "grown": "succeeded",
     "skipped": "was skipped",
@@ -24,25 +25,25 @@ _WORDS = {
     "interrupted": "was interrupted and goes back",
     "snoozed": "snoozed",
 }
-_FAILURES = frozenset({"failed", "retry", "crashed", "corrupt"})
+_FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrupt"})
 # Characters of an error that a line shows at most.
 _LONGEST = 500
 # The data of these outcomes is no error.
-_NO_ERROR = frozenset({"succeeded", "grown", "skipped", "snoozed"})
+_NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "snoozed"})
 
 
-def kinds(settings: Settings) -> frozenset[str]:
+def kinds(settings: Settings) -> frozenset[EndKind]:
     """The outcomes that the setting ``log_jobs`` wants a line of."""
-    wishes: dict[str, frozenset[str]] = {"none": frozenset(), "failures": _FAILURES, "all": frozenset(_WORDS)}
+    wishes: dict[str, frozenset[EndKind]] = {"none": frozenset(), "failures": _FAILURES, "all": frozenset(_WORDS)}
     return wishes[settings.log_jobs]
 
 
-def level(kind: str) -> int:
+def level(kind: EndKind) -> int:
     """Of the line for an outcome."""
     return logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
 
 
-def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int) -> str:
+def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost: int) -> str:
     """``job ID (tasks.mean), attempt 1 failed: ZeroDivisionError: division by zero at tasks.py:8 in mean; ...``.
 
     Args:
@@ -59,12 +60,12 @@ def line(claim: Claim, kind: str, error: JobError | None, amount: int, cost: int
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
-def facts(claim: Claim, kind: str) -> dict[str, str | int]:
+def facts(claim: Claim, kind: EndKind) -> dict[str, str | int]:
     """What the line says, for logs that programs read."""
     return {"job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt, "outcome": kind}
 
 
-def error_of(kind: str, data: bytes) -> JobError | None:
+def error_of(kind: EndKind, data: bytes) -> JobError | None:
     """The error that came with an outcome."""
     return None if kind in _NO_ERROR else parse_error(data)
 

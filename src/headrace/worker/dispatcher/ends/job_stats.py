@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
+from headrace.model.ended import EndKind
 from headrace.model.job import Claim
 from headrace.stats.engine_labels import QUEUES, TASKS
 from headrace.stats.histogram import bucket_of
@@ -26,7 +27,7 @@ _FLOAT, _BITS = struct.Struct("=f"), struct.Struct("=I")
 _HIGH = 1 if sys.byteorder == "little" else 0
 
 # Outcomes by the word that people know them by. What is released or taken back has not ended.
-_ENDS = {
+_ENDS: dict[EndKind, str] = {
     "succeeded": "succeeded", "grown": "succeeded", "failed": "failed", "retry": "retried", "snoozed": "snoozed",
     "cancelled": "cancelled", "crashed": "crashed", "interrupted": "interrupted", "corrupt": "quarantined",
     "skipped": "skipped", "parked": "parked",
@@ -59,7 +60,7 @@ class _Sums:
     __slots__ = ("came", "ends", "runs", "waits")
 
     def __init__(self) -> None:
-        self.ends: list[str] = []
+        self.ends: list[EndKind] = []
         self.runs = array("f")
         self.waits = array("f")
         self.came = array("q")
@@ -97,7 +98,7 @@ class Tally:
         self._busy = 0
         self._memory = 0
 
-    def ended(self, claim: Claim, kind: str, now: float, cost: int = 0) -> None:
+    def ended(self, claim: Claim, kind: EndKind, now: float, cost: int = 0) -> None:
         """A start ended so. That of a job's first one counts it as enqueued, at the time when it lined up.
 
         Args:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome, StartNote, first_line
 from headrace.worker.dispatcher.ends.job_log import error_of
 
 # Ends of a first start that need no journal.
-_SIMPLE = frozenset({"succeeded", "grown", "skipped"})
+_SIMPLE: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped"})
 # Ends of claims whose code did not run.
-_NO_START = frozenset({"released", "parked"})
+_NO_START: frozenset[EndKind] = frozenset({"released", "parked"})
 
 
 def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:

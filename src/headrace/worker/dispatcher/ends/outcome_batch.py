@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from typing import Any
 
+from headrace.model.ended import Cancelled, Ended, EndKind, Failed, Retried, Succeeded
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
 from headrace.protocol.keys import Keys
@@ -19,7 +20,7 @@ from headrace.worker.dispatcher.ends.journal import starts
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
-NO_END = frozenset({"released", "parked", "snoozed", "retry"})
+NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "retry"})
 _LEFT = error_json(
     JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
 )
@@ -52,22 +53,28 @@ class OutcomeBatch:
 
     def add(self, end: End, now: float) -> None:
         """A start ended, or goes back to the server."""
-        claim, kind, data, amount = end.claim, end.kind, end.data, end.amount
-        if kind in NO_END and claim.queue[0] == "@":
-            kind, data, amount = "failed" if kind == "retry" else "cancelled", data or _LEFT, self._keep
+        claim, ended = end.claim, end.ended
+        if ended.kind in NO_END and claim.queue[0] == "@":
+            ended = (Failed if isinstance(ended, Retried) else Cancelled)(ended.data or _LEFT, self._keep)
+        kind = ended.kind
         if not self._waiting:
             self.since = now
         if kind in self._logged:
-            self._log(claim, kind, data, amount, end.cost)
+            self._log(claim, ended, end.cost)
         if kind == "released":
             self.urgent = True
         else:
             self.finished += 1
             if self._tally is not None:
                 self._tally.ended(claim, kind, self.since, end.cost)
-        self._waiting.append((Outcome(claim.id, claim.token, kind, data, amount), claim))
+        if isinstance(ended, Succeeded):
+            # Each line is paid for by every job: most succeed.
+            row = Outcome(claim.id, claim.token, kind, ended.result, ended.ttl)
+        else:
+            row = Outcome(claim.id, claim.token, kind, ended.data, ended.amount)
+        self._waiting.append((row, claim))
 
-    def add_unread(self, id: str, token: int, kind: str, error: JobError) -> None:
+    def add_unread(self, id: str, token: int, kind: EndKind, error: JobError) -> None:
         """End a start of which no more is known than its id and its token."""
         self._waiting.append(
             (Outcome(id, token, kind, error_json(error), self._keep), Claim(id, token, "", 0, "", b""))
@@ -90,11 +97,12 @@ class OutcomeBatch:
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
 
-    def _log(self, claim: Claim, kind: str, data: bytes, amount: int, cost: int) -> None:
-        error = job_log.error_of(kind, data)
+    def _log(self, claim: Claim, ended: Ended, cost: int) -> None:
+        kind = ended.kind
+        error = job_log.error_of(kind, ended.data)
         extra: dict[str, Any] = {"facts": job_log.facts(claim, kind)}
         # A crash with a traceback is a fault of Headrace's own code.
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback
-        line = job_log.line(claim, kind, error, amount, cost)
+        line = job_log.line(claim, kind, error, ended.amount, cost)
         self._actions.add(Log(job_log.level(kind), "%s", (line,), extra))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headrace.model.ended import Cancelled
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
@@ -170,7 +171,7 @@ class Crew:
         if back:
             self.handout.weigh(seat)
         ends = [
-            End(start.claim, "cancelled", cancelled(start.claim), start.plan.failure_ttl)
+            End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
             for start in back
             if start.doom == "cancel"
         ]
@@ -224,7 +225,7 @@ class Crew:
             self._tally.grew(done.memory)
         if seat.wears:
             self.supply.recycle(seat, done.memory)
-        return End(claim, done.kind, done.data, done.amount, done.cost)
+        return End(claim, done.ended, done.cost)
 
     def _said(self, seat: Seat, say: Say) -> None:
         start = seat.starts.get(say.token)
@@ -288,7 +289,7 @@ class Crew:
             worker=self._place,
         )
         doom = start.doom or ("other" if seat.condemned or self.stops.killing else "")
-        return End(claim, *of_death(plan, claim, doom, error, self._dice()))
+        return End(claim, of_death(plan, claim, doom, error, self._dice()))
 
 
 def _how(died: RunnerDied) -> str:

@@ -1,0 +1,164 @@
+"""How one start ended: a union of records, each with what its kind has and nothing else. Pure.
+
+``Ended`` is what runners send, dispatchers gather, and logs and statistics read. ``kind`` names a member in the store,
+in JSON and in logs. Every member tells ``data`` and ``amount`` as the store takes them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+EndKind: TypeAlias = Literal[
+    "succeeded", "grown", "growing", "skipped", "failed", "retry", "snoozed", "cancelled", "crashed", "released",
+    "interrupted", "parked", "corrupt",
+]  # fmt: skip
+
+
+class _Plain(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    kind: ClassVar[EndKind]
+
+    @property
+    def data(self) -> bytes:
+        """Its result or error, as the store takes it."""
+        return b""
+
+    @property
+    def amount(self) -> int:
+        """Microseconds that it stays, or until it starts again."""
+        return 0
+
+
+class _WithResult(_Plain, frozen=True, array_like=True, gc=False):
+    """MessagePack of the result, and the microseconds that it stays."""
+
+    result: bytes
+    ttl: int
+
+    @property
+    def data(self) -> bytes:
+        return self.result
+
+    @property
+    def amount(self) -> int:
+        return self.ttl
+
+
+class _WithError(_Plain, frozen=True, array_like=True, gc=False):
+    """JSON of a :class:`headrace.model.job.JobError`, and the microseconds that the job stays."""
+
+    error: bytes
+    ttl: int
+
+    @property
+    def data(self) -> bytes:
+        return self.error
+
+    @property
+    def amount(self) -> int:
+        return self.ttl
+
+
+class Succeeded(_WithResult, frozen=True, array_like=True, gc=False, tag="succeeded"):
+    """The function returned."""
+
+    kind: ClassVar[EndKind] = "succeeded"
+
+
+class Growing(_WithResult, frozen=True, array_like=True, gc=False, tag="growing"):
+    """The function of a node returned and adds nodes, which are in ``result`` and not stored yet."""
+
+    kind: ClassVar[EndKind] = "growing"
+
+
+class GrownNode(_WithResult, frozen=True, array_like=True, gc=False, tag="grown"):
+    """The function of a node returned, and the nodes that it adds are stored."""
+
+    kind: ClassVar[EndKind] = "grown"
+
+
+class Skipped(_Plain, frozen=True, array_like=True, gc=False, tag="skipped"):
+    """A node whose condition did not hold."""
+
+    kind: ClassVar[EndKind] = "skipped"
+    ttl: int
+
+    @property
+    def amount(self) -> int:
+        return self.ttl
+
+
+class Failed(_WithError, frozen=True, array_like=True, gc=False, tag="failed"):
+    """It raised, or cannot be run as it is stored, and does not start again."""
+
+    kind: ClassVar[EndKind] = "failed"
+
+
+class Retried(_Plain, frozen=True, array_like=True, gc=False, tag="retry"):
+    """It raised, and starts again after ``delay`` microseconds."""
+
+    kind: ClassVar[EndKind] = "retry"
+    error: bytes
+    delay: int
+
+    @property
+    def data(self) -> bytes:
+        return self.error
+
+    @property
+    def amount(self) -> int:
+        return self.delay
+
+
+class Snoozed(_Plain, frozen=True, array_like=True, gc=False, tag="snoozed"):
+    """It asked to start again after ``delay`` microseconds."""
+
+    kind: ClassVar[EndKind] = "snoozed"
+    delay: int
+
+    @property
+    def amount(self) -> int:
+        return self.delay
+
+
+class Cancelled(_WithError, frozen=True, array_like=True, gc=False, tag="cancelled"):
+    """It was cancelled, or did not start before its time was over."""
+
+    kind: ClassVar[EndKind] = "cancelled"
+
+
+class Crashed(_WithError, frozen=True, array_like=True, gc=False, tag="crashed"):
+    """Its runner died. ``ttl`` counts where its crash budget is used up."""
+
+    kind: ClassVar[EndKind] = "crashed"
+
+
+class Interrupted(_WithError, frozen=True, array_like=True, gc=False, tag="interrupted"):
+    """A shutdown, or the end of another start, stopped it: it starts again. ``ttl`` counts where it may not."""
+
+    kind: ClassVar[EndKind] = "interrupted"
+
+
+class Released(_Plain, frozen=True, array_like=True, gc=False, tag="released"):
+    """It was claimed and not started: it goes back to its queue."""
+
+    kind: ClassVar[EndKind] = "released"
+
+
+class Parked(_Plain, frozen=True, array_like=True, gc=False, tag="parked"):
+    """No worker here knows its task: it waits for one that does."""
+
+    kind: ClassVar[EndKind] = "parked"
+
+
+class Corrupt(_WithError, frozen=True, array_like=True, gc=False, tag="corrupt"):
+    """Its record cannot be read: it is quarantined."""
+
+    kind: ClassVar[EndKind] = "corrupt"
+
+
+Ended: TypeAlias = (
+    Succeeded | Growing | GrownNode | Skipped | Failed | Retried | Snoozed | Cancelled | Crashed | Interrupted
+    | Released | Parked | Corrupt
+)  # fmt: skip
