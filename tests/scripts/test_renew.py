@@ -86,3 +86,11 @@ def test_how_many_jobs_it_holds_is_told_also_where_nothing_else_is(stage: Stage)
     assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).held == 3
     stage.end(claims[0])
     assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).held == 2
+
+
+def test_its_queues_that_are_paused_are_told(stage: Stage) -> None:
+    stage.register()
+    for queue in ("a", "b"):
+        stage.run(pause(stage.keys, queue))
+    assert stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "b"], now=stage.now)).paused == ("b",)
+    assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).paused == ()

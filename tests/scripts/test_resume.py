@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol.operations import pause, resume
+from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import Stage
 
 
@@ -19,3 +20,14 @@ def test_an_empty_queue_wakes_nobody(stage: Stage) -> None:
     assert stage.run(resume(stage.keys, "default"))
     assert not stage.run(resume(stage.keys, "default"))
     assert stage.client.dbsize() == 0
+
+
+def test_each_incarnation_hears_of_the_end(stage: Stage) -> None:
+    stage.run(pause(stage.keys, "default"))
+    stage.register("w1")
+    ear = stage.subscribe(stage.keys.mail("w1"))
+    stage.run(resume(stage.keys, "default"))
+    stage.run(resume(stage.keys, "default"))
+    assert ear.get_message(timeout=20)["data"] == HURRY.encode()
+    assert ear.get_message(timeout=0) is None
+    ear.close()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import cache
-from headrace.protocol.operations import PAUSED, pause, resume_due
+from headrace.protocol.operations import pause, resume_due
+from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import SECOND, START, Stage
 
 
@@ -26,14 +26,16 @@ def test_a_pause_ends_when_its_time_has_come_and_somebody_is_woken(stage: Stage)
     assert stage.names("paused") == {"for-ever"}
 
 
-def test_what_processes_know_of_pauses_goes_only_when_one_ends(stage: Stage) -> None:
+def test_each_incarnation_hears_of_the_end_and_of_nothing_else(stage: Stage) -> None:
     stage.run(pause(stage.keys, "empty", SECOND, stage.now))
-    stage.run(cache.store(stage.keys, PAUSED, b"\x90", 60, (), now=stage.now))
+    stage.register("w1")
+    ear = stage.subscribe(stage.keys.mail("w1"))
     stage.run(resume_due(stage.keys, 10, stage.now))
-    assert stage.client.exists(stage.keys.cache(PAUSED))
+    assert ear.get_message(timeout=0) is None
     stage.now += SECOND
     stage.run(resume_due(stage.keys, 10, stage.now))
-    assert stage.client.dbsize() == 0
+    assert ear.get_message(timeout=20)["data"] == HURRY.encode()
+    ear.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

@@ -22,17 +22,16 @@ from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
+    HURRY,
     Ask,
     Connected,
     Disconnected,
     Event,
-    FindPauses,
     Give,
     Heard,
     Log,
     Mail,
     Notify,
-    Paused,
     Ready,
     Replied,
     RunnerClosed,
@@ -286,7 +285,7 @@ class Store:
             if job.key or job.crashes:
                 crashes = str(job.crashes).encode() if job.crashes else None
                 more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
-        reply = [b"ok", self.now, self.due, flat, more, [], [], int(bool(self.paused))]
+        reply = [b"ok", self.now, self.due, flat, more, [], [], len(self.paused)]
         return reply if looked is None else [*reply, *looked]
 
     @property
@@ -334,7 +333,8 @@ class Store:
         self.tokens |= {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
         cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
         held = len(incarnation.claims)
-        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held, 0]
+        paused = [queue.encode() for queue in sorted(self.paused)]
+        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held, 0, paused]
 
     def promote(self, args: dict[str, Any]) -> Any:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
@@ -430,13 +430,12 @@ class World:
         self.replies: list[Any] | None = None
         self.asleep: tuple[list[str], Step] | None = None
         self.woken: tuple[Any, bool] | None = None
-        self.watches_pauses = False
         self.log: list[str] = []
         self._number = 0
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: self._give, Notify: self._tell, TakeBack: self._take_back, Ask: self._ask, Send: self._send,
             SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
-            FindPauses: lambda _: self._find_pauses(), Log: lambda action: self.log.append(action.text % action.args),
+            Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
         site = Site(Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda seat: (seat.pid, 0))
         self.core = Core(site)
@@ -694,12 +693,8 @@ class World:
         self.store.paused ^= {queue}
         if queue not in self.store.paused and self.store.ready[queue]:
             self.store.tokens.add(queue)
-        if self.watches_pauses:
-            self._find_pauses()
-
-    def _find_pauses(self) -> None:
-        self.watches_pauses = True
-        self.inbox.append(Paused(frozenset(self.store.paused)))
+        if queue not in self.store.paused:
+            self.mail(HURRY)
 
     def mail(self, text: str) -> None:
         if self.up and self.core.worker.owner:

@@ -160,12 +160,12 @@ class ClaimSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         brought: how many ids it took from them; 0 when the lease is lost.
-        halted: whether it met a paused queue, from which nothing came.
+        halted: how many paused queues it met, from which nothing came.
         looked: None: it had nothing to pass over, or it is a repeat.
     """
 
     brought: int
-    halted: bool = False
+    halted: int = 0
     looked: Looked | None = None
 
 
@@ -173,7 +173,7 @@ def summary(reply: Any) -> ClaimSummary:
     """Read that from a reply."""
     if len(reply) == 1:
         return ClaimSummary(0)
-    return ClaimSummary(brought(reply), reply[7] == 1, _looked(reply) if len(reply) > 9 else None)
+    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 9 else None)
 
 
 def _looked(reply: Any) -> Looked:
@@ -425,6 +425,7 @@ class Renewed:
         resumes: when the next pause ends by itself, 0 when none does.
         held: how many jobs the incarnation holds.
         tick: when the next tick of a schedule is due, 0 when none is.
+        paused: those of its queues that are paused.
     """
 
     alive: bool
@@ -442,12 +443,13 @@ class Renewed:
     resumes: int = 0
     held: int = 0
     tick: int = 0
+    paused: tuple[str, ...] = ()
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held, tick = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held, tick, paused = reply
     return Renewed(
         True,
         now,
@@ -464,6 +466,7 @@ def _renewed(reply: Any) -> Renewed:
         moment(resumes),
         held,
         moment(tick),
+        tuple(_text_of(queue) for queue in paused),
     )
 
 

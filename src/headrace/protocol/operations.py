@@ -250,10 +250,6 @@ def walk(
     )
 
 
-# Name of the cached value that tells a process which queues are paused.
-PAUSED = "headrace/paused"
-
-
 def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]:
     """Stop claims of a queue; False when it was paused already.
 
@@ -262,12 +258,12 @@ def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]
 
     Cost: one round trip, O(workers) when it has an end.
     """
-    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration, known=PAUSED)
+    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:
     """Allow claims of a queue again; False when it was not paused. Cost: one round trip."""
-    return load("resume").bind(keys, bool, queue=queue, known=PAUSED)
+    return load("resume").bind(keys, bool, queue=queue)
 
 
 def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
@@ -282,7 +278,7 @@ def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int
     Cost: one round trip, O(limit log n).
     """
     call = load("resume_due")
-    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit, known=PAUSED)
+    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit)
 
 
 def paused(keys: Keys) -> Call[list[str]]:

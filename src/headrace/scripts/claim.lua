@@ -24,7 +24,7 @@
 -- arg     names      packed  queues, first come first
 -- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
 --                            are; behind which entries of a queue to go on looking for them
--- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, 1 if it met a paused queue} | {gone}
+-- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, how many paused queues it met} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and headers if it has any.
 -- What every node has comes in a list of its own.
@@ -197,7 +197,7 @@ end
 local halted = 0
 for _, queue in ipairs(names) do
   if left > 0 and redis.call('SISMEMBER', paused, queue) == 1 then
-    halted = 1
+    halted = halted + 1
   elseif left > 0 then
     if pass_over and string.sub(queue, 1, 1) ~= '@' then
       pass_over(queue)

@@ -1,20 +1,19 @@
 -- Resume due: pauses end whose time has come, soonest first, as if somebody had resumed their queues.
 -- include wake
--- include cache_forget
+-- include hurry
 -- clock   now
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
 -- derive  ready    zset  ready:<queue>
 -- arg     limit    int   most queues, at most 1000
--- arg     known    text  name under which processes cache what is paused
 -- return  {resumed, now, next end of a pause or 0}
 local due = redis.call('ZRANGE', resumes, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 if #due > 0 then
-  forget(known)
   redis.call('ZREM', resumes, unpack(due))
   redis.call('SREM', paused, unpack(due))
   for _, queue in ipairs(due) do
     if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
   end
+  hurry()
 end
 return {#due, now, redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0}

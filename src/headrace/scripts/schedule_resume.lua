@@ -1,9 +1,8 @@
 -- Schedule resume: ticks of a paused schedule make jobs again, from the next one on.
+-- include hurry
 -- clock   now
 -- key     plan    hash  schedule:<name>
 -- key     ticking zset  ticking
--- key     owners  zset  owners
--- channel mail    mail:<owner>
 -- arg     name    text
 -- return  resumed | was (it was not paused) | missing
 if redis.call('EXISTS', plan) == 0 then return 'missing' end
@@ -12,5 +11,5 @@ redis.call('HDEL', plan, 'failing')
 if redis.call('HEXISTS', plan, 'ended') == 0 then redis.call('HSET', plan, 'ticks', '', 'known', now) redis.call('HDEL', plan, 'final') end
 redis.call('ZADD', ticking, now, name)
 -- Every dispatcher asks what is due next.
-for _, other in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('PUBLISH', mail .. other, 'renew') end
+hurry()
 return 'resumed'

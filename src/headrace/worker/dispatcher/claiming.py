@@ -15,7 +15,7 @@ from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.admission import Wish
 from headrace.worker.dispatcher.demand import Demand
-from headrace.worker.dispatcher.dispatcher_events import FindPauses, Step
+from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement, special
@@ -194,8 +194,8 @@ class Claiming:
         self._demand.answered(wish, summary, self._worker.now, woken=self.woken)
         self._took(claimed, number)
         # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
-        if self.woken and not summary.brought and summary.halted:
-            self._worker.actions.add(FindPauses())
+        if self.woken and not summary.brought and summary.halted > len(self.paused):
+            self._maintenance.renewal.hurry()
 
     def _took(self, claimed: consume.Claimed, number: int) -> bool:
         """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""

@@ -34,7 +34,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Heard,
     Mail,
     Orphaned,
-    Paused,
     Ready,
     Replied,
     RunnerClosed,
@@ -122,7 +121,6 @@ class Core:
             Disconnected: lambda _: requests.lost(),
             Connected: lambda _: self._connected(),
             Mail: lambda event: control.mailed(event.text),
-            Paused: self._pause,
         }
 
     # -- for the loop -----------------------------------------------------------------------------------------------
@@ -198,6 +196,10 @@ class Core:
         self._departure.keep_fence(now)
         if requests.ready and (steps := self._steps(now) if worker.owner else self._register(now)):
             requests.send(steps)
+        if claiming.paused != self.maintenance.renewal.paused:
+            # Sleep on those that are not paused.
+            claiming.paused = self.maintenance.renewal.paused
+            requests.wake_up()
         if requests.armed:
             if claiming.claimable(now) is not None:
                 # What it sleeps for is less than what it can take by now.
@@ -276,8 +278,3 @@ class Core:
         self._requests.armed, self._claiming.woken = False, event.by_queue
         event.read(event.reply)
         self._awoken = True
-
-    def _pause(self, event: Paused) -> None:
-        """Other queues are paused than before: sleep on those that are not."""
-        self._claiming.paused = event.names
-        self._requests.wake_up()

@@ -135,12 +135,6 @@ class Mail(msgspec.Struct, frozen=True):
     text: str
 
 
-class Paused(msgspec.Struct, frozen=True):
-    """These queues are paused, as far as is known."""
-
-    names: frozenset[str]
-
-
 Event = (
     RunnerUp
     | Heard
@@ -155,7 +149,6 @@ Event = (
     | Disconnected
     | Connected
     | Mail
-    | Paused
 )
 
 
@@ -221,10 +214,6 @@ class Subscribe(msgspec.Struct, frozen=True):
     channel: str
 
 
-class FindPauses(msgspec.Struct, frozen=True):
-    """Find out which queues are paused. :class:`Paused` answers, if others are than before."""
-
-
 class Log(msgspec.Struct, frozen=True):
     """Write a line into the log."""
 
@@ -234,7 +223,7 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-Action = Give | Notify | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | FindPauses | Log
+Action = Give | Notify | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
 
 
 class Actions:

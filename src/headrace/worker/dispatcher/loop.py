@@ -21,11 +21,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Ask,
     Event,
-    FindPauses,
     Give,
     Log,
     Notify,
-    Paused,
     Send,
     SendFirst,
     Sleep,
@@ -34,7 +32,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
 )
 from headrace.worker.dispatcher.ends.job_stats import Tally
-from headrace.worker.dispatcher.links.paused_queues import Pauses
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
@@ -88,8 +85,6 @@ class Dispatcher:
             self._inbox,
             revive=store.revive,
         )
-        pauses = self._pauses = Pauses(app)
-        self._watched.watch(pauses, self._on_pauses, urgent=True)
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: links.give,
             Notify: links.tell,
@@ -100,7 +95,6 @@ class Dispatcher:
             Sleep: lambda action: session.arm(action.keys, action.claim),
             WakeUp: lambda _: session.disarm(),
             Subscribe: lambda action: session.subscribe(action.channel),
-            FindPauses: lambda _: pauses.look(),
             Log: lambda action: log.log(action.level, action.text, *action.args, extra=action.extra),
         }
 
@@ -114,7 +108,6 @@ class Dispatcher:
         self._perform(core.start(predecessor, time.monotonic()))
         while not core.left:
             self._round(min(core.next, time.monotonic() + 60.0))
-        self._pauses.close()
         if self._tally is not None:
             self._tally.pass_on()
             self._app.stats.close()
@@ -156,10 +149,6 @@ class Dispatcher:
         self._session.links.keep(now)
         if self._inbox:
             self._turn()
-
-    def _on_pauses(self) -> None:
-        self._pauses.hear()
-        self._inbox.append(Paused(self._pauses.names))
 
     def _see_off(self) -> None:
         """Stay while runners leave: what their exit hooks write to stderr goes through here."""

@@ -22,6 +22,7 @@ class Renewal:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         gone: the lease was lost.
         doubts: how many renewals in a row have counted other jobs than we do.
+        paused: queues that it serves and that were paused at the last renewal.
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
 
@@ -49,6 +50,7 @@ class Renewal:
         self.gone = False
         self.doubts = 0
         self.cancels: deque[str] = deque()
+        self.paused = frozenset[str]()
         self._keys, self._lease, self._queues = keys, settings.lease, queues
         self._facts, self._expected, self._tell = facts, expected, tell
         self._held = 0
@@ -68,6 +70,7 @@ class Renewal:
 
     def on_reply(self, reply: consume.Renewed, sent: float) -> None:
         if reply.alive:
+            self.paused = frozenset(reply.paused)
             self._tell(reply, sent)
         else:
             self.gone = True
