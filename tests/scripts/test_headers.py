@@ -122,7 +122,8 @@ def test_each_line_of_the_text_is_known_by_its_file(name: str) -> None:
     assert len(lines) == len(script.places)
     sources = {file: SOURCES[file].splitlines() for file in {file for file, _ in script.places}}
     for text, (file, line) in list(zip(lines, script.places, strict=True))[1:]:
-        assert line == 1 or not text or text.startswith("end local reply") or text == sources[file][line - 1].strip()
+        made = text.startswith(("end local reply", "batch.limiting = "))
+        assert line == 1 or not text or made or text == sources[file][line - 1].strip()
 
 
 @pytest.mark.parametrize("name", sorted(INCLUDED))

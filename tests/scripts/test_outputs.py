@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from headrace.protocol import graph as protocol
 from headrace.protocol import graph_reads
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import Stage
@@ -49,7 +48,7 @@ def test_what_is_not_there_says_so(stage: Stage) -> None:
 
 def test_more_than_one_reply_holds_is_left_out_but_never_the_first(stage: Stage) -> None:
     flow = Flow(stage, "a b c").started()
-    size = protocol.OUTPUT_BYTES // 2 + 1
+    size = graph_reads.OUTPUT_BYTES // 2 + 1
     for name, claim in flow.claims().items():
         stage.end(claim, "succeeded", name.encode() * (2 * size if name == "a" else size))
     assert len(stage.run(graph_reads.outputs(stage.keys, [flow["a"], flow["b"]]))) == 1

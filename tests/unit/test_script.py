@@ -197,3 +197,21 @@ def test_each_script_is_loaded_once() -> None:
     assert load("enqueue") is load("enqueue")
     with pytest.raises(FileNotFoundError):
         load("absent")
+
+
+LAZY = "-- Part: included.\n-- batch rows {}\n-- lazy parts f\nlocal function f() return 7 end\n"
+
+
+def test_lazy_includes_are_in_one_function_that_gives_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "-- Other: included.\n-- include part\n-- lazy parts g\n-- step store\nlocal function g() return f() end\nlocal function store() batch.rows = {} end\n"
+    last = "-- Last: included.\n-- include other\nlocal function h() return parts().g() end\n"
+    main = TITLE + "-- include last\n-- commit batch\nreturn h()\n"
+    script = made(monkeypatch, main=main, last=last, other=other, part=LAZY)
+    lines = script.text.split("\n")
+    opening = lines.index("local function parts() if batch.parts then return batch.parts end")
+    closing = lines.index("batch.parts = {f = f, g = g, store = store} return batch.parts end")
+    assert opening < lines.index("local function g() return f() end") < closing < lines.index("local function body()")
+    assert "if batch.parts then batch.parts.store() end" in lines[-1]
+    error = Exception(f"user_script:{lines.index('local function g() return f() end') + 1}: x")
+    script.locate(error)
+    assert "other.lua:5" in str(error)

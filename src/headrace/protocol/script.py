@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
@@ -193,21 +193,56 @@ def _includes(names: tuple[str, ...]) -> list[str]:
     return found
 
 
+def _grouped(parts: Mapping[str, Header]) -> list[str]:
+    """The includes in their order, those of one lazy function together, where the first of them is."""
+    found: list[str] = []
+    for part, header in parts.items():
+        if header.lazy:
+            found += [one for one, other in parts.items() if other.lazy == header.lazy and one not in found]
+        else:
+            found.append(part)
+    return found
+
+
+def _lazy(part: str, parts: Mapping[str, Header], text: list[str]) -> list[str]:
+    """The text of an include inside its lazy function, which the first one opens and the last one closes."""
+    word = parts[part].lazy
+    group = [one for one, header in parts.items() if header.lazy == word]
+    if part == group[0]:
+        text = [f"local function {word}() if batch.{word} then return batch.{word} end", *text[1:]]
+    if part == group[-1]:
+        gives = ", ".join(f"{name} = {name}" for one in group for name in (*parts[one].gives, *parts[one].steps))
+        text = [*text, f"batch.{word} = {{{gives}}} return batch.{word} end"]
+    return text
+
+
+def _step(step: str, parts: Mapping[str, Header]) -> str:
+    """Lua that runs a step; one of a lazy include only where that was asked for."""
+    word = next((header.lazy for header in parts.values() if step in header.steps), "")
+    return f"if batch.{word} then batch.{word}.{step}() end" if word else f"{step}()"
+
+
 @cache
 def load(name: str) -> Script:
     """The script of ``scripts/<name>.lua``."""
     own = parse_header(_source(name))
-    names = _includes(own.includes)
-    header = merge(own, [parse_header(_source(part)) for part in names])
+    parts = {part: parse_header(_source(part)) for part in _includes(own.includes)}
+    header = merge(own, list(parts.values()))
     lines, places = [_prelude(header)], [(name, 1)]
-    for part in (*names, name):
+    for part in _grouped(parts):
         text = _lines(_source(part))
-        if header.commits and part == name:
-            text[0] = "local function body()"
+        last = len(text)
+        if parts[part].lazy:
+            text = _lazy(part, parts, text)
         lines += text
-        places += [(part, n) for n in range(1, len(text) + 1)]
+        places += [(part, min(n, last)) for n in range(1, len(text) + 1)]
+    text = _lines(_source(name))
     if header.commits:
-        steps = " ".join(f"{step}()" for step in header.steps)
+        text[0] = "local function body()"
+    lines += text
+    places += [(name, n) for n in range(1, len(text) + 1)]
+    if header.commits:
+        steps = " ".join(_step(step, parts) for step in header.steps)
         lines.append(
             f"end local reply = body() {steps} if type(reply) == 'function' then return reply() end return reply"
         )

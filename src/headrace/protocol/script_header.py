@@ -18,6 +18,9 @@ Owns the grammar only. A header is executable, so that Lua and Python cannot dis
     -- batch   gone    {}      keys that are removed       in an include: batch.gone, which the script collects in
     -- step    store_ends                                  in an include: the function that stores its part of the batch
     -- commit  batch                                       the loader runs the steps when the body has returned
+    -- lazy    limiting lanes gates                        in an include: limiting().lanes and limiting().gates. All
+                                                           includes with this word are in one function, which runs
+                                                           when it is first called: most calls need none of them
     -- return  ...                                         words for people
 
 A body that commits may return a function. It is called after the steps, and makes the reply from what is stored then.
@@ -33,7 +36,7 @@ from typing import Literal, Protocol, TypeVar
 
 Kind = Literal["text", "int", "packed"]
 
-_WORDS = ("arg", "key", "derive", "channel", "include", "clock", "many", "removes", "batch", "step", "commit")
+_WORDS = ("arg", "key", "derive", "channel", "include", "clock", "many", "removes", "batch", "step", "commit", "lazy")
 _HOLE = re.compile(r"<(\w+)>")
 
 
@@ -96,6 +99,7 @@ class Header:
         removes: name of the key from which nothing is removed first; empty: no such removal.
         steps: functions that store the batch, in their order.
         commits: the loader runs the steps.
+        lazy, gives: the function that has this include inside, and what of it that function gives.
     """
 
     title: str
@@ -110,6 +114,8 @@ class Header:
     batch: tuple[Part, ...] = ()
     steps: tuple[str, ...] = ()
     commits: bool = False
+    lazy: str = ""
+    gives: tuple[str, ...] = ()
 
 
 def parse_header(text: str) -> Header:
@@ -136,6 +142,7 @@ class _Found:
         self.many: list[Many] = []
         self.batch: list[Part] = []
         self.words: dict[str, list[str]] = {"include": [], "clock": [], "removes": [], "step": [], "commit": []}
+        self.lazy: list[str] = [""]
 
     def take(self, words: list[str]) -> bool:
         """Whether this line declares something."""
@@ -154,6 +161,8 @@ class _Found:
                 self.words["removes"].append(name)
             case ["many", command] | ["many", command, _] if command.isupper():
                 self.many.append(Many(*words[1:]))
+            case ["lazy", *names] if len(names) > 1:
+                self.lazy = names
             case ["batch", name, empty, *_]:
                 self.batch.append(Part(name, empty))
             case _:
@@ -175,6 +184,8 @@ class _Found:
             batch=tuple(self.batch),
             steps=tuple(words["step"]),
             commits=bool(words["commit"]),
+            lazy=self.lazy[0],
+            gives=tuple(self.lazy[1:]),
         )
 
 

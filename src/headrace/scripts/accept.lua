@@ -53,12 +53,12 @@ local function accept(in_turn)
       fields[#fields + 1] = 'expires'
       fields[#fields + 1] = now + ends
     end
-    local rule = limits and not waits and limits_of(fields[2], queue)
+    local rule = limits and not waits and limiting().limits_of(fields[2], queue)
     if rule and not key then
       for n = 1, #rows, 2 do
-        local name = lane_of(queue, rule, rows[n + 1], fields)
+        local name = limiting().lane_of(queue, rule, rows[n + 1], fields)
         redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'lane', name, unpack(fields))
-        lanes().add(name, rows[n], score)
+        limiting().lanes().add(name, rows[n], score)
       end
     else
       for n = 1, #rows, 2 do
@@ -67,7 +67,7 @@ local function accept(in_turn)
       end
     end
     if key and not waits then line = in_turn(key, line) end
-    if key and rule then line = lanes().sort(queue, line) end
+    if key and rule then line = limiting().lanes().sort(queue, line) end
     if waits then
       -- Whoever sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]

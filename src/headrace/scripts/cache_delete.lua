@@ -1,7 +1,14 @@
 -- Cache delete: values go, and whoever computes one of them now may not store it any more.
--- include cache_forget
+-- include cache_untag
+-- key     cached   zset    cached
+-- derive  filling  string  filling:<name>
 -- arg     names    packed  {name, ...}, at most 1000
 -- return  how many there were
 local count = 0
-for _, one in ipairs(names) do count = count + forget(one) end
+for _, one in ipairs(names) do
+  untag(one)
+  redis.call('UNLINK', filling .. one)
+  redis.call('ZREM', cached, one)
+  count = count + redis.call('UNLINK', value .. one)
+end
 return count

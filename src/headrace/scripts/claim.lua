@@ -106,8 +106,8 @@ end
 
 -- Those that have limits leave the line for their lanes, where these were declared after the jobs had come.
 local function to_lane(queue, id, score, fields)
-  if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
-  return #lanes().sort(queue, {score, id}) == 0
+  if fields.err or not fields[1] or string.byte(queue) == 64 or not limiting().limits_of(fields[1], queue) then return false end
+  return #limiting().lanes().sort(queue, {score, id}) == 0
 end
 
 local function take_plain(queue, id, score)
@@ -163,7 +163,7 @@ if passing ~= '' then
       local fields = read(rows[n])
       if string.byte(rows[n]) == 126 then
         redis.call('ZREM', ready .. queue, rows[n])
-        left = serve_line(queue, {rows[n], rows[n + 1]}, left, function(id, score) return take_limited(queue, id, score, may) end)
+        left = limiting().serve_line(queue, {rows[n], rows[n + 1]}, left, function(id, score) return take_limited(queue, id, score, may) end)
       elseif before[3] and to_lane(queue, rows[n], rows[n + 1], fields) then
         redis.call('ZREM', ready .. queue, rows[n])
       elseif may(queue, fields[1]) then
@@ -207,7 +207,7 @@ for _, queue in ipairs(names) do
       for n = 1, #popped, 2 do
         local id = popped[n]
         if byte(id) == 126 then
-          left = serve_line(queue, {unpack(popped, n)}, left - took, function(one, score) return take_limited(queue, one, score) end,
+          left = limiting().serve_line(queue, {unpack(popped, n)}, left - took, function(one, score) return take_limited(queue, one, score) end,
             function(one, score) return take_plain(queue, one, score) end)
           took = 0
           break
@@ -222,7 +222,7 @@ for _, queue in ipairs(names) do
     end
   end
 end
-local due = store_holding(owner)
+local due = batch.limiting and batch.limiting.store_holding(owner)
 if due and (tonumber(nearest) == 0 or tonumber(due) < tonumber(nearest)) then nearest = due end
 -- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
 if left <= 0 then

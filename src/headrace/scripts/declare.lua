@@ -30,7 +30,7 @@ local function declare(limits, tasks, rows)
     if not same(one[1], one[2]) then
       redis.call('UNLINK', limit_at .. one[1])
       redis.call('HSET', limit_at .. one[1], unpack(one[2]))
-      lanes().look_anew(one[1])
+      limiting().lanes().look_anew(one[1])
     end
   end
 end

@@ -1,5 +1,6 @@
 -- Gates: a gate is a limit for one value: how many of its jobs run, and when the next may start. Included, never run alone.
 -- A gate that is closed has behind it the lanes and classes that wait for it; what is behind a gate is nowhere else.
+-- lazy    limiting gates
 -- clock   now
 -- key     timers  zset    timers
 -- derive  limit_at  hash  limit:<limit>

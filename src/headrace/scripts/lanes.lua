@@ -4,6 +4,7 @@
 -- include wake
 -- include limited_values
 -- include gates
+-- lazy    limiting lanes
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>

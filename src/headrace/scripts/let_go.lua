@@ -1,6 +1,7 @@
 -- Let go: starts that left their owner's claims let go of their gates, and only these. Included, never run alone.
 -- Nothing is read of the jobs, whose records may be gone: what a start holds is said beside the claims.
 -- include lanes
+-- lazy    limiting let_go hold_again
 -- derive  slots  hash  slots:<owner>
 local function let_go(owner, ids, unused)
   local key = slots .. owner

@@ -1,7 +1,8 @@
 -- Limited values: which limits a task has, and the values of a job that they go by. Included, never run alone.
 -- A value is read from the stored arguments, so that producers with old code, or without any, need not know of limits.
+-- lazy    limiting limits_of lane_of
 -- key     limited  hash  limited
--- batch   limits   {}    by queue and task: what limits_of found
+-- batch   rules    {}    by queue and task: what limits_of found
 -- The position behind the MessagePack value at one: values that Lua cannot read are passed over, too.
 local function behind_value(data, at)
   local left = 1
@@ -92,7 +93,7 @@ end
 -- The limits of a task in a queue: {names, '=' behind those that go by a value, and {name, by, position, default} of these}; false for none.
 local function limits_of(task, queue)
   local name = queue .. '|' .. task
-  local rule = batch.limits[name]
+  local rule = batch.rules[name]
   if rule ~= nil then return rule end
   local rows, names, valued, met = redis.call('HMGET', limited, 'queue:' .. queue, 'task:' .. task), {}, {}, {}
   for n = 1, 2 do
@@ -105,7 +106,7 @@ local function limits_of(task, queue)
     end
   end
   rule = #names > 0 and {table.concat(names, ','), valued}
-  batch.limits[name] = rule
+  batch.rules[name] = rule
   return rule
 end
 

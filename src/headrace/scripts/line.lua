@@ -16,7 +16,7 @@ local function line_up_all()
   local limits = next(batch.lines) and redis.call('EXISTS', limited) == 1
   for queue, line in pairs(batch.lines) do
     -- A broadcast is not limited.
-    if limits and string.byte(queue) ~= 64 then line = lanes().sort(queue, line) end
+    if limits and string.byte(queue) ~= 64 then line = limiting().lanes().sort(queue, line) end
     if #line > 0 then
       zadd_all(ready .. queue, line)
       wake_up(queue)

@@ -52,7 +52,7 @@ end
 local idle, forgotten, limits = 0, {}, redis.call('EXISTS', limited) == 1
 for queue, stays in pairs(names) do
   local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
-  local size = limits and lanes().size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
+  local size = limits and limiting().lanes().size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
   if size == 0 and not stays then idle = idle + 1 end
   if size == 0 and not stays and idle > IDLE then
     forgotten[#forgotten + 1] = queue

@@ -17,4 +17,4 @@ local queue = string.match(index, '^ready:(.*)$')
 local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers) or 0
 local size, rows = slice(line, after, member, offset, limit > 0 and limit + more or limit, desc, low, high)
 if more == 0 then return {size, rows} end
-return {queue and lanes().size(queue) or size - 1, only_jobs(rows, limit)}
+return {queue and limiting().lanes().size(queue) or size - 1, only_jobs(rows, limit)}

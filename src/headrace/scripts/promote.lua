@@ -8,6 +8,6 @@
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 if #due > 0 then redis.call('ZREM', scheduled, unpack(due)) end
 for _, id in ipairs(due) do
-  if id == '~' then lanes().tick(500) else line_up_again(id) end
+  if id == '~' then limiting().lanes().tick(500) else line_up_again(id) end
 end
 return function() return {#due, now, redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0} end

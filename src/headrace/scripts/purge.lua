@@ -25,11 +25,11 @@ local function purge_lane(id)
   finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
   removed = removed + 1
 end
-if redis.call('EXISTS', classes .. queue) == 1 then lanes().clear(queue, function() return limit - removed end, purge_lane) end
+if redis.call('EXISTS', classes .. queue) == 1 then limiting().lanes().clear(queue, function() return limit - removed end, purge_lane) end
 line_up_all()
-store_lanes()
+if batch.lanes then batch.lanes.store() end
 -- Nodes that become ready by this purge were not there when it began, and stay.
-local left = lanes().size(queue)
+local left = limiting().lanes().size(queue)
 return function()
   if redis.call('EXISTS', ready .. queue) == 0 then
     redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')

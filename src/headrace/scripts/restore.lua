@@ -18,7 +18,7 @@ local top = tonumber(redis.call('GET', last) or 0)
 local function take(id, token, f)
   if not known or (tonumber(f[2]) or 0) >= token then return false end
   local place = f[1] == 'ready' and ready .. (f[3] or 'default') or f[1] == 'scheduled' and scheduled
-  return place and (redis.call('ZREM', place, id) == 1 or f[1] == 'ready' and lanes().remove(id))
+  return place and (redis.call('ZREM', place, id) == 1 or f[1] == 'ready' and limiting().lanes().remove(id))
 end
 local limits = redis.call('EXISTS', limited) == 1
 
@@ -32,7 +32,7 @@ for n = 1, #starts, 2 do
   elseif f[1] then
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', string.format('%.0f', token))
     back[#back + 1], back[#back + 2] = string.format('%.0f', token), id
-    if limits then hold_again(owner, id) end
+    if limits then limiting().hold_again(owner, id) end
   else
     gone[#gone + 1] = id
   end

@@ -1,5 +1,6 @@
 -- Serve: a claim takes limited jobs from the lanes of a class, by turns. Included by claim, never run alone.
 -- include lanes
+-- lazy    limiting serve_line store_holding
 -- derive  slots  hash  slots:<owner>
 -- many    HSET
 -- batch   holding  {}  {id, lane, ...} of the limited jobs that this claim leases

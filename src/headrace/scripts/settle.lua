@@ -142,11 +142,13 @@ local outs = {
   end,
 }
 -- What did not start gives its permits back.
-local unused, UNSTARTED = {}, {released = true, parked = true, corrupt = true}
-for _, group in ipairs(outcomes) do
-  for n = 1, UNSTARTED[group[1]] and #group[3] or 0, 4 do unused[group[3][n]] = true end
+if redis.call('EXISTS', slots .. owner) == 1 then
+  local unused, UNSTARTED = {}, {released = true, parked = true, corrupt = true}
+  for _, group in ipairs(outcomes) do
+    for n = 1, UNSTARTED[group[1]] and #group[3] or 0, 4 do unused[group[3][n]] = true end
+  end
+  limiting().let_go(owner, left, unused)
 end
-let_go(owner, left, unused)
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}
 for n = 1, #starts, 5 do noted[starts[n]] = n end

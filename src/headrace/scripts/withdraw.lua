@@ -10,7 +10,7 @@
 -- Takes a job out of the structure of its state; false for one that is in none, since it runs or has ended.
 local function take_out(id, state, queue, task)
   if state == 'ready' then
-    if redis.call('ZREM', ready .. (queue or 'default'), id) == 0 then lanes().remove(id) end
+    if redis.call('ZREM', ready .. (queue or 'default'), id) == 0 then limiting().lanes().remove(id) end
   elseif state == 'scheduled' then redis.call('ZREM', scheduled, id)
   elseif state == 'stopped' then redis.call('ZREM', held .. flow_of(id), id)
   elseif state == 'parked' then
