@@ -35,6 +35,8 @@ def test_two_starts_of_a_job_never_overlap_when_one_workers_network_falls_silent
         proxy.mode = "refuse"
         proxy.drop()
     fleet.started(job, times=2)
+    # It has written down that it runs, which comes a moment later.
+    fleet.until(lambda: "2 " in [line[:2] for line in Path(f"{go}.beats").read_text().splitlines()])
     go.touch()
     # The other worker reclaimed it: a lease that ended without an outcome is a crash.
     assert job.result(timeout=20) == 2
