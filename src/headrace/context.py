@@ -40,7 +40,8 @@ class CurrentJob:
         key: the key that it was enqueued with, or empty.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
-        args, kwargs: what its function is called with, by position and by name.
+        args: what its function is called with, by position.
+        kwargs: the same by name.
         swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
         state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.

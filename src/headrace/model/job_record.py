@@ -83,7 +83,8 @@ class Record:
     Attributes:
         packed_args: ``[args, kwargs]`` as stored; :attr:`form` says how.
         packed_result: MessagePack; None: there is no result.
-        progress, progress_text: what ``current_job().progress(share, text)`` said last.
+        progress: what ``current_job().progress(share, text)`` said last.
+        progress_text: the text of that.
         created_us: when its id was made.
         started_us: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come
             to nothing, as that of a parked job does.

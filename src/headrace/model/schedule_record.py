@@ -37,7 +37,8 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
         missed, within, overlap: its policies; ``within`` in microseconds, 0: without end.
         left: jobs that it may still make; None: without end.
         paused: the note of the pause; None: it is not paused.
-        paused_at, created, changed, ended, orphaned: when that was.
+        created: when it was declared or put first.
+        paused_at, changed, ended, orphaned: when that was.
         runs: jobs that it made.
         known: nominal time up to which its ticks are known.
         ticks: the next ones, nominal and due time each.

@@ -102,7 +102,8 @@ def _page(
     head = 0.4 * GAP if inline else 2.2 * GAP
     foot = head + layout.height + GAP
     width, height = inner + 2 * GAP, foot + (places[-1][1] + legend.ROW if places else 0) + 0.5 * GAP
-    style = f'role="img" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
+    # What is in an image cannot be followed.
+    style = f'role="{"group" if inline else "img"}" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
     yield tag("title", escape(view.title))
     yield tag("desc", escape(describe(view)))

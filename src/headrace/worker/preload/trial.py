@@ -190,7 +190,7 @@ class _Watch:
                 self.tried or f"it opens files or sockets{what}: put it into an on_preload hook if all may share it"
             )
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> None:  # noqa: ARG002 - the form of a profiler
+    def _called(self, frame: FrameType | None, event: str, argument: Any) -> None:  # noqa: ARG002 - the form of a profiler
         if event == "c_call" and argument in _OWN:
             self.tried = self.tried or "it asks for random numbers or the process id, which must differ among runners"
 
@@ -202,7 +202,7 @@ class _Watch:
         sys.setprofile(None)
         self._on = False
         if random.getstate() != self._dice:
-            self._called(sys._getframe(), "c_call", os.urandom)  # noqa: SLF001 - any frame
+            self._called(None, "c_call", os.urandom)
 
 
 def _judged(function: Callable[[], object], watch: _Watch) -> str:
