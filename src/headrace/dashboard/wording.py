@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from headrace.model.job_record import utc
 from headrace.picture.theme import LOOKS, look
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,14 +70,6 @@ def size(amount: float) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
 
 
-def moment_of(microseconds: int) -> datetime | None:
-    """A stored time; None for 0, and for what unreadable bytes claim to be a time."""
-    try:
-        return _EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
-    except OverflowError:
-        return None
-
-
 def distance(microseconds: int, now: int) -> str:
     """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
     away = (now - microseconds) / 1e6
@@ -93,17 +86,17 @@ def _one_unit(seconds: float) -> str:
 
 def when(microseconds: int, now: int) -> Markup:
     """A time as its distance, with UTC on focus; the page's script keeps the distance up to date."""
-    at = moment_of(microseconds)
+    at = utc(microseconds)
     if at is None:
         return _NONE
-    utc = f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return _TIME.format(iso=at.isoformat(timespec="milliseconds"), utc=utc, at=microseconds // 1000,
+    full = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return _TIME.format(iso=at.isoformat(timespec="milliseconds"), utc=full, at=microseconds // 1000,
                         text=distance(microseconds, now))  # fmt: skip
 
 
 def stamp(microseconds: int) -> str:
     """A time in UTC to the millisecond."""
-    at = moment_of(microseconds)
+    at = utc(microseconds)
     return DASH if at is None else f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
 
 

@@ -1,22 +1,15 @@
 -- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare them.
+-- include hurry
 -- clock   now
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
 -- key     owners     zset  owners
 -- derive  plan       hash  schedule:<name>
 -- derive  known      hash  tasks:<owner>      beside its tasks: ~<schedule>, fingerprint
--- channel mail       mail:<owner>
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
 -- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one)
-local words, told = {}, false
-
--- Every dispatcher asks what is due next.
-local function hurry()
-  if told then return end
-  told = true
-  for _, other in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('PUBLISH', mail .. other, 'renew') end
-end
+local words, changed = {}, false
 
 -- Whether a live worker declares this one, beside the one that asks.
 local function declared(name, fingerprint)
@@ -37,7 +30,7 @@ local function store(name, fingerprint, fields, old)
   redis.call('ZADD', schedules, 0, name)
   if not old[1] then redis.call('HSET', plan .. name, 'created', now) end
   if not old[3] then redis.call('ZADD', ticking, now, name) end
-  hurry()
+  changed = true
 end
 
 local function declare(name, fingerprint, fields)
@@ -66,4 +59,6 @@ end
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
 if owner ~= '' then redis.call('ZREM', ticking, '') end
 for n, row in ipairs(rows) do words[n] = declare(unpack(row)) end
+-- Every dispatcher asks what is due next.
+if changed then hurry() end
 return words
