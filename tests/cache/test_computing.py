@@ -244,6 +244,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(cache: Cache) -> N
 PROGRAM = """
 import json, sys, threading
 from headrace import Headrace
+from tests.deadline import eventually
 from headrace.cache import step_driver
 from headrace.cache import tracking_link
 
@@ -257,8 +258,13 @@ def make():
     print("begun", flush=True)
     word = sys.stdin.readline().strip()
     if word == "fail":
+        # Who comes after a failure computes again.
+        eventually(lambda: waiting() == threads - 1, 20)
         raise LookupError("no row")
     return word
+
+def waiting():
+    return sum(len(one.ended._landed) for one in list(app.cache._steps._computations._current.values()))
 
 def read():
     try:

@@ -17,8 +17,10 @@ NewFleet = Callable[..., Fleet]
 NewServer = Callable[..., Server]
 SEED = int(os.environ.get("HR_SEED", "20241"))
 
-LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "owner", "wake"}
+LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues", "sender", "owners", "wake"}
 LASTING |= {"stat", "stat-sub"}
+# A dispatcher that was killed last keeps its lease, and so these two: fleet.check() finds any without a lease.
+LASTING |= {"owner", "tasks"}
 # Which queues are paused, as each dispatcher's cache read it.
 LASTING |= {"cache", "cached", "leases"}
 
