@@ -215,3 +215,19 @@ def test_lazy_includes_are_in_one_function_that_gives_what_they_say(monkeypatch:
     error = Exception(f"user_script:{lines.index('local function g() return f() end') + 1}: x")
     script.locate(error)
     assert "other.lua:5" in str(error)
+
+
+def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = "-- Part: included.\n-- batch rows {}\n-- step f\n-- key totals hash totals\n-- derive job hash job:<id>\n-- many ZADD\n-- lazy parts f\nlocal function f() zadd_all(totals, {job}) end\n"
+    main = (
+        TITLE
+        + "-- include part\n-- key ready zset ready:<queue>\n-- derive job hash job:<id>\n-- arg queue text\n-- commit batch\nreturn job\n"
+    )
+    lines = made(monkeypatch, main=main, part=lazy).text.split("\n")
+    opening = next(line for line in lines if line.startswith("local function parts()"))
+    for code in ("local totals = KEYS[", "local function zadd_all("):
+        assert code not in lines[0]
+        assert code in opening
+    for code in ("local ready = KEYS[", "local job = prefix"):
+        assert code in lines[0]
+        assert code not in opening

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.worker.messages import Exit, Run
+from headrace.worker.messages import Exit, Run, WakeHint
 from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
@@ -45,6 +45,21 @@ def test_jobs_run_in_order_in_one_process(process: Runner) -> None:
     process.until(lambda: process.ended(*range(1, 101)), "all ends")
     assert process.order == list(range(1, 101))
     assert {tuple(process.value(n)) for n in range(1, 101)} == {(process.pid, process.value(1)[1])}
+
+
+def test_a_wake_hint_may_come_with_a_job_amid_one_or_alone(process: Runner, gate: Path) -> None:
+    process.channel.send(WakeHint())
+    process.run(claim(1, "gated", str(gate)))
+    process.started(1)
+    process.channel.send(WakeHint())
+    gate.write_text("go")
+    process.done(1)
+    process.channel.send(WakeHint())
+    assert not process.hear(timeout=0.05)
+    process.one(claim(2, "noop"))
+    process.channel.send(WakeHint())
+    process.channel.send(Exit())
+    assert process.wait() == 0
 
 
 def test_a_fork_runner_leaves_after_one_job(start: Callable[..., Runner]) -> None:

@@ -146,10 +146,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _bindings(header: Header) -> list[str]:
-    """Lua that names every key and argument."""
+    """Lua that names every argument, and every key that all parts may use."""
     parts = ["local prefix = ARGV[1]"]
-    parts += [f"local {key.name} = KEYS[{n}]" for n, key in enumerate(header.keys, 1)]
-    parts += [f"local {key.name} = prefix .. '{key.constant}'" for key in (*header.derives, *header.channels)]
     first = 2
     if header.clock:
         parts.append("local now = tonumber(ARGV[2])")
@@ -171,13 +169,30 @@ def _in_pieces(many: Many) -> str:
     )
 
 
-def _prelude(header: Header) -> str:
+def _shared(header: Header, parts: Mapping[str, Header], own: str) -> dict[str, bool]:
+    """Lua that names keys and long commands, and whether all parts get it.
+
+    What none but lazy parts name is bound inside their function, so that other calls do not pay for it.
+    """
+    lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(header.keys, 1)}
+    derived = (*header.derives, *header.channels)
+    lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
+    lua |= {_in_pieces(many): many.name for many in header.many}
+    words: dict[bool, set[str]] = {True: set(), False: set()}
+    for part in (own, *parts):
+        lazy = part != own and bool(parts[part].lazy)
+        words[lazy] |= {word for line in _lines(_source(part)) for word in re.findall(r"\w+", line)}
+    if header.removes:
+        words[False].add(removable(header).name)
+    return {code: name in words[False] or name not in words[True] for code, name in lua.items()}
+
+
+def _prelude(header: Header, shared: Mapping[str, bool]) -> str:
     """What comes before the first file, in one line."""
-    parts = _bindings(header)
+    parts = [*_bindings(header), *(code for code, always in shared.items() if always)]
     if header.removes:
         key = removable(header)
         parts.append(f"redis.call('{_REMOVALS[key.type]}', {key.name}, '')")
-    parts += [_in_pieces(many) for many in header.many]
     if header.batch:
         parts.append(f"local batch = {{{', '.join(f'{part.name} = {part.empty}' for part in header.batch)}}}")
     return " ".join(parts)
@@ -204,12 +219,13 @@ def _grouped(parts: Mapping[str, Header]) -> list[str]:
     return found
 
 
-def _lazy(part: str, parts: Mapping[str, Header], text: list[str]) -> list[str]:
+def _lazy(part: str, parts: Mapping[str, Header], text: list[str], shared: Mapping[str, bool]) -> list[str]:
     """The text of an include inside its lazy function, which the first one opens and the last one closes."""
     word = parts[part].lazy
     group = [one for one, header in parts.items() if header.lazy == word]
     if part == group[0]:
-        text = [f"local function {word}() if batch.{word} then return batch.{word} end", *text[1:]]
+        opening = f"local function {word}() if batch.{word} then return batch.{word} end"
+        text = [" ".join([opening, *(code for code, always in shared.items() if not always)]), *text[1:]]
     if part == group[-1]:
         gives = ", ".join(f"{name} = {name}" for one in group for name in (*parts[one].gives, *parts[one].steps))
         text = [*text, f"batch.{word} = {{{gives}}} return batch.{word} end"]
@@ -228,12 +244,13 @@ def load(name: str) -> Script:
     own = parse_header(_source(name))
     parts = {part: parse_header(_source(part)) for part in _includes(own.includes)}
     header = merge(own, list(parts.values()))
-    lines, places = [_prelude(header)], [(name, 1)]
+    shared = _shared(header, parts, name)
+    lines, places = [_prelude(header, shared)], [(name, 1)]
     for part in _grouped(parts):
         text = _lines(_source(part))
         last = len(text)
         if parts[part].lazy:
-            text = _lazy(part, parts, text)
+            text = _lazy(part, parts, text, shared)
         lines += text
         places += [(part, min(n, last)) for n in range(1, len(text) + 1)]
     text = _lines(_source(name))

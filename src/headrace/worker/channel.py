@@ -90,6 +90,14 @@ class Channel(Generic[T]):
         self._unsent += frame(message)
         self.flush()
 
+    def hint(self, data: bytes) -> None:
+        """Send a frame made ahead if that can be done at once; it may as well be lost."""
+        if not self._unsent:
+            try:  # noqa: SIM105 - a dispatcher that was just woken pays for each function that it calls
+                self.sock.send(data, socket.MSG_DONTWAIT)
+            except OSError:
+                pass
+
     @property
     def torn(self) -> bool:
         """Whether a part of a message has arrived."""

@@ -21,6 +21,10 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     claims: list[Claim]
 
 
+class WakeHint(msgspec.Struct, frozen=True, array_like=True, tag="wake"):
+    """Dispatcher to idle runner: a job is about to follow, so wake up already."""
+
+
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
     """Dispatcher to runner: forget the last ``count`` jobs sent; their tickets were taken back."""
 
@@ -160,7 +164,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     now: bool
 
 
-ToRunner = Run | Recall | Stop | Exit
+ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | Say | Found | Fell | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Size
 FromSupervisor = Spawned | Died | Drain | Resize | Size

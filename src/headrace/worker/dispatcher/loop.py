@@ -83,6 +83,7 @@ class Dispatcher:
             max(0.1, min(5.0, settings.lease / 3)),
             self._watched,
             self._inbox,
+            hint=self._hint,
             revive=store.revive,
         )
         self._doing: dict[type, Callable[[Any], None]] = {
@@ -122,6 +123,10 @@ class Dispatcher:
             self._session.go_on()
             if not self._inbox and not self._core.hasty:
                 return
+
+    def _hint(self) -> None:
+        if runner := self._core.crew.handout.likely:
+            self._links.hint(runner)
 
     def _perform(self, actions: Iterable[Action]) -> None:
         for action in actions:

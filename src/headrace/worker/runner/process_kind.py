@@ -6,6 +6,7 @@ Owns the inbox and the reading side of the channel. A ticket decides whether the
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 
@@ -13,12 +14,15 @@ from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Recall, Run, Stop, ToRunner
+from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.execute import Bench, perform
 from headrace.worker.runner.fork_server import Forker
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.reporting import Reporter, Voice
 from headrace.worker.tickets import take_ticket
+
+# Seconds that a runner looks for work that was announced before it sleeps again.
+AWAKE = 0.001
 
 
 class Process:
@@ -52,6 +56,7 @@ class Process:
         self.recalls = 0
         self.forker: Forker | None = None
         self._leaving = False
+        self._awake_until = 0.0
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell."""
@@ -59,7 +64,7 @@ class Process:
         try:
             while inbox or not self._leaving:
                 if not inbox:
-                    self._file(self._channel.receive(wait=True))
+                    self._file(self._next())
                 elif self._admitted():
                     self._run(inbox.popleft())
                     if self._once:
@@ -72,6 +77,14 @@ class Process:
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
+
+    def _next(self) -> list[ToRunner]:
+        """What the dispatcher says next. When it said that a job follows, the runner looks for it without sleeping."""
+        while time.monotonic() < self._awake_until:
+            if messages := self._channel.receive(wait=False):
+                return messages
+            os.sched_yield()
+        return self._channel.receive(wait=True)
 
     def _admitted(self) -> bool:
         """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
@@ -107,6 +120,8 @@ class Process:
                     self._pending.pop(self._inbox.pop().token, None)
             elif isinstance(message, Stop):
                 reason = self._stop(message, current) or reason
+            elif isinstance(message, WakeHint):
+                self._awake_until = time.monotonic() + AWAKE
             else:
                 self._leaving = True
         return reason

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-from headrace.worker.channel import Channel, Closed, Garbled
+from headrace.worker.channel import Channel, Closed, Garbled, frame
 from headrace.worker.dispatcher.dispatcher_events import (
     Event,
     Give,
@@ -28,7 +28,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
 )
 from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.runner_handle import COUNTED
-from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop
+from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop, WakeHint
 from headrace.worker.tickets import give_tickets, take_back
 
 log = logging.getLogger("headrace.worker")
@@ -38,6 +38,7 @@ STDERR_TAIL = 4096
 LINE = 1 << 16
 # Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
 LINE_WAITS = 1.0
+_WAKE_HINT = frame(WakeHint())
 
 
 class RunnerLink:
@@ -163,6 +164,11 @@ class RunnerLinks:
         if link is not None and count:
             self._offer(link, Recall(count))
         self._inbox.append(TakenBack(action.runner, count))
+
+    def hint(self, runner: int) -> None:
+        """Wake a runner to which a job is about to be sent."""
+        if (link := self._links.get(runner)) is not None:
+            link.channel.hint(_WAKE_HINT)
 
     def died(self, died: Died) -> None:
         """A runner was reaped: its last words, and what it had not begun."""

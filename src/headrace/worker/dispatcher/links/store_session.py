@@ -60,14 +60,20 @@ class StoreSession:
         watched: Selectors,
         inbox: list[Event],
         *,
+        hint: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
     ) -> None:
-        """Make one without connections; the arguments are those of :class:`StoreLinks`."""
+        """Make one without connections; the other arguments are those of :class:`StoreLinks`.
+
+        Args:
+            hint: called when the sleep has ended, before the claim's answer is read.
+        """
         hearer = Hearer(self._on_reply, self._on_wake, self._on_mail, self._connected, self._lost)
         self.links = StoreLinks(target, patience, [load(name) for name in SCRIPTS], watched, hearer, revive)
         self.channel = ""
         self.armed: Step | None = None
         self._inbox = inbox
+        self._hint = hint
         # Calls that are not answered, and what each reply that is awaited on ``main`` answers.
         self._inflight: list[Step] = []
         self._awaited: list[Step | Aside] = []
@@ -227,6 +233,8 @@ class StoreSession:
             self.disarm()
 
     def _on_wake(self) -> None:
+        # Until the job is on its way each call counts: the processor slept, too, and has forgotten the code.
+        self._hint()
         made = self.links.made
         replies = [] if made is None else self.links.received(made.waker, awaited=self.armed is not None)
         if not replies:

@@ -192,3 +192,10 @@ class Handout:
     def least_held(self) -> int:
         """The least that any busy runner holds: while it is large, nobody waits for the dispatcher."""
         return min((len(seat.starts) for seat in self.seats.values() if seat.starts), default=0)
+
+    @property
+    def likely(self) -> int:
+        """The process runner that the next job will most likely go to; 0: none is idle."""
+        places = self.kinds.get("process")
+        place = None if places is None else places.ranks.idle()
+        return 0 if place is None or place.seat is None else place.seat.number
