@@ -82,8 +82,8 @@ def test_an_interrupt_hits_the_running_call_alone(make: Callable[..., Pool], blo
     pool: Any = make(2, kind="process")
     pool.wait_ready(60)
     call, release = blocks.hold(pool)
-    idle = [member for member in pool._desk.members if member.running is None]
-    for member in pool._desk.members:
+    idle = [member for member in pool._scheduler.members if member.running is None]
+    for member in pool._scheduler.members:
         member.body.interrupt()
     with pytest.raises(KeyboardInterrupt):
         call.result(20)

@@ -394,8 +394,8 @@ def test_resizing_under_keyed_load_loses_none_runs_none_twice_and_keeps_each_key
         seen.setdefault(key, []).append(int(number))
     assert sorted(number for numbers in seen.values() for number in numbers) == list(range(total))
     assert all(numbers == sorted(numbers) for numbers in seen.values())
-    assert pool._desk.lines.homes == {}
-    assert pool._desk.lines.waiting == 0
+    assert pool._scheduler.lines.homes == {}
+    assert pool._scheduler.lines.waiting == 0
 
 
 def test_four_to_eight_to_two(make: Make, kind: str, up: Up, blocks: Blocks) -> None:
@@ -628,7 +628,7 @@ def test_a_fork_makes_pools_of_its_own_whatever_threads_held(make: Make) -> None
             assert own.call(chores.double, 2) == 4
 
     fork = multiprocessing.get_context("fork").Process(target=use)
-    body: Any = pool._desk.members[0].body
+    body: Any = pool._scheduler.members[0].body
     with body._sending, processes._nursery, forkserver._forkserver._lock:  # type: ignore[attr-defined]
         fork.start()
     fork.join(20)
@@ -699,7 +699,7 @@ def test_a_lease_that_is_granted_to_nobody_goes_back(make: Make, up: Up) -> None
     pool = up(make(1))
     lease = Lease()
     lease.over = True
-    pool._place(lease_call(pool._desk, lease), None, None)
+    pool._place(lease_call(pool._scheduler, lease), None, None)
     assert pool.call(chores.double, 1, timeout=20) == 2
 
 

@@ -151,7 +151,7 @@ def test_a_broadcast_reaches_members_that_start_and_are_removed(starting: Starti
     asking.join(20)
     assert not asking.is_alive(), "the caller has its answers"
     assert replies[0].values == {0: 4, 1: 4}
-    eventually(lambda: len(pool._desk.members) == 1 or how == "shutdown", 20, what="the removed member left")
+    eventually(lambda: len(pool._scheduler.members) == 1 or how == "shutdown", 20, what="the removed member left")
 
 
 def test_a_call_that_a_dying_process_did_not_get_runs_though_its_member_is_removed(make: Make) -> None:

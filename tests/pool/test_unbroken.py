@@ -72,17 +72,17 @@ def cut(moment: int, verb: Callable[[], object]) -> bool:
 
 def idle(pool: Pool) -> bool:
     """Whether nothing is booked, waits or is counted."""
-    desk: Any = pool._desk
-    if desk.lock.locked():
+    scheduler: Any = pool._scheduler
+    if scheduler.lock.locked():
         return False
-    ranks = desk.snapshot.ranks
+    ranks = scheduler.snapshot.ranks
     loads = [load for load, number, member in ranks._heap if ranks._current.get(member.id) == number]
     return (
-        all(m.running is None and m.lease is None and not m.inbox and not m.urgent for m in desk.members)
-        and not desk.lines.central
-        and desk.lines.waiting == 0
-        and not desk.lines.homes
-        and loads == [0] * desk.snapshot.size
+        all(m.running is None and m.lease is None and not m.inbox and not m.urgent for m in scheduler.members)
+        and not scheduler.lines.central
+        and scheduler.lines.waiting == 0
+        and not scheduler.lines.homes
+        and loads == [0] * scheduler.snapshot.size
     )
 
 

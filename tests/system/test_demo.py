@@ -22,7 +22,7 @@ from tests.processes import below, dispatcher_of, lives
 
 pytestmark = pytest.mark.system
 
-Start = Callable[..., subprocess.Popen[str]]
+Attempt = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def temporary(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(temporary: Path, tmp_path: Path) -> Iterator[Start]:
+def start(temporary: Path, tmp_path: Path) -> Iterator[Attempt]:
     """Start ``headrace demo``; after the test nothing of it may be left, neither a process nor a file."""
     started: list[subprocess.Popen[str]] = []
 
@@ -83,7 +83,7 @@ def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     return None
 
 
-def test_it_measures_files_through_a_crash_and_a_retry(start: Start, tmp_path: Path) -> None:
+def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path: Path) -> None:
     demo = start("--limit", "60", "--json")
     said, complained = demo.communicate(timeout=90)
     assert (demo.returncode, complained) == (0, "")
@@ -113,7 +113,7 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Start, tmp_path: P
     assert 0 < cost["idle_p50_ms"] <= cost["idle_p99_ms"]
 
 
-def test_it_counts_what_is_there(start: Start) -> None:
+def test_it_counts_what_is_there(start: Attempt) -> None:
     demo = start("--limit", "1", "--processes", "1", "--json")
     total = json.loads(demo.communicate(timeout=90)[0])["total"]
 
@@ -124,7 +124,7 @@ def test_it_counts_what_is_there(start: Start) -> None:
     assert total["functions"] == len(re.findall(rb"^ *(?:async )?def \w+\(", source, re.MULTILINE))
 
 
-def test_a_pipe_gets_lines(start: Start) -> None:
+def test_a_pipe_gets_lines(start: Attempt) -> None:
     demo = start("--limit", "24")
     said, complained = demo.communicate(timeout=90)
     assert (demo.returncode, complained) == (0, "")
@@ -139,7 +139,7 @@ def test_a_pipe_gets_lines(start: Start) -> None:
     assert "\x1b" not in said
 
 
-def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Start) -> None:
+def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> None:
     master, slave = pty.openpty()
     os.environ["COLUMNS"] = "80"
     try:
@@ -165,7 +165,7 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Start) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_demo_leaves_nothing(start: Start, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signals) -> None:
     demo = start()
     eventually(lambda: _worker(demo), 30, what="the worker runs")
     demo.send_signal(number)
@@ -175,7 +175,7 @@ def test_an_interrupted_demo_leaves_nothing(start: Start, number: signal.Signals
     assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
 
 
-def test_a_demo_that_lost_its_worker_says_so(start: Start) -> None:
+def test_a_demo_that_lost_its_worker_says_so(start: Attempt) -> None:
     demo = start()
     worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
     worker.kill()
@@ -184,7 +184,7 @@ def test_a_demo_that_lost_its_worker_says_so(start: Start) -> None:
     assert "the demo's worker ended with exit code -9" in complained
 
 
-def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: Start) -> None:
+def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: Attempt) -> None:
     demo = start()
     assert demo.stdout
     assert any("the scan found" in line for line in demo.stdout), "files are being measured"
@@ -199,7 +199,7 @@ def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: 
     eventually(lambda: not lives(dispatcher), 20)
 
 
-def test_the_picture_goes_where_it_is_wanted(start: Start, tmp_path: Path) -> None:
+def test_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:
     demo = start("--limit", "3", "--picture", "run.mmd")
     said, complained = demo.communicate(timeout=90)
     assert (demo.returncode, complained) == (0, "")
@@ -209,7 +209,7 @@ def test_the_picture_goes_where_it_is_wanted(start: Start, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("file", "reason"), [("run.jpg", "end it in"), ("no/such/run.svg", "cannot be written")])
-def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Start, file: str, reason: str) -> None:
+def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Attempt, file: str, reason: str) -> None:
     demo = start("--picture", file)
     said, complained = demo.communicate(timeout=30)
     assert (demo.returncode, said) == (2, "")
@@ -217,6 +217,6 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Start, 
 
 
 @pytest.mark.parametrize("option", ["--limit", "--processes"])
-def test_nothing_is_measured_by_nobody(start: Start, option: str) -> None:
+def test_nothing_is_measured_by_nobody(start: Attempt, option: str) -> None:
     demo = start(option, "0")
     assert demo.wait(30) == 2

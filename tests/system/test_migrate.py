@@ -282,7 +282,7 @@ def test_a_step_that_is_not_written_changes_nothing(client: redis.Redis, url: st
     assert everything(client) == before
 
 
-class Cut(BaseException):
+class HookTimeout(BaseException):
     """The program's end, at some exchange with the server."""
 
 
@@ -294,10 +294,10 @@ def cut_at(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> lis
         count[0] += 1
         if count[0] > number or (before and count[0] == number):
             self.close()
-            raise Cut
+            raise HookTimeout
         replies = real(self, commands)
         if count[0] == number:
-            raise Cut
+            raise HookTimeout
         return replies
 
     monkeypatch.setattr(Migrator, "_exchange", exchange)
@@ -327,7 +327,7 @@ def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, m
                     try:
                         migrate(url, target, piece=10)
                         ended = True
-                    except Cut:
+                    except HookTimeout:
                         pass
                 schema = int(client.get(KEYS("schema")) or 0)
                 assert schema == target or client.exists(KEYS("migration")) or everything(client) == start
@@ -355,10 +355,10 @@ def test_what_was_interrupted_can_be_taken_back_instead(client: redis.Redis, url
 
     def stop_half_way(progress: Progress) -> None:
         if progress.share > 0.4:
-            raise Cut
+            raise HookTimeout
 
     with migrator(url, piece=10) as one:
-        with pytest.raises(Cut):
+        with pytest.raises(HookTimeout):
             one.run(2, stop_half_way)
         sight = one.look()
         assert sight.unfinished is not None
@@ -385,9 +385,9 @@ def test_a_cursor_is_not_taken_to_another_run_of_the_server(new_server: NewServe
 
     def stop_half_way(progress: Progress) -> None:
         if progress.share > 0.5:
-            raise Cut
+            raise HookTimeout
 
-    with migrator(server, piece=10) as one, pytest.raises(Cut):
+    with migrator(server, piece=10) as one, pytest.raises(HookTimeout):
         one.run(None, stop_half_way)
     server.restart()
     (done,) = migrate(server)

@@ -713,7 +713,7 @@ class World:
             if not (runner.leaving or runner.killed or runner.starting)
             and len(runner.held) < runner.room
             # One that was forked for a suspect takes no other job.
-            and not self.core.crew.handout.seats[runner.number].single
+            and not self.core.crew.assignment.seats[runner.number].single
         }
         found: list[Job] = []
         for queue in self.core.worker.options.queues.names:
@@ -764,7 +764,7 @@ class World:
         """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
         core = self.core
         assert not core.ends or self.set("gather"), "ends are not told"
-        places = [place for kind in core.crew.handout.kinds.values() for place in kind.snapshot.members]
+        places = [place for kind in core.crew.assignment.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.seat is None]
         assert not empty or self.set("spawn"), "a place stays empty"
         homes = core.lines._homes.values()

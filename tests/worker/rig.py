@@ -22,7 +22,18 @@ from headrace import Headrace
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.signals import only_wake
-from headrace.worker.messages import Done, Exit, Fell, Found, FromRunner, Recall, Run, Say, Stop, ToRunner
+from headrace.worker.messages import (
+    ChildCrashed,
+    Done,
+    Exit,
+    Found,
+    FromRunner,
+    JobProgress,
+    Recall,
+    Run,
+    Stop,
+    ToRunner,
+)
 from headrace.worker.runner import runner_process
 from headrace.worker.tickets import give_tickets, take_back
 from tests.worker import jobs
@@ -43,9 +54,9 @@ class Runner:
 
     def __init__(self, kind: str = "process", slots: int = 1, app: Headrace = jobs.app, **options: Any) -> None:
         self.kind = kind
-        self.said: list[Say] = []
+        self.said: list[JobProgress] = []
         self.found: list[Found] = []
-        self.parting: list[Fell | Exit] = []
+        self.parting: list[ChildCrashed | Exit] = []
         self._done: dict[int, Done] = {}
         self.order: list[int] = []
         self.recalls = 0
@@ -124,7 +135,7 @@ class Runner:
                 self.order.append(message.token)
             elif isinstance(message, Found):
                 self.found.append(message)
-            elif isinstance(message, Say):
+            elif isinstance(message, JobProgress):
                 self.said.append(message)
             else:
                 self.parting.append(message)

@@ -9,8 +9,8 @@ import pytest
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import Plan
-from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Handout
-from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Seat, Start
+from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Assignment
+from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 
 PLAN = Plan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
@@ -20,37 +20,37 @@ class Table:
     """A hand-out and its seats."""
 
     def __init__(self, prefetch_seconds: float = 0.005) -> None:
-        self.handout = Handout(prefetch_seconds)
+        self.assignment = Assignment(prefetch_seconds)
         self._token = 0
 
-    def seat(self, kind: str = "process", slots: int = 1) -> Seat:
-        number = len(self.handout.seats) + 1
-        seat = Seat(number, kind, 0, slots)
-        places = self.handout.places(kind)
+    def seat(self, kind: str = "process", slots: int = 1) -> RunnerHandle:
+        number = len(self.assignment.seats) + 1
+        seat = RunnerHandle(number, kind, 0, slots)
+        places = self.assignment.places(kind)
         places.resize(places.snapshot.size + 1)
-        self.handout.sit(seat)
+        self.assignment.sit(seat)
         return seat
 
     def single(self, kind: str) -> None:
         seat = self.seat(kind)
         seat.single = True
-        self.handout.rise(seat)
+        self.assignment.rise(seat)
 
-    def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Start | None:
+    def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Attempt | None:
         """Choose a seat for a job and book it there."""
-        seat = self.handout.choose(kind, task, now, suspect=crashes > 0)
+        seat = self.assignment.choose(kind, task, now, suspect=crashes > 0)
         if seat is None:
             return None
         self._token += 1
         claim = Claim("id", self._token, "default", 0, task, b"", b"", "", 0, crashes, 0, 0, False)
-        start = Start(claim, PLAN, seat)
-        self.handout.assign(seat, start, now)
+        start = Attempt(claim, PLAN, seat)
+        self.assignment.assign(seat, start, now)
         return start
 
-    def end(self, start: Start) -> None:
+    def end(self, start: Attempt) -> None:
         del start.seat.starts[start.claim.token]
-        self.handout.release(start.seat, start)
-        self.handout.weigh(start.seat)
+        self.assignment.release(start.seat, start)
+        self.assignment.weigh(start.seat)
 
 
 @pytest.fixture
@@ -66,55 +66,55 @@ def test_an_unmeasured_task_is_never_sent_ahead(table: Table) -> None:
 
 def test_a_tiny_task_is_sent_ahead_up_to_the_window(table: Table) -> None:
     table.seat()
-    table.handout.measure("tiny", 0.001)
+    table.assignment.measure("tiny", 0.001)
     assert sum(table.start("tiny") is not None for _ in range(20)) == 5
-    table.handout.costs["free"] = 0.0
+    table.assignment.costs["free"] = 0.0
     assert sum(table.start("free") is not None for _ in range(2 * MOST_AHEAD)) == MOST_AHEAD - 5
 
 
 def test_a_slow_task_is_never_sent_ahead(table: Table) -> None:
     table.seat()
-    table.handout.measure("slow", 0.5)
+    table.assignment.measure("slow", 0.5)
     assert table.start("slow") is not None
     assert table.start("slow") is None
 
 
 def test_a_slow_job_is_believed_faster_than_a_quick_one(table: Table) -> None:
-    handout = table.handout
-    handout.measure("task", 0.001)
-    handout.measure("task", 1.0)
-    after_slow = handout.costs["task"]
-    handout.measure("other", 1.0)
-    handout.measure("other", 0.001)
+    assignment = table.assignment
+    assignment.measure("task", 0.001)
+    assignment.measure("task", 1.0)
+    after_slow = assignment.costs["task"]
+    assignment.measure("other", 1.0)
+    assignment.measure("other", 0.001)
     assert after_slow > 0.25
-    assert handout.costs["other"] > 0.85
+    assert assignment.costs["other"] > 0.85
 
 
 def test_work_goes_to_the_idle_and_then_to_the_least_loaded(table: Table) -> None:
     first, second = table.seat(), table.seat()
-    table.handout.measure("tiny", 0.001)
-    table.handout.measure("small", 0.002)
+    table.assignment.measure("tiny", 0.001)
+    table.assignment.measure("small", 0.002)
     seats = [table.start(task).seat for task in ("small", "tiny", "tiny", "tiny")]  # type: ignore[union-attr]
     assert seats == [first, second, second, first]
 
 
 def test_nothing_is_sent_to_a_runner_that_makes_no_progress(table: Table) -> None:
     seat = table.seat()
-    table.handout.measure("tiny", 0.0001)
+    table.assignment.measure("tiny", 0.0001)
     assert table.start("tiny")
     late = NOW + STALL * 1.1
-    assert table.handout.stalled(seat, late)
+    assert table.assignment.stalled(seat, late)
     assert table.start("tiny", now=late) is None
-    assert sum(table.handout.rooms(late).values()) == 0
+    assert sum(table.assignment.rooms(late).values()) == 0
 
 
 def test_a_suspect_travels_alone(table: Table) -> None:
     seat = table.seat()
-    table.handout.measure("tiny", 0.0001)
+    table.assignment.measure("tiny", 0.0001)
     suspect = table.start("tiny", crashes=1)
     assert suspect is not None
     assert table.start("tiny") is None
-    assert sum(table.handout.rooms(NOW).values()) == 0
+    assert sum(table.assignment.rooms(NOW).values()) == 0
     table.end(suspect)
     assert not seat.suspect
     assert table.start("tiny") is not None
@@ -123,9 +123,9 @@ def test_a_suspect_travels_alone(table: Table) -> None:
 
 def test_what_is_booked_off_is_what_was_booked_however_much_was_learned(table: Table) -> None:
     seat = table.seat()
-    table.handout.measure("tiny", 0.001)
+    table.assignment.measure("tiny", 0.001)
     starts = [table.start("tiny") for _ in range(3)]
-    table.handout.measure("tiny", 0.004)
+    table.assignment.measure("tiny", 0.004)
     for start in starts[:2]:
         assert start is not None
         table.end(start)
@@ -134,30 +134,30 @@ def test_what_is_booked_off_is_what_was_booked_however_much_was_learned(table: T
 
 def test_threads_are_given_as_many_as_they_have_slots(table: Table) -> None:
     table.seat("thread", slots=3)
-    assert sum(table.handout.rooms(NOW).values()) == 3
+    assert sum(table.assignment.rooms(NOW).values()) == 3
     assert sum(table.start("task", kind="thread") is not None for _ in range(5)) == 3
-    assert sum(table.handout.rooms(NOW).values()) == 0
+    assert sum(table.assignment.rooms(NOW).values()) == 0
 
 
 def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
     table.seat()
-    assert sum(table.handout.rooms(NOW).values()) == 1
+    assert sum(table.assignment.rooms(NOW).values()) == 1
     # A little less than a tenth, so that rounding takes none away.
-    table.handout.measure("tiny", 0.000499)
-    assert table.handout.window() == 10
+    table.assignment.measure("tiny", 0.000499)
+    assert table.assignment.window() == 10
     starts = [start for _ in range(10) if (start := table.start("tiny"))]
     assert len(starts) == 10
     for start in starts[:4]:
         table.end(start)
-    assert sum(table.handout.rooms(NOW).values()) == 0
+    assert sum(table.assignment.rooms(NOW).values()) == 0
     table.end(starts[4])
-    assert sum(table.handout.rooms(NOW).values()) == 5
+    assert sum(table.assignment.rooms(NOW).values()) == 5
 
 
 def test_ahead_of_zero_sends_one_at_a_time() -> None:
     table = Table(prefetch_seconds=0)
     table.seat()
-    table.handout.measure("tiny", 1e-6)
+    table.assignment.measure("tiny", 1e-6)
     assert table.start("tiny") is not None
     assert table.start("tiny") is None
 
@@ -165,40 +165,40 @@ def test_ahead_of_zero_sends_one_at_a_time() -> None:
 def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number(table: Table) -> None:
     seat = table.seat()
     seat.quota, seat.done = 10, 7
-    table.handout.costs["free"], table.handout.mean = 0.0, 0.0
-    assert sum(table.handout.rooms(NOW).values()) == 3
+    table.assignment.costs["free"], table.assignment.mean = 0.0, 0.0
+    assert sum(table.assignment.rooms(NOW).values()) == 3
     assert sum(table.start("free") is not None for _ in range(10)) == 3
 
 
 def test_a_runner_that_leaves_gets_nothing(table: Table) -> None:
     seat = table.seat()
     seat.leaving = True
-    table.handout.weigh(seat)
-    assert sum(table.handout.rooms(NOW).values()) == 0
+    table.assignment.weigh(seat)
+    assert sum(table.assignment.rooms(NOW).values()) == 0
     assert table.start("task") is None
 
 
 def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> None:
-    handout: Any = table.handout
-    assert handout.single("thread") is None
+    assignment: Any = table.assignment
+    assert assignment.single("thread") is None
     for n in range(SINGLES):
-        assert handout.wants_single("thread")
+        assert assignment.wants_single("thread")
         if n % 2:
-            handout.coming["thread"] += 1
+            assignment.coming["thread"] += 1
         else:
             table.single("thread")
-    assert not handout.wants_single("thread")
-    assert handout.wants_single("async")
-    assert handout.single("thread").single
-    assert handout.single("async") is None
-    assert sum(handout.rooms(NOW).values()) == 0
+    assert not assignment.wants_single("thread")
+    assert assignment.wants_single("async")
+    assert assignment.single("thread").single
+    assert assignment.single("async") is None
+    assert sum(assignment.rooms(NOW).values()) == 0
     assert table.start("task", kind="thread") is None
 
 
 def test_a_runner_that_is_asked_for_what_it_has_not_begun_is_given_nothing_meanwhile(table: Table) -> None:
     """The answer is a number, of the last jobs that it was given: one more would be taken for one of them."""
     seat = table.seat()
-    table.handout.measure("tiny", 0.0001)
+    table.assignment.measure("tiny", 0.0001)
     starts = [table.start("tiny") for _ in range(3)]
     seat.recalling = True
     assert table.start("tiny") is None

@@ -15,7 +15,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.channel import Closed
-from headrace.worker.messages import Exit, Fell
+from headrace.worker.messages import ChildCrashed, Exit
 from headrace.worker.runner import fork_server
 from tests.deadline import eventually
 from tests.processes import lives
@@ -48,7 +48,7 @@ def stopped(runner: Runner, token: int) -> None:
     eventually(ended, 20)
 
 
-def parting(runner: Runner) -> list[Fell | Exit]:
+def parting(runner: Runner) -> list[ChildCrashed | Exit]:
     """What it said of its end, once it has left."""
     assert runner.wait() == 0
     with contextlib.suppress(Closed):
@@ -124,7 +124,7 @@ def test_a_child_that_falls_is_told_with_its_own_memory(
     forker.one(claim(1, "large", 400))
     forker.run(claim(2, task, *args))
     (told,) = parting(forker)
-    assert isinstance(told, Fell)
+    assert isinstance(told, ChildCrashed)
     assert (told.signal, told.code) == fell
     assert 0 < told.memory < most, "the job before it is not counted"
     assert not forker.ended(2)
@@ -191,7 +191,7 @@ def test_a_hook_that_fails_is_no_fault_of_a_job(start: Callable[..., Runner]) ->
     one = start(app=app)
     one.noisy = True
     one.run(claim(1, "noop"))
-    assert parting(one) == [Fell(0, 70, one.parting[0].memory)]  # type: ignore[union-attr]
+    assert parting(one) == [ChildCrashed(0, 70, one.parting[0].memory)]  # type: ignore[union-attr]
     assert rig.take_back(one.ticket_read, 9) == 1, "it was not begun"
 
 

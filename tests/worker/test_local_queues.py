@@ -6,7 +6,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_places import Waiting
 from tests.worker.test_assignment import NOW, PLAN, Table
 
@@ -16,7 +16,7 @@ class Worker(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines = Lines(self.handout)
+        self.lines = Lines(self.assignment)
         self.order: list[str] = []
         self._number = 0
 
@@ -26,18 +26,18 @@ class Worker(Table):
         assert self.lines.add((claim, PLAN), kind, strategy)
         return claim
 
-    def serve(self) -> list[Start]:
+    def serve(self) -> list[Attempt]:
         starts = self.lines.serve(NOW, lambda _: True)
         self.order += [start.claim.id for start in starts]
         return starts
 
-    def done(self, start: Start) -> None:
+    def done(self, start: Attempt) -> None:
         self.end(start)
         self.lines.ended(start.claim.token)
 
-    def run_all(self) -> list[Start]:
+    def run_all(self) -> list[Attempt]:
         """Serve and end until nothing is left, oldest first."""
-        ended: list[Start] = []
+        ended: list[Attempt] = []
         running = self.serve()
         while running:
             start = min(running, key=lambda start: start.claim.token)
@@ -49,7 +49,7 @@ class Worker(Table):
 
     def remove(self, size: int, kind: str = "process") -> None:
         """Resize, as a crew does: what was sent and not begun comes back first."""
-        for place in self.handout.places(kind).resize(size):
+        for place in self.assignment.places(kind).resize(size):
             assert place.seat is not None
             place.seat.leaving = True
             self.lines.vacate(place)
@@ -100,7 +100,7 @@ def test_round_robin_may_let_a_job_wait_behind_a_busy_runner(worker: Worker) -> 
         worker.add(strategy="round_robin")
     assert {start.seat for start in worker.serve()} == {first, second}
     assert worker.lines.waiting == 2
-    assert sum(worker.handout.rooms(NOW).values()) == 0
+    assert sum(worker.assignment.rooms(NOW).values()) == 0
 
 
 def test_least_loaded_counts_what_waits(worker: Worker) -> None:
@@ -108,7 +108,7 @@ def test_least_loaded_counts_what_waits(worker: Worker) -> None:
     for _ in range(6):
         worker.add(strategy="least_loaded")
     assert {start.seat for start in worker.serve()} == set(seats)
-    assert [len(place.line) for place in worker.handout.places("process").snapshot.members] == [1, 1, 1]
+    assert [len(place.line) for place in worker.assignment.places("process").snapshot.members] == [1, 1, 1]
 
 
 def test_random_reaches_every_runner(worker: Worker) -> None:
@@ -120,7 +120,7 @@ def test_random_reaches_every_runner(worker: Worker) -> None:
 
 def test_the_usual_strategy_sends_nothing_ahead_of_what_waits_for_a_runner(worker: Worker) -> None:
     worker.seat()
-    worker.handout.measure("tiny", 1e-6)
+    worker.assignment.measure("tiny", 1e-6)
     worker.add("k-")
     worker.add("k-")
     assert len(worker.serve()) == 1
@@ -130,7 +130,7 @@ def test_the_usual_strategy_sends_nothing_ahead_of_what_waits_for_a_runner(worke
 
 def test_tiny_jobs_of_a_key_are_sent_ahead_and_taken_back_in_order(worker: Worker) -> None:
     seat = worker.seat()
-    worker.handout.measure("tiny", 1e-4)
+    worker.assignment.measure("tiny", 1e-4)
     for _ in range(60):
         worker.add("k-", task="tiny")
     sent = worker.serve()
@@ -139,8 +139,8 @@ def test_tiny_jobs_of_a_key_are_sent_ahead_and_taken_back_in_order(worker: Worke
     back = sent[10:]
     for start in back:
         del seat.starts[start.claim.token]
-        worker.handout.release(seat, start)
-    worker.handout.weigh(seat)
+        worker.assignment.release(seat, start)
+    worker.assignment.weigh(seat)
     worker.order = worker.order[:10]
     worker.lines.put_back(back)
     rest = worker.serve()
@@ -156,7 +156,7 @@ def test_a_line_waits_while_its_runner_is_replaced(worker: Worker) -> None:
     (start,) = worker.serve()
     worker.add("k-")
     worker.end(start)
-    worker.handout.rise(seat)
+    worker.assignment.rise(seat)
     worker.lines.ended(start.claim.token)
     assert worker.serve() == []
     other = fill(worker, seat)
@@ -164,14 +164,14 @@ def test_a_line_waits_while_its_runner_is_replaced(worker: Worker) -> None:
     assert second.seat is other
 
 
-def fill(worker: Worker, seat: Seat) -> Seat:
+def fill(worker: Worker, seat: RunnerHandle) -> RunnerHandle:
     """Another runner in the place that this one had."""
     seat.gone = True
-    size = worker.handout.places(seat.kind).snapshot.size
+    size = worker.assignment.places(seat.kind).snapshot.size
     other = worker.seat(seat.kind)
     assert other.place is not None
     assert other.place.id == 0
-    worker.handout.places(seat.kind).resize(size)
+    worker.assignment.places(seat.kind).resize(size)
     return other
 
 
@@ -257,7 +257,7 @@ def test_what_may_not_start_any_more_makes_room_for_the_next(worker: Worker) -> 
 
 def test_a_suspect_waits_for_a_free_runner(worker: Worker) -> None:
     worker.seat()
-    worker.handout.measure("tiny", 1e-6)
+    worker.assignment.measure("tiny", 1e-6)
     worker.add("k-", task="tiny")
     suspect = Claim("s", 99, "default", 0, "tiny", b"", key="k-", crashes=1)
     worker.lines.add((suspect, PLAN), "process", "hash")

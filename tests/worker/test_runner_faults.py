@@ -11,7 +11,7 @@ import pytest
 
 from headrace.worker.channel import Channel, Garbled, frame
 from headrace.worker.forking.process_ties import FAULTY
-from headrace.worker.messages import Say, ToRunner
+from headrace.worker.messages import JobProgress, ToRunner
 from headrace.worker.runner import async_kind, execute, process_kind, reporting, thread_kind
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of
@@ -115,10 +115,10 @@ def test_a_fault_while_a_signal_is_looked_into_is_not_raised_in_the_job(
 def pair() -> Iterator[tuple[socket.socket, Channel[Any]]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield theirs, Channel(ours, ToRunner | Say)
+        yield theirs, Channel(ours, ToRunner | JobProgress)
 
 
-SAID = Say(1, 0.5, "half", ())
+SAID = JobProgress(1, 0.5, "half", ())
 
 
 @pytest.mark.parametrize(

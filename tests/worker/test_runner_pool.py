@@ -21,8 +21,8 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.runners.runner_handle import Start
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_handle import Attempt
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Exit, Signal, Stop
 from headrace.worker.worker_options import WorkerOptions
@@ -36,16 +36,16 @@ class Rig:
     def __init__(self, kind: Kind, **options: int) -> None:
         self.actions = Actions()
         self.timers = Timers()
-        self.crew = Crew(Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5)  # type: ignore[arg-type]
+        self.crew = RunnerPool(Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5)  # type: ignore[arg-type]
         self.crew.supply.resize(kind, 1)
         self.crew.supply.up(RunnerUp(7, kind, 70), 0)
-        self.seat = self.crew.handout.seats[7]
+        self.seat = self.crew.assignment.seats[7]
         self.actions.take()
 
-    def give(self, *tokens: int, now: float = 0) -> list[Start]:
-        starts = [Start(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.seat) for token in tokens]
+    def give(self, *tokens: int, now: float = 0) -> list[Attempt]:
+        starts = [Attempt(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.seat) for token in tokens]
         for start in starts:
-            self.crew.handout.assign(self.seat, start, now)
+            self.crew.assignment.assign(self.seat, start, now)
         self.crew.give(starts, now)
         return starts
 

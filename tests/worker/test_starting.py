@@ -11,8 +11,8 @@ from headrace.settings import Settings
 from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Up
 from headrace.worker.worker_options import WorkerOptions
@@ -27,12 +27,12 @@ class Life:
     def __init__(self) -> None:
         self.actions = Actions()
         self.timers = Timers()
-        self.crew = Crew(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
+        self.crew = RunnerPool(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
         self.exits: list[int] = []
 
-    def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> Seat:
+    def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> RunnerHandle:
         self.crew.supply.up(RunnerUp(number, kind, 0, False, starting), NOW)
-        return self.crew.handout.seats[number]
+        return self.crew.assignment.seats[number]
 
     def says(self, number: int, message: FromRunner) -> None:
         self.crew.heard(Heard(number, [message]), NOW)
@@ -44,7 +44,7 @@ class Life:
         return [one.message.kind for one in actions if isinstance(one, Ask) and isinstance(one.message, Spawn)]
 
     def room(self, kind: str = "thread") -> int:
-        return self.crew.handout.rooms(NOW)[kind]
+        return self.crew.assignment.rooms(NOW)[kind]
 
     def dies(self, number: int) -> float:
         """Seconds until another runner is asked for; negative: it was asked for at once."""
@@ -66,12 +66,12 @@ def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
     life.crew.supply.resize(kind, 1)
     seat = life.born(1, kind)
     assert life.room(kind) == 0
-    assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is None
+    assert life.crew.assignment.choose(kind, "task", NOW, suspect=False) is None
     life.crew.supply.freed.clear()
     life.says(1, Up())
     assert life.crew.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
-    assert life.crew.handout.choose(kind, "task", NOW, suspect=False) is seat
+    assert life.crew.assignment.choose(kind, "task", NOW, suspect=False) is seat
 
 
 def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
@@ -83,7 +83,7 @@ def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
 def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
     life.crew.supply.resize("process", 1)
     life.born(1, "process")
-    lines = Lines(life.crew.handout)
+    lines = Lines(life.crew.assignment)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
     assert lines.add((claim, PLAN), "process", "hash")
     assert lines.serve(NOW, lambda _: True) == []
@@ -106,7 +106,7 @@ def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(l
     # Another place has its own count.
     assert life.dies(other.number) == 1
     life.says(11, Up())
-    assert life.crew.handout.seats[11].place.failures == 0  # type: ignore[union-attr]
+    assert life.crew.assignment.seats[11].place.failures == 0  # type: ignore[union-attr]
 
 
 def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: Life) -> None:
@@ -114,7 +114,7 @@ def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: L
     seat = life.born(1)
     life.says(1, Up())
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
-    life.crew.handout.assign(seat, Start(claim, PLAN, seat), NOW)
+    life.crew.assignment.assign(seat, Attempt(claim, PLAN, seat), NOW)
     life.says(1, Done(1, Succeeded(b"", 0), 0, 0))
     assert life.dies(1) == -1
 

@@ -7,14 +7,14 @@ from typing import Any
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import Plan
-from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.time_limits import Limits
 
 
-def start(token: int, timeout: float | None = None, hard: float | None = None) -> Start:
+def start(token: int, timeout: float | None = None, hard: float | None = None) -> Attempt:
     claim = Claim("id", token, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
     nowhere: Any = None
-    return Start(claim, Plan(Retry(max=0), timeout, hard, 0, 0), nowhere)
+    return Attempt(claim, Plan(Retry(max=0), timeout, hard, 0, 0), nowhere)
 
 
 def due(limits: Limits, now: float) -> list[tuple[int, str]]:

@@ -20,7 +20,7 @@ from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
 from headrace.model.setting_layers import load
 from headrace.worker.forking import leak_check
-from headrace.worker.forking.lifecycle_hooks import Cut, run_each
+from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.preload import warmup
 
 
@@ -221,5 +221,5 @@ def test_each_hook_has_its_turn_and_its_share() -> None:
     run_each(hooks, 3, lambda _, error, share: failed.append((type(error), share)))
     assert done == ["last"]
     (cut, share), (left, _) = failed
-    assert (cut, left) == (Cut, SystemExit)
+    assert (cut, left) == (HookTimeout, SystemExit)
     assert share <= 1

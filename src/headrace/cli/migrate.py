@@ -13,7 +13,7 @@ from headrace.cli.session import Session
 from headrace.cli.units import several
 
 if TYPE_CHECKING:
-    from headrace.migrations import Migrator, Progress, Sight
+    from headrace.migrations import Migrator, Progress, StoreState
 
 
 def migrate(
@@ -77,7 +77,7 @@ def _shown_on(bars: Any) -> Callable[[Progress], None]:
     return show
 
 
-def _facts(before: Sight, after: int, done: list[Progress], *, dry: bool) -> dict[str, Any]:
+def _facts(before: StoreState, after: int, done: list[Progress], *, dry: bool) -> dict[str, Any]:
     return {
         "from": before.schema,
         "schema": after,
@@ -97,7 +97,7 @@ def _facts(before: Sight, after: int, done: list[Progress], *, dry: bool) -> dic
     }
 
 
-def _tell(session: Session, shown: str, before: Sight, after: int, done: list[Progress], *, dry: bool) -> None:
+def _tell(session: Session, shown: str, before: StoreState, after: int, done: list[Progress], *, dry: bool) -> None:
     """One line for each step, and one for all."""
     say = session.output.line
     would = "would change" if dry else "changed"

@@ -8,7 +8,7 @@ from headrace.migrations.step import Leg, Unfinished
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StoreState:
     """What a store says of itself.
 
     Attributes:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.migrations.migration_progress import Progress, Sight, silent
+from headrace.migrations.migration_progress import Progress, StoreState, silent
 from headrace.migrations.step import Command, Leg, Piece, Step, Unfinished, in_order, plan
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
@@ -60,7 +60,7 @@ class Migrator:
         self._mark = self.keys("migration")
         self._connection: Any = None
 
-    def look(self) -> Sight:
+    def look(self) -> StoreState:
         """What the store holds. Cost: one round trip."""
         return self._look([])
 
@@ -120,7 +120,7 @@ class Migrator:
 
     # -- a journey ------------------------------------------------------------------------------------------------
 
-    def _legs(self, sight: Sight, to: int | None) -> list[Leg]:
+    def _legs(self, sight: StoreState, to: int | None) -> list[Leg]:
         if sight.schema > self.newest:
             raise SchemaMismatch(
                 f"{self.target.shown} holds schema {sight.schema}, written by a newer Headrace; this one knows "
@@ -132,7 +132,7 @@ class Migrator:
             return []
         return plan(self.steps, sight.schema, target, sight.unfinished)
 
-    def _refuse(self, sight: Sight) -> None:
+    def _refuse(self, sight: StoreState) -> None:
         """Nobody else may be at it.
 
         Raises:
@@ -179,12 +179,12 @@ class Migrator:
             piece: Piece = end.value
             return piece
 
-    def _taken(self, leg: Leg, sight: Sight) -> list[Command]:
+    def _taken(self, leg: Leg, sight: StoreState) -> list[Command]:
         facts: dict[str, str | int] = {"owner": self.owner, "until": sight.now + self._lease, "server": sight.server}
         facts |= {"version": leg.step.version, "direction": leg.direction, "cursor": leg.cursor}
         return [("HSET", self._mark, *(word for pair in facts.items() for word in pair))]
 
-    def _completed(self, leg: Leg, then: Sequence[Leg], sight: Sight) -> list[Command]:
+    def _completed(self, leg: Leg, then: Sequence[Leg], sight: StoreState) -> list[Command]:
         follow = self._taken(then[0], sight) if then else []
         return [("SET", self.keys("schema"), leg.leads_to), ("DEL", self._mark), *follow]
 
@@ -204,7 +204,7 @@ class Migrator:
 
     # -- the server ------------------------------------------------------------------------------------------------
 
-    def _look(self, before: Sequence[Command]) -> Sight:
+    def _look(self, before: Sequence[Command]) -> StoreState:
         schema, mark = self.keys("schema"), self._mark
         asked: list[Command] = [("GET", schema), ("HGETALL", mark), ("TIME",)]
         asked += [("ZRANGE", self.keys("owners"), -10, -1, "WITHSCORES"), ("INFO", "server")]
@@ -219,7 +219,7 @@ class Migrator:
             # Cursors are of one run of a server: after a restart its table is arranged anew.
             cursor = facts["cursor"] if facts["server"] == server else ""
             unfinished = Unfinished(int(facts["version"]), "up" if facts["direction"] == "up" else "down", cursor)
-        return Sight(
+        return StoreState(
             int(found or 0),
             now,
             server,

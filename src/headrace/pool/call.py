@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.dispatch.hash_ring import Key
     from headrace.pool.lease import Lease
     from headrace.pool.member import Member
-    from headrace.pool.scheduler import Desk
+    from headrace.pool.scheduler import Scheduler
 
 log = logging.getLogger("headrace.pool")
 
@@ -28,7 +28,7 @@ class Call(Future[T], Generic[T]):
 
     Attributes:
         born: monotonic time of its submission.
-        line: where it waits; None when it does not. Written under the desk's lock.
+        line: where it waits; None when it does not. Written under the scheduler's lock.
         waits_for: the member for which it waits; None in the central line.
         key: for the hash strategy. While calls of a key are in the pool, all of them go to one member.
         data: the pickled call, for processes.
@@ -52,7 +52,9 @@ class Call(Future[T], Generic[T]):
     lease: Lease | None = None
     alerts: int = 0
 
-    def __init__(self, desk: Desk, fn: Callable[..., T] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, fn: Callable[..., T] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         # As the base class does, but with a condition that an exception in a caller's thread cannot leave locked: its
         # member would wait for that with the result.
         self._condition = CallCondition()  # type: ignore[assignment]
@@ -65,7 +67,7 @@ class Call(Future[T], Generic[T]):
         self.args: tuple[Any, ...] | None = args
         self.kwargs: dict[str, Any] | None = kwargs
         self.born = monotonic()
-        self._desk = desk
+        self._scheduler = scheduler
 
     def cancel(self) -> bool:
         """Cancel the call; False when it has begun. A cancelled call never runs, and its place in the line is free."""
@@ -73,7 +75,7 @@ class Call(Future[T], Generic[T]):
             return False
         try:
             # One that was taken out by its member meanwhile is noticed there.
-            self._desk.withdraw(self)
+            self._scheduler.withdraw(self)
         finally:
             self.begin()
         return True

@@ -1,4 +1,4 @@
-"""Where calls wait: in the central line, at members, and how many may. Owns no member; the desk's lock guards it all.
+"""Where calls wait: in the central line, at members, and how many may. Owns no member; guarded by the scheduler's lock.
 
 A line is an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
 """

@@ -7,18 +7,18 @@ from typing import Literal
 
 from headrace.pool.member import Member
 from headrace.pool.options import PoolOptions
-from headrace.pool.scheduler import Desk
+from headrace.pool.scheduler import Scheduler
 from headrace.pool.stats import MemberStats, PoolStats, memory
 
 
-def census(name: str, options: PoolOptions, desk: Desk) -> PoolStats:
+def census(name: str, options: PoolOptions, scheduler: Scheduler) -> PoolStats:
     """The statistics of a pool. Cost: O(members), and for processes one small file read each."""
     now = monotonic()
-    with desk.lock:
-        members = list(desk.members)
-        size, waiting, central = desk.snapshot.size, desk.lines.waiting, len(desk.lines.central)
-        done = desk.retired + sum(member.done for member in members)
-        oldest = now - next(iter(desk.lines.central)).born if desk.lines.central else 0.0
+    with scheduler.lock:
+        members = list(scheduler.members)
+        size, waiting, central = scheduler.snapshot.size, scheduler.lines.waiting, len(scheduler.lines.central)
+        done = scheduler.retired + sum(member.done for member in members)
+        oldest = now - next(iter(scheduler.lines.central)).born if scheduler.lines.central else 0.0
     chosen = options.strategy if isinstance(options.strategy, str) else getattr(options.strategy, "__name__", "")
     return PoolStats(
         name=name,
@@ -31,7 +31,7 @@ def census(name: str, options: PoolOptions, desk: Desk) -> PoolStats:
         backlog=options.backlog,
         oldest=oldest,
         done=done,
-        broken=desk.broken,
+        broken=scheduler.broken,
         members=tuple(_member(member, options.kind, now) for member in members),
     )
 

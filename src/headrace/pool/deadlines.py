@@ -24,7 +24,7 @@ from headrace.pool.overrun import Alert, Overrun
 from headrace.pool.repair import repair
 
 if TYPE_CHECKING:
-    from headrace.pool.members import Crew
+    from headrace.pool.members import Members
 
 # Seconds between two looks at who holds leases.
 _LOOK = 0.25
@@ -33,7 +33,7 @@ _LOOK = 0.25
 class Watch:
     """The watch of one pool."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Members) -> None:
         self._crew = crew
         self._alerts = crew.options.alerts
         self._due: list[tuple[float, int, float, Call[Any]]] = []
@@ -41,7 +41,7 @@ class Watch:
         self._most = 64
         self._leases = False
         self._closed = False
-        self._bell = crew.desk.bell
+        self._bell = crew.scheduler.bell
         # Guards what is due.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -85,16 +85,16 @@ class Watch:
 
     def _answer(self, wait: float | None) -> None:
         """Wait until something is due or the bell rings, and do what is asked."""
-        desk, asked = self._crew.desk, set[bool | Lease | None]()
+        scheduler, asked = self._crew.scheduler, set[bool | Lease | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))
             while True:
                 asked.add(self._bell.get_nowait())
         for lease in asked:
             if isinstance(lease, Lease):
-                desk.end_lease(lease)
+                scheduler.end_lease(lease)
         if True in asked:
-            repair(desk)
+            repair(scheduler)
         if None in asked:
             self._crew.finish()
 
@@ -105,7 +105,7 @@ class Watch:
                     return self._due[0][0] if self._due else float("inf")
                 _, _, timeout, call = heappop(self._due)
             # Whoever takes it out of its line decides: from here on no member can get it.
-            if self._crew.desk.withdraw(call) and call.begin():
+            if self._crew.scheduler.withdraw(call) and call.begin():
                 call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
 
     def _look_at_overruns(self) -> float:
@@ -113,7 +113,7 @@ class Watch:
         if alerts is None:
             return float("inf")
         soonest = now + alerts.after
-        for member in self._crew.desk.members:
+        for member in self._crew.scheduler.members:
             call = member.running
             if call is None or call.lease is not None or member.away:
                 continue
@@ -135,9 +135,9 @@ class Watch:
         if not self._leases:
             return float("inf")
         self._leases = False
-        leases = [member.lease for member in self._crew.desk.members if member.lease is not None]
+        leases = [member.lease for member in self._crew.scheduler.members if member.lease is not None]
         self._leases = self._leases or bool(leases)
         for lease in leases:
             if lease.forgotten:
-                self._crew.desk.release(lease)
+                self._crew.scheduler.release(lease)
         return monotonic() + _LOOK if leases else float("inf")

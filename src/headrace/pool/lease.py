@@ -1,4 +1,4 @@
-"""A member for one caller alone. Owns what that caller has asked of it; the desk does the rest."""
+"""A member for one caller alone. Owns what that caller has asked of it; the scheduler does the rest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weakref import ref
 if TYPE_CHECKING:
     from headrace.pool.call import Call
     from headrace.pool.member import Member
-    from headrace.pool.scheduler import Desk
+    from headrace.pool.scheduler import Scheduler
 
 T = TypeVar("T")
 
 
 class Lease:
-    """The desk's side of a lease. Written under the desk's lock.
+    """The scheduler's side of a lease. Written under the scheduler's lock.
 
     Attributes:
         holder: the thread that has it; when that has ended, the member is given back.
@@ -55,9 +55,9 @@ class Leased:
         id: the member's number.
     """
 
-    def __init__(self, desk: Desk, lease: Lease, member: int, make: Callable[..., Call[Any]]) -> None:
+    def __init__(self, scheduler: Scheduler, lease: Lease, member: int, make: Callable[..., Call[Any]]) -> None:
         self.id = member
-        self._desk = desk
+        self._scheduler = scheduler
         self._lease = lease
         self._make = make
         # No __del__: an exception in it would be lost, and the lease kept.
@@ -70,7 +70,7 @@ class Leased:
             PoolClosed: it was given back, or its member died.
         """
         call = self._make(fn, args, kwargs)
-        self._desk.place_leased(self._lease, call)
+        self._scheduler.place_leased(self._lease, call)
         return call
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -80,7 +80,7 @@ class Leased:
     def release(self) -> None:
         """Give the member back; again does nothing."""
         try:
-            self._desk.release(self._lease)
+            self._scheduler.release(self._lease)
         except BaseException:
             self._lease.dropped = True  # the watch gives it back
             raise

@@ -1,4 +1,4 @@
-"""One member as the desk sees it, and what its thread or process must be able to do. Decides nothing."""
+"""One member as the scheduler sees it, and what its thread or process must be able to do. Decides nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.pool.call import Call
 from headrace.pool.lease import Lease
 
 
-class Body(Protocol):
+class MemberBackend(Protocol):
     """The thread or process behind a member."""
 
     pid: int
@@ -17,7 +17,7 @@ class Body(Protocol):
     def start(self) -> None: ...
 
     def deliver(self, _call: Call[Any], /) -> bool:
-        """Run what was booked: ``member.running``. Said without the desk's lock; again does nothing.
+        """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing.
 
         False when it was cancelled before: then somebody must finish it.
         """
@@ -47,7 +47,7 @@ class Body(Protocol):
 
 
 class Member:
-    """A place in the pool, which survives the threads or processes that fill it. Written under the desk's lock.
+    """A place in the pool, which survives the threads or processes that fill it. Written under the scheduler's lock.
 
     Attributes:
         id: its number, from 0; what keys are hashed to.
@@ -70,7 +70,7 @@ class Member:
         "running", "since", "urgent",
     )  # fmt: skip
 
-    body: Body
+    body: MemberBackend
 
     def __init__(self, id: int) -> None:
         self.id = id

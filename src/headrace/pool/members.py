@@ -13,22 +13,22 @@ from headrace.pool import shutdown
 from headrace.pool.call import Call
 from headrace.pool.deadlines import Watch
 from headrace.pool.events import Events
-from headrace.pool.member import Body, Member
+from headrace.pool.member import Member, MemberBackend
 from headrace.pool.options import PoolOptions
 from headrace.pool.restarts import Restarts
-from headrace.pool.scheduler import Desk, died, fail
+from headrace.pool.scheduler import Scheduler, died, fail
 from headrace.pool.threads import ThreadBody
 from headrace.pool.unbroken import apart
 
 log = logging.getLogger("headrace.pool")
 
 
-class Crew:
+class Members:
     """The members of one pool.
 
     Attributes:
         name: of the pool.
-        desk: who gets what.
+        scheduler: who gets what.
         events: who is told.
         watch: what is due.
     """
@@ -36,7 +36,7 @@ class Crew:
     def __init__(self, options: PoolOptions, name: str) -> None:
         self.name = name
         self.options = options
-        self.desk = Desk(lifo=options.queue == "lifo", backlog=options.backlog)
+        self.scheduler = Scheduler(lifo=options.queue == "lifo", backlog=options.backlog)
         self.events = Events(name, options.callbacks, options.overrun_handlers)
         self.watch = Watch(self)
         self._resizing = threading.Lock()
@@ -60,11 +60,11 @@ class Crew:
         with self._resizing:
             # As asked last: the step of a resize that was cut short may come after the next one.
             n = self._size
-            members = self.desk.snapshot.members[:n]
+            members = self.scheduler.snapshot.members[:n]
             new = [self._member(number) for number in range(len(members), n)]
             if not self._living:
                 self.events.tell("on_start")
-            for member in self.desk.publish((*members, *new)):
+            for member in self.scheduler.publish((*members, *new)):
                 member.body.leave()
             for member in new:
                 with self._burying:
@@ -77,7 +77,7 @@ class Crew:
         member.body = self._body(member)
         return member
 
-    def _body(self, member: Member) -> Body:
+    def _body(self, member: Member) -> MemberBackend:
         if self.options.kind == "thread":
             return ThreadBody(self, member)
         # Only here, since it takes the interpreter's multiprocessing along.
@@ -90,7 +90,7 @@ class Crew:
     def ready(self, member: Member) -> Call[Any] | None:
         """A member's thread or process can work; what it runs first, or None."""
         self.events.tell("on_member", member.id)
-        return self.desk.came_up(member)
+        return self.scheduler.came_up(member)
 
     def lost(self, member: Member, reason: str) -> float | None:
         """A member's thread or process is gone: tell the callers at once, and how long its replacement must wait.
@@ -98,14 +98,14 @@ class Crew:
         Returns:
             seconds; None when there shall be none.
         """
-        calls = self.desk.went_away(member, reason)
+        calls = self.scheduler.went_away(member, reason)
         delay, late = 0.0, 0
         if not member.leaving:
             with self._burying:
                 delay, late = self._restarts.delay(monotonic()), self._restarts.late
             if self.options.restarts and not delay:
                 # Before a caller hears of the death: to him the pool is not busy.
-                self.desk.expect(member)
+                self.scheduler.expect(member)
         else:
             end(call for call in calls if not call.begun)
         fail(calls, lambda: died(member, reason))
@@ -117,7 +117,7 @@ class Crew:
             self._break(f"{text}; restarts=0 lets the first death end the pool", for_good=True)
             return None
         log.warning("%s; it is replaced %s", text, f"in {delay:g} s" if delay else "now")
-        if late and all(other.away for other in self.desk.snapshot.members):
+        if late and all(other.away for other in self.scheduler.snapshot.members):
             hint = "" if self.options.kind == "thread" else (
                 "; if processes end while they start, is the program guarded by if __name__ == '__main__'?"
             )  # fmt: skip
@@ -129,25 +129,25 @@ class Crew:
         """A member's thread or process has ended and will not be replaced."""
         if reason:
             self.events.tell("on_death", member.id, reason)
-        self.desk.forget(member)
+        self.scheduler.forget(member)
         with self._burying:
             self._living.discard(builtin_id(member))
-            last = not self._living and bool(self.desk.closed)
+            last = not self._living and bool(self.scheduler.closed)
         if last:
             self.watch.close()
             self.events.close()
 
     def _break(self, text: str, *, for_good: bool) -> None:
         log.error("%s", text)
-        self.desk.fall_apart(text)
+        self.scheduler.fall_apart(text)
         if for_good:
-            for member in self.desk.shut(text):
+            for member in self.scheduler.shut(text):
                 member.body.leave()
-        fail(self.desk.drain(), lambda: PoolBroken(text))
+        fail(self.scheduler.drain(), lambda: PoolBroken(text))
 
     def kill(self, member: Member, call: Call[Any], reason: str) -> None:
         """End a member for what it runs, unless it has just ended that by itself."""
-        if self.desk.doom(member, call):
+        if self.scheduler.doom(member, call):
             member.body.kill(reason)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -156,17 +156,17 @@ class Crew:
         """Accept nothing more; members leave when nothing is left to do."""
         apart(self._shut)
         if cancel:
-            for call in self.desk.waiting():
+            for call in self.scheduler.waiting():
                 call.cancel()
 
     def _shut(self) -> None:
-        for member in self.desk.shut(f"{self.name} was shut down: make another pool"):
+        for member in self.scheduler.shut(f"{self.name} was shut down: make another pool"):
             member.body.leave()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all members have ended; False when ``timeout`` seconds passed before."""
         limit = None if timeout is None else monotonic() + timeout
-        for member in self.desk.members:
+        for member in self.scheduler.members:
             while not member.body.join(1.0 if limit is None else min(1.0, max(0.0, limit - monotonic()))):
                 if limit is not None and monotonic() >= limit:
                     return False
@@ -175,9 +175,9 @@ class Crew:
     def stop(self, shutdown_timeout: float) -> None:
         """Cancel the calls that wait, let those that run go on for so many seconds, then kill the members."""
         self.shut(cancel=True)
-        for member in self.desk.members:
+        for member in self.scheduler.members:
             if member.lease is not None:
-                self.desk.release(member.lease)
+                self.scheduler.release(member.lease)
         try:
             if self.wait(shutdown_timeout):
                 return
@@ -189,16 +189,16 @@ class Crew:
 
     def interrupt(self) -> None:
         """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
-        for member in self.desk.members:
+        for member in self.scheduler.members:
             member.body.interrupt()
         self.stop(self.options.shutdown_timeout)
 
     def _kill_all(self) -> None:
-        for member in self.desk.members:
-            with self.desk.lock:
+        for member in self.scheduler.members:
+            with self.scheduler.lock:
                 member.leaving = True
             if not member.body.join(0):
-                self.desk.doom(member, None)
+                self.scheduler.doom(member, None)
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:
@@ -206,7 +206,7 @@ class Crew:
 
         A thread cannot be started either: the garbage may be collected while the interpreter lists its threads.
         """
-        self.desk.bell.put(None)
+        self.scheduler.bell.put(None)
 
     def finish(self) -> None:
         """The pool is not used any more, or the interpreter ends: run what was accepted."""
@@ -216,9 +216,9 @@ class Crew:
     def orphan(self) -> None:
         """This is a fork of the process that had the pool: its threads are not here."""
         self._orphaned = True
-        self.desk.begin_anew()
-        self.desk.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
-        for member in self.desk.members:
+        self.scheduler.begin_anew()
+        self.scheduler.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
+        for member in self.scheduler.members:
             member.body.disown()
 
 

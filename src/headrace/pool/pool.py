@@ -1,4 +1,4 @@
-"""``headrace.Pool``: an executor over threads or processes. The face; the desk and the crew do the work."""
+"""``headrace.Pool``: an executor over threads or processes. The face; the scheduler and the crew do the work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.errors import ArgumentError, CallTimeout, HeadraceError
 from headrace.pool.call import Call
 from headrace.pool.lease import Lease, Leased
 from headrace.pool.member import Member
-from headrace.pool.members import Crew
+from headrace.pool.members import Members
 from headrace.pool.options import Handler, Keywords, PoolOptions, members
 from headrace.pool.scheduler import lease_call
 from headrace.pool.stats import PoolStats
@@ -56,8 +56,8 @@ class Pool(Executor):
         self.name = self.options.name or f"pool-{next(_numbers)}"
         self._processes = self.options.kind == "process"
         self._choose: Strategy[Member] = named(self.options.strategy)
-        self._crew = Crew(self.options, self.name)
-        self._desk = self._crew.desk
+        self._crew = Members(self.options, self.name)
+        self._scheduler = self._crew.scheduler
         # A pool that is forgotten ends as an executor does: what it accepted still runs.
         weakref.finalize(self, self._crew.forget).atexit = False
         self._crew.resize(n)
@@ -90,7 +90,7 @@ class Pool(Executor):
         """
         call: Call[T] = self._make(fn, args, kwargs)
         if strategy is None and key is None:
-            self._desk.place(call, self._choose, None)
+            self._scheduler.place(call, self._choose, None)
         else:
             self._place(call, strategy, key)
         if timeout is not None:
@@ -212,15 +212,15 @@ class Pool(Executor):
         """
         lease = Lease()
         try:
-            call = lease_call(self._desk, lease)
+            call = lease_call(self._scheduler, lease)
             self._place(call, strategy, key)
             member = self._await(call, timeout)
             self._crew.watch.mind_leases()
-            return Leased(self._desk, lease, member, self._make)
+            return Leased(self._scheduler, lease, member, self._make)
         except BaseException:
             # Granted just as the waiting ended: given back at once, or the pool would shrink.
             lease.dropped = True
-            self._desk.release(lease)
+            self._scheduler.release(lease)
             raise
 
     def run(
@@ -239,7 +239,7 @@ class Pool(Executor):
     @property
     def snapshot(self) -> Snapshot[Member]:
         """The members now: what a strategy gets. Never changes; :meth:`resize` publishes another."""
-        return self._desk.snapshot
+        return self._scheduler.snapshot
 
     def resize(self, n: int) -> None:
         """Have ``n`` members; returns at once.
@@ -248,8 +248,8 @@ class Pool(Executor):
         each key's calls still in their order.
         """
         members(n)
-        if self._desk.closed:
-            raise self._desk.refusal()
+        if self._scheduler.closed:
+            raise self._scheduler.refusal()
         self._crew.resize(n)
 
     def wait_ready(self, timeout: float | None = None) -> None:
@@ -259,15 +259,15 @@ class Pool(Executor):
             CallTimeout: a member was not there within ``timeout`` seconds.
             PoolBroken, PoolClosed: the members cannot start, or the pool was shut down.
         """
-        if not self._desk.wait_ready(timeout):
-            away = [member.id for member in self._desk.snapshot.members if member.away]
+        if not self._scheduler.wait_ready(timeout):
+            away = [member.id for member in self._scheduler.snapshot.members if member.away]
             raise CallTimeout(f"{self.name}: members {away} were not ready within {timeout:g} s; they go on starting")
 
     def stats(self) -> PoolStats:
         """What the pool and each member does at this moment. Members that just died are away, not missing."""
         from headrace.pool.census import census
 
-        return census(self.name, self.options, self._desk)
+        return census(self.name, self.options, self._scheduler)
 
     def add_callbacks(self, callbacks: object) -> None:
         """Tell one more object of the pool's life, see :class:`headrace.pool.Callbacks`.
@@ -319,7 +319,7 @@ class Pool(Executor):
     def _make(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[T]:
         if not callable(fn):
             raise ArgumentError(f"{fn!r} cannot be called: pass a function and its arguments")
-        call: Call[T] = Call(self._desk, fn, args, kwargs)
+        call: Call[T] = Call(self._scheduler, fn, args, kwargs)
         if self._processes:
             from headrace.pool.processes import packed
 
@@ -333,7 +333,7 @@ class Pool(Executor):
         choose = own if strategy is None else named(strategy)
         if key is not None:
             slot(key)
-        self._desk.place(call, choose, key)
+        self._scheduler.place(call, choose, key)
 
     def _await(self, call: Call[T], timeout: float | None) -> T:
         try:
@@ -348,20 +348,20 @@ class Pool(Executor):
         except BaseException as error:
             # Who waited is gone: nothing must begin for him, and a Ctrl-C is for what runs for him, too.
             if not call.cancel() and isinstance(error, KeyboardInterrupt):
-                self._desk.interrupt(call)
+                self._scheduler.interrupt(call)
             raise
 
     def _to_all(
         self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], *, silent: bool
     ) -> dict[int, Call[T]]:
         calls: dict[int, Call[T]] = {}
-        if self._desk.closed or self._desk.broken:
-            raise self._desk.refusal()
-        for member in self._desk.snapshot.members:
+        if self._scheduler.closed or self._scheduler.broken:
+            raise self._scheduler.refusal()
+        for member in self._scheduler.snapshot.members:
             call = self._make(fn, args, kwargs)
             call.silent = silent
             try:
-                self._desk.place_on(member, call)
+                self._scheduler.place_on(member, call)
             except HeadraceError:
                 continue  # it left meanwhile
             calls[member.id] = call

@@ -32,7 +32,7 @@ from headrace.pool.member import Member
 from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
-    from headrace.pool.members import Crew
+    from headrace.pool.members import Members
 
 
 # The exit handler of multiprocessing, which this import registers, waits for our processes, and these wait for us.
@@ -82,10 +82,10 @@ def packed(what: str, *parts: object) -> bytes:
 class ProcessBody:
     """The process behind one member."""
 
-    def __init__(self, crew: Crew, member: Member) -> None:
+    def __init__(self, crew: Members, member: Member) -> None:
         self.pid = 0
         self._crew = crew
-        self._desk = crew.desk
+        self._scheduler = crew.scheduler
         self._member = member
         options = crew.options
         self._start = packed("initializer=", options.initializer, options.initargs)
@@ -214,7 +214,7 @@ class ProcessBody:
             del frame  # nothing large is kept while this thread waits
 
     def _first(self) -> None:
-        self._desk.go_on(self._member, self._crew.ready(self._member))
+        self._scheduler.go_on(self._member, self._crew.ready(self._member))
         if self._member.leaving and self._member.running is None:
             self.leave()
 
@@ -233,9 +233,9 @@ class ProcessBody:
         watched = call.watched
         if watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
-        following = self._desk.finish(member, call)
+        following = self._scheduler.finish(member, call)
         # It works on the next one while this thread completes the last.
-        self._desk.go_on(member, following)
+        self._scheduler.go_on(member, following)
         if not watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))
         if member.leaving and member.running is None:
@@ -261,7 +261,7 @@ class ProcessBody:
 
     def _wait(self, delay: float) -> bool:
         end = monotonic() + delay
-        while not self._desk.unneeded(self._member):
+        while not self._scheduler.unneeded(self._member):
             if monotonic() >= end:
                 return True
             with contextlib.suppress(Empty):

@@ -1,4 +1,4 @@
-"""Repairs what an exception raised asynchronously in a caller's thread left half done at the desk. Runs in the watch.
+"""Repairs what an exception raised asynchronously in a caller's thread left half done. Runs in the watch.
 
 Callers' threads add and withdraw their own calls, and no more. So the lines and what is booked are true; what may be
 wrong are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
@@ -10,22 +10,22 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.pool.scheduler import Desk
+    from headrace.pool.scheduler import Scheduler
 
 
-def repair(desk: Desk) -> None:
+def repair(scheduler: Scheduler) -> None:
     """Cost: O(members and waiting calls), once for each exception that hit a verb."""
-    with desk.lock:
-        _recount(desk)
-        members = [(m, None if m.away else m.running) for m in desk.members]
+    with scheduler.lock:
+        _recount(scheduler)
+        members = [(m, None if m.away else m.running) for m in scheduler.members]
     for member, booked in members:
-        desk.go_on(member, booked)
+        scheduler.go_on(member, booked)
         if member.leaving and not (member.running or member.urgent):
             member.body.leave()
 
 
-def _recount(desk: Desk) -> None:
-    lines, members = desk.lines, desk.members
+def _recount(scheduler: Scheduler) -> None:
+    lines, members = scheduler.lines, scheduler.members
     waiting = [call for line in (lines.central, *(member.inbox for member in members)) for call in line]
     lines.waiting = len(waiting)
     running = (member.running for member in members)
@@ -35,4 +35,4 @@ def _recount(desk: Desk) -> None:
         if not home.calls:
             del lines.homes[key]
     for member in members:
-        desk.weigh_anew(member)
+        scheduler.weigh_anew(member)

@@ -1,11 +1,11 @@
-"""The desk: which call goes to which member, and in what order. Starts, restarts and kills nobody.
+"""The scheduler: which call goes to which member, and in what order. Starts, restarts and kills nobody.
 
 One lock guards the lines, the loads and what is running; taking a call for a member and writing down that it has it are
 one step under it. Strategies choose before, without the lock, from the published snapshot. Futures are never touched
 under the lock, since their callbacks may call back here.
 
-Whoever is told by a method of the desk that a call is now a member's hands it over (:meth:`Body.deliver`), without
-the lock.
+A method of the scheduler may tell its caller that a call is now a member's. The caller then hands the call over
+(:meth:`MemberBackend.deliver`), without the lock.
 
 Callers' threads may be hit by an exception at any moment. They only add and withdraw their own calls; what takes calls
 of others from a line runs in threads of the pool. A verb that was cut short rings the bell, and the watch repairs what
@@ -38,7 +38,7 @@ from headrace.pool.unbroken import Latch
 _TRIES = 100
 
 
-class Desk:
+class Scheduler:
     """The lines and members of one pool.
 
     Attributes:
@@ -553,9 +553,9 @@ class Desk:
             return [call for place in places for call in place]
 
 
-def lease_call(desk: Desk, lease: Lease) -> Call[int]:
+def lease_call(scheduler: Scheduler, lease: Lease) -> Call[int]:
     """The call that asks for a lease, and stands for it while nothing runs under it."""
-    call: Call[int] = Call(desk, None, (), {})
+    call: Call[int] = Call(scheduler, None, (), {})
     call.lease = lease
     return call
 

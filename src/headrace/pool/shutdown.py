@@ -9,7 +9,7 @@ import weakref
 from typing import Protocol
 
 
-class Ends(Protocol):
+class ShutdownHooks(Protocol):
     """What must be told."""
 
     def finish(self) -> None:
@@ -27,10 +27,10 @@ class Ends(Protocol):
         ...
 
 
-_known: weakref.WeakSet[Ends] = weakref.WeakSet()
+_known: weakref.WeakSet[ShutdownHooks] = weakref.WeakSet()
 
 
-def tell(who: Ends) -> None:
+def tell(who: ShutdownHooks) -> None:
     """Tell this one, as long as it exists."""
     _known.add(who)
 

@@ -1,4 +1,4 @@
-"""A member that is a thread of this process. Owns the thread; the crew says when it starts, the desk what it runs.
+"""A member that is a thread of this process. Owns the thread; the crew says when it starts, the scheduler what it runs.
 
 Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and whatever
 it still brings is thrown away.
@@ -21,16 +21,16 @@ from headrace.pool.member import Member
 from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
-    from headrace.pool.members import Crew
+    from headrace.pool.members import Members
 
 
 class ThreadBody:
     """The thread behind one member."""
 
-    def __init__(self, crew: Crew, member: Member) -> None:
+    def __init__(self, crew: Members, member: Member) -> None:
         self.pid = os.getpid()
         self._crew = crew
-        self._desk = crew.desk
+        self._scheduler = crew.scheduler
         self._member = member
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -113,7 +113,7 @@ class ThreadBody:
             while monotonic() < end:
                 with contextlib.suppress(Empty):
                     self._hurry.get(timeout=0.1)
-                if self._wake is not wake or self._desk.unneeded(self._member):
+                if self._wake is not wake or self._scheduler.unneeded(self._member):
                     return False
             if options.initializer is None:
                 return True
@@ -129,7 +129,7 @@ class ThreadBody:
 
     def _run(self, call: Call[Any]) -> Call[Any] | None:
         """Run one call; returns the next."""
-        finish, member = self._desk.finish, self._member
+        finish, member = self._scheduler.finish, self._member
         if not call.begin():
             return finish(member, call)
         call.sent = True

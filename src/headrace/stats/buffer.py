@@ -66,7 +66,7 @@ class Full(Exception):
     """The buffer holds ``MOST`` counters, and another one was to be added; nothing was."""
 
 
-class Lane:
+class LabelledBuffer:
     """One family's way into the buffer: its layout, and a prefix of its labels.
 
     Attributes:
@@ -194,7 +194,7 @@ class Buffer:
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[Layout, str], Lane] = {}
+        self._lanes: dict[tuple[Layout, str], LabelledBuffer] = {}
         self.lost = 0
         self.begin_anew()
 
@@ -211,11 +211,11 @@ class Buffer:
             lane.drain()
             lane.acquire, lane.release = self.lock.acquire, self.lock.release
 
-    def lane(self, layout: Layout, prefix: str = "") -> Lane:
+    def lane(self, layout: Layout, prefix: str = "") -> LabelledBuffer:
         """The way in for a layout and prefix, the same one for the same."""
         in_forks(self)
         with self.lock:
-            return self._lanes.setdefault((layout, prefix), Lane(self, layout, prefix))
+            return self._lanes.setdefault((layout, prefix), LabelledBuffer(self, layout, prefix))
 
     @property
     def held(self) -> int:

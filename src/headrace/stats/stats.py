@@ -15,7 +15,7 @@ from headrace.protocol import operations
 from headrace.protocol import stats as protocol
 from headrace.settings import Duration, Settings
 from headrace.stats import event as events
-from headrace.stats.buffer import Check, Full, Lane, check_count, check_nothing, observed
+from headrace.stats.buffer import Check, Full, LabelledBuffer, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
 from headrace.stats.engine_labels import WORKERS, workers_layout
 from headrace.stats.event import Event
@@ -63,7 +63,7 @@ class Stats:
         self._way = way
         self._clock = clock
         self._writer = writer or Writer(way, settings)
-        self._lane: Lane = self._writer.buffer.lane(self.layout, prefix)
+        self._lane: LabelledBuffer = self._writer.buffer.lane(self.layout, prefix)
         # What every count needs, one look-up away.
         self._count = self._lane.add
         self._size = settings.stats_buffer

@@ -18,7 +18,7 @@ from headrace.protocol.script import Call
 from headrace.protocol.stats import Applied
 from headrace.settings import Settings
 from headrace.stats.batch import Batch, encode
-from headrace.stats.buffer import Buffer, Check, Full, Lane
+from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
 from headrace.stats.flusher import WAIT, Flusher
 from headrace.stats.rows import Row, spread
 from headrace.stats.stats_client import Way
@@ -58,7 +58,7 @@ class Writer:
             self.flusher.stir(calls)
 
     def merge_in_full(
-        self, lane: Lane, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
+        self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
     ) -> int:
         """Add counts where the buffer was full: once there is room; else some are dropped, counted and logged.
 

@@ -27,7 +27,7 @@ from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.outcomes import of_death
 from headrace.worker.runner.async_kind import Drive
-from headrace.worker.runner.execute import Bench, aperform, bench, perform
+from headrace.worker.runner.execute import RunnerContext, aperform, bench, perform
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans
 
@@ -120,7 +120,7 @@ class Performer:
         del self._lifespans[self._app.tasks[claim.task].kind]
         return Performed(Released(), error)
 
-    def _bench_of(self, claim: Claim) -> Bench:
+    def _bench_of(self, claim: Claim) -> RunnerContext:
         task = self._app.tasks.get(claim.task)
         state = None if task is None else self._lifespans[task.kind].state
         return self._bench if state is None else replace(self._bench, state=state)

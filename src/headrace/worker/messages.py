@@ -60,7 +60,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
     memory: int
 
 
-class Fell(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
+class ChildCrashed(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
     """Forker to dispatcher: its child ended without saying how its job did; fields as in :class:`Died`."""
 
     signal: int
@@ -68,7 +68,7 @@ class Fell(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
     memory: int
 
 
-class Say(msgspec.Struct, frozen=True, array_like=True, tag="say"):
+class JobProgress(msgspec.Struct, frozen=True, array_like=True, tag="say"):
     """Runner to dispatcher: progress (None: unchanged), log lines, and what was swallowed, of a running start."""
 
     token: int
@@ -165,6 +165,6 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 
 ToRunner = Run | WakeHint | Recall | Stop | Exit
-FromRunner = Done | Say | Found | Fell | Exit | Up
+FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Size
 FromSupervisor = Spawned | Died | Drain | Resize | Size

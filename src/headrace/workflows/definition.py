@@ -40,7 +40,7 @@ from headrace.workflows.definition_options import (
     callback_node,
     read_options,
 )
-from headrace.workflows.graph_builder import Sheet
+from headrace.workflows.graph_builder import GraphBuilder
 from headrace.workflows.run import WorkflowRun
 from headrace.workflows.scope import Scope
 
@@ -114,7 +114,7 @@ class Workflow(Generic[P]):
         """
         client, options = self._context.client, self._options
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
-        scope = Scope(self._context, self.name, Sheet(self.name))
+        scope = Scope(self._context, self.name, GraphBuilder(self.name))
         define(scope, self.definition, args, kwargs)
         nodes = graph_builder.nodes(scope.sheet)
         ends: dict[str, int] = {}

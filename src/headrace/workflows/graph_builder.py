@@ -63,7 +63,7 @@ class Row:
     first: int = -1
 
 
-class Sheet:
+class GraphBuilder:
     """All rows of one graph, those of nested definitions included.
 
     Attributes:
@@ -205,20 +205,20 @@ class Sheet:
             )
 
 
-def heads(sheet: Sheet, places: Iterable[int]) -> list[int]:
+def heads(sheet: GraphBuilder, places: Iterable[int]) -> list[int]:
     """Those of some rows that wait for none of them."""
     among = set(places)
     return [place for place in sorted(among) if among.isdisjoint(sheet.rows[place].edges)]
 
 
-def leaves(sheet: Sheet, places: Iterable[int]) -> list[int]:
+def leaves(sheet: GraphBuilder, places: Iterable[int]) -> list[int]:
     """Those of some rows that none of them waits for."""
     among = list(places)
     parents = {parent for place in among for parent in sheet.rows[place].edges}
     return [place for place in among if place not in parents]
 
 
-def soften(sheet: Sheet, places: Iterable[int]) -> None:
+def soften(sheet: GraphBuilder, places: Iterable[int]) -> None:
     """Let a failure among some rows skip what waits for it among them, where it would stop it.
 
     So each of them comes to an end, and who waits for all of them can go on.
@@ -238,7 +238,7 @@ def onward(row: Row, policy: Policy) -> Policy:
     return policy if row.on_failure == "stop" else row.on_failure
 
 
-def nodes(sheet: Sheet) -> list[NewNode]:
+def nodes(sheet: GraphBuilder) -> list[NewNode]:
     """The rows as nodes to store, and after them the nodes that undo some of them.
 
     Raises:
@@ -270,7 +270,7 @@ def nodes(sheet: Sheet) -> list[NewNode]:
     return made + undos
 
 
-def graft(sheet: Sheet, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
+def graft(sheet: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
     """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves.
 
     Args:
@@ -291,7 +291,7 @@ def graft(sheet: Sheet, prefix: str, on_failure: Policy, *, gather: bool) -> Gra
     return Graft(tuple(made), join, gather)
 
 
-def _facts(sheet: Sheet, row: Row) -> bytes:
+def _facts(sheet: GraphBuilder, row: Row) -> bytes:
     if not row.map:
         return pack_facts(NodeFacts(row.name, sheet.definition, when=row.when))
     form = row.form

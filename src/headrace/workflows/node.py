@@ -12,7 +12,7 @@ from headrace.model.options import JobOptions
 from headrace.model.workflow import Policy, check_policy
 from headrace.settings import Duration
 from headrace.tasks.task import BoundTask, Task
-from headrace.workflows.graph_builder import Sheet
+from headrace.workflows.graph_builder import GraphBuilder
 
 if TYPE_CHECKING:
     from headrace.workflows.definition_facts import Definition
@@ -40,7 +40,7 @@ class Node(Generic[R_co]):
 
     __slots__ = ("place", "sheet")
 
-    def __init__(self, sheet: Sheet, place: int) -> None:
+    def __init__(self, sheet: GraphBuilder, place: int) -> None:
         """Use ``flow.run(...)`` or ``flow.map(...)``."""
         self.sheet = sheet
         self.place = place

@@ -22,7 +22,7 @@ from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.task import BoundTask, Task
 from headrace.workflows.definition_facts import Definition, name_of, some, stem
-from headrace.workflows.graph_builder import Row, Sheet
+from headrace.workflows.graph_builder import GraphBuilder, Row
 from headrace.workflows.node import REFUSED, Edge, Node, Wish, is_node
 
 # Bytes from which on a value that several nodes take is stored once: to read it takes them an exchange more.
@@ -46,7 +46,7 @@ class Scope:
     """
 
     def __init__(
-        self, context: AppContext, name: str, sheet: Sheet, prefix: str = "", chain: tuple[str, ...] = ()
+        self, context: AppContext, name: str, sheet: GraphBuilder, prefix: str = "", chain: tuple[str, ...] = ()
     ) -> None:
         self.name = name
         self.context = context

@@ -21,7 +21,7 @@ from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -43,7 +43,7 @@ class Claiming:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: Crew,
+        crew: RunnerPool,
         lines: Lines,
         endings: Endings,
         placement: Placement,

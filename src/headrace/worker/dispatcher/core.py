@@ -51,7 +51,7 @@ from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.reconcile import Reconciler
 from headrace.worker.dispatcher.remote_control import RemoteControl
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.site import Site
@@ -76,7 +76,7 @@ class Core:
     def __init__(self, site: Site) -> None:
         worker = self.worker = WorkerState(site)
         requests = self._requests = StoreRequests(worker.actions)
-        crew = self.crew = Crew(
+        crew = self.crew = RunnerPool(
             site.settings, site.options, site.place, worker.actions, worker.timers, site.dice.random, site.tally,
             site.learned,
         )  # fmt: skip
@@ -86,7 +86,7 @@ class Core:
             site.schedules, worker.actions.log,
         )  # fmt: skip
         demand = self.demand = Demand(crew, {task.name: task.kind for task in site.tasks.values()}, worker.timers)
-        lines = self.lines = Lines(crew.handout)
+        lines = self.lines = Lines(crew.assignment)
         endings = self._endings = Endings(worker, lines)
         self.ends = endings.batch
         placing = self._placement = Placement(worker, crew, lines, endings, demand)
@@ -190,7 +190,7 @@ class Core:
             self._placement.cancel(cancels.popleft())
         crew.recall_stalled(now)
         crew.supply.respawn(now)
-        if crew.handout.changed and not worker.fenced:
+        if crew.assignment.changed and not worker.fenced:
             self._placement.serve(now)
         self._departure.look(now)
         self._departure.keep_fence(now)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.protocol import consume
 from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
 
 
@@ -22,7 +22,7 @@ class Demand:
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
-    def __init__(self, crew: Crew, tasks: Mapping[str, str], timers: Timers) -> None:
+    def __init__(self, crew: RunnerPool, tasks: Mapping[str, str], timers: Timers) -> None:
         """Make one that knows nothing.
 
         Args:
@@ -89,7 +89,7 @@ class Demand:
         if self._crew.supply.freed:
             self._refused -= self._crew.supply.freed
             self._crew.supply.freed.clear()
-        rooms = self._crew.handout.rooms(now)
+        rooms = self._crew.assignment.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
     def passing(self, wish: Wish) -> list[tuple[str, int, Sequence[str]]]:

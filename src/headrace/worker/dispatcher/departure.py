@@ -12,7 +12,7 @@ from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.reconcile import Reconciler
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
@@ -32,7 +32,7 @@ class Departure:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: Crew,
+        crew: RunnerPool,
         endings: Endings,
         placement: Placement,
         claiming: Claiming,

@@ -125,7 +125,7 @@ class Dispatcher:
                 return
 
     def _hint(self) -> None:
-        if runner := self._core.crew.handout.likely:
+        if runner := self._core.crew.assignment.likely:
             self._links.hint(runner)
 
     def _perform(self, actions: Iterable[Action]) -> None:
@@ -137,7 +137,7 @@ class Dispatcher:
         tally = self._tally
         until = min(until, STREAMS.next, self._links.next, self._session.links.next, tally.next if tally else until)
         pause = max(0.0, until - time.monotonic())
-        gather = min(GATHER, pause) if self._core.crew.handout.least_held > PLENTY else 0.0
+        gather = min(GATHER, pause) if self._core.crew.assignment.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
             handler()
         if not self._inbox and time.monotonic() < until:

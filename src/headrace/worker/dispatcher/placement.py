@@ -20,9 +20,9 @@ from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_places import Waiting
-from headrace.worker.dispatcher.runners.runner_pool import Crew, Returned
+from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start
 
@@ -37,7 +37,7 @@ class Placement:
         inputs: nodes of workflows that wait for outputs.
     """
 
-    def __init__(self, worker: WorkerState, crew: Crew, lines: Lines, endings: Endings, demand: Demand) -> None:
+    def __init__(self, worker: WorkerState, crew: RunnerPool, lines: Lines, endings: Endings, demand: Demand) -> None:
         self.inputs = Inputs(worker.keys)
         self._worker = worker
         self._crew = crew
@@ -95,8 +95,8 @@ class Placement:
         Returns:
             what fits nowhere, to be handed back.
         """
-        worker, handout, refused = self._worker, self._crew.handout, list[Refused]()
-        now, starts, working = worker.now, list[Start](), worker.phase == "working" and not worker.fenced
+        worker, assignment, refused = self._worker, self._crew.assignment, list[Refused]()
+        now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
             if found is None:
@@ -112,7 +112,7 @@ class Placement:
                 if suspect and kind in SHARED:
                     seat = self._crew.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
-                    seat = handout.choose(kind, claim.task, now, suspect=suspect)
+                    seat = assignment.choose(kind, claim.task, now, suspect=suspect)
                 elif self._lines.add((claim, plan), kind, strategy):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self._lines.serve(now, self.in_time)
@@ -120,8 +120,8 @@ class Placement:
             if seat is None:
                 refused.append((claim, kind))
                 continue
-            start = Start(claim, plan, seat)
-            handout.assign(seat, start, now)
+            start = Attempt(claim, plan, seat)
+            assignment.assign(seat, start, now)
             starts.append(start)
         self._crew.give(starts, now)
         return refused

@@ -12,7 +12,7 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Drain, Resize, Size
@@ -24,7 +24,7 @@ class RemoteControl:
     def __init__(
         self,
         worker: WorkerState,
-        crew: Crew,
+        crew: RunnerPool,
         lines: Lines,
         demand: Demand,
         maintenance: Maintenance,

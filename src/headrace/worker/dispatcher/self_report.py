@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.runners.status import status
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -18,7 +18,7 @@ class SelfReport:
         resized: whether there are others than were said.
     """
 
-    def __init__(self, worker: WorkerState, crew: Crew) -> None:
+    def __init__(self, worker: WorkerState, crew: RunnerPool) -> None:
         self.said, self.shown, self.resized = "", "", False
         self._worker = worker
         self._crew = crew
@@ -43,7 +43,7 @@ class SelfReport:
         facts += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
-        crew = status(self._crew.handout.seats.values(), worker.server_ahead, worker.site.look, self.shown)
+        crew = status(self._crew.assignment.seats.values(), worker.server_ahead, worker.site.look, self.shown)
         if crew != self.said:
             self.said = crew
             facts += ["crew", crew]

@@ -11,7 +11,7 @@ from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.ends.outcome_batch import SETTLE_MOST, Outcomes
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runners.runner_pool import Crew
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -28,7 +28,7 @@ class Settlement:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: Crew,
+        crew: RunnerPool,
         endings: Endings,
         placement: Placement,
         demand: Demand,
@@ -102,7 +102,7 @@ class Settlement:
     def _gathered(self, now: float) -> bool:
         """Whether ends have gathered for long enough; they may while every runner has work ahead."""
         until = self._endings.batch.since + GATHER
-        if now >= until or self._endings.batch.urgent or not self._crew.handout.least_held:
+        if now >= until or self._endings.batch.urgent or not self._crew.assignment.least_held:
             return True
         self._worker.timers.set("gather", until)
         return False

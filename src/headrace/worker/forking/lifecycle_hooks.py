@@ -20,7 +20,7 @@ Hook = Callable[[], object]
 AROUND_FORK = 5.0
 
 
-class Cut(BaseException):
+class HookTimeout(BaseException):
     """A hook took too long. No Exception, so that a hook's own ``except Exception`` does not swallow it."""
 
 
@@ -29,7 +29,7 @@ def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, Base
 
     Args:
         seconds: for all of them together.
-        failed: told of a hook that raised, or was cut (:class:`Cut`), and how many seconds it had.
+        failed: told of a hook that raised, or was cut (:class:`HookTimeout`), and how many seconds it had.
     """
     before = signal.signal(signal.SIGALRM, _ring)
     end = time.monotonic() + seconds
@@ -55,14 +55,14 @@ def run_around_fork(hooks: Sequence[Hook]) -> None:
 
 
 def _failed_around_fork(hook: Hook, error: BaseException, seconds: float) -> None:
-    if isinstance(error, Cut):
+    if isinstance(error, HookTimeout):
         log.error("the hook %s took more than %.2g s around a fork and was interrupted", name_of(hook), seconds)
     else:
         log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler
-    raise Cut
+    raise HookTimeout
 
 
 def name_of(hook: object) -> str:

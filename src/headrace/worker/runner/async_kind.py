@@ -24,9 +24,9 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import Bench, aperform
+from headrace.worker.runner.execute import RunnerContext, aperform
 from headrace.worker.runner.interrupts import MainGate
-from headrace.worker.runner.reporting import Reporter, Voice
+from headrace.worker.runner.reporting import JobReporter, Reporter
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
 # amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
@@ -146,7 +146,7 @@ class Loop:
     """One process whose event loop runs many jobs at once."""
 
     def __init__(
-        self, bench: Bench, channel: Channel[ToRunner], loop: asyncio.AbstractEventLoop, *, measure_memory: bool
+        self, bench: RunnerContext, channel: Channel[ToRunner], loop: asyncio.AbstractEventLoop, *, measure_memory: bool
     ) -> None:
         self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
@@ -224,7 +224,7 @@ class Loop:
 
     async def _run(self, claim: Claim, drive: Drive) -> None:
         began = time.monotonic_ns()
-        voice = Voice(self.reporter)
+        voice = JobReporter(self.reporter)
         ended = await aperform(self._bench, drive, claim, voice)
         self.reporter.done(voice, claim.token, ended, began)
 
@@ -233,7 +233,7 @@ class Loop:
             del self._drives[claim.token]
             if task.cancelled():
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self.reporter.done(Voice(self.reporter), claim.token, Released(), time.monotonic_ns())
+                self.reporter.done(JobReporter(self.reporter), claim.token, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:

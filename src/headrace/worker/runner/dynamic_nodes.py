@@ -20,7 +20,7 @@ from headrace.model.job import Claim, Input
 from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
 from headrace.tasks.app_context import AppContext
 from headrace.workflows.builder import Flow, collected
-from headrace.workflows.graph_builder import NO_FORM, Sheet
+from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
 from headrace.workflows.scope import ONCE, Scope
 
 # The output of a map over nothing.
@@ -121,7 +121,7 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
 def collecting(context: AppContext, claim: Claim) -> Flow:
     """What collects the nodes that a running one adds."""
     facts = parse_facts(claim.facts)
-    scope = Scope(context, facts.definition, Sheet(facts.definition), f"{facts.name}/")
+    scope = Scope(context, facts.definition, GraphBuilder(facts.definition), f"{facts.name}/")
     scope.headers = unpacked(claim.headers)
     return Flow(scope)
 

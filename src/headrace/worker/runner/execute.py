@@ -40,7 +40,7 @@ _NOTHING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class RunnerContext:
     """What every start of one runner needs.
 
     Attributes:
@@ -82,13 +82,13 @@ class Refused(Exception):
         self.ended = ended
 
 
-def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> Bench:
+def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
     """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
-    return Bench(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
+    return RunnerContext(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
 
 
-def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+def perform(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
     ended = _performed(bench, gate, claim, emit)
     if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
@@ -99,7 +99,7 @@ def perform(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
         return _not_added(bench, claim, error)
 
 
-def _performed(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+def _performed(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
         job = bench.job(claim, emit, args, kwargs)
@@ -116,7 +116,7 @@ def _performed(bench: Bench, gate: Gate, claim: Claim, emit: Emit) -> Ended:
         return _faulty(bench, claim, error)
 
 
-async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+async def aperform(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
     ended = await _aperformed(bench, drive, claim, emit)
     if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
@@ -127,7 +127,7 @@ async def aperform(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ende
         return _not_added(bench, claim, error)
 
 
-async def _aperformed(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+async def _aperformed(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
         job = bench.job(claim, emit, args, kwargs)
@@ -144,7 +144,7 @@ async def _aperformed(bench: Bench, drive: Drive, claim: Claim, emit: Emit) -> E
         return _faulty(bench, claim, error)
 
 
-def _not_added(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+def _not_added(bench: RunnerContext, claim: Claim, error: BaseException) -> Ended:
     """An enqueue middleware refused what the node adds."""
     try:
         return Failed(evidence(error, claim.attempt, bench.place), bench.failure_ttl)
@@ -152,17 +152,17 @@ def _not_added(bench: Bench, claim: Claim, error: BaseException) -> Ended:
         forget(error)
 
 
-def _told(bench: Bench, claim: Claim, error: BaseException, emit: Emit) -> None:
+def _told(bench: RunnerContext, claim: Claim, error: BaseException, emit: Emit) -> None:
     """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
     emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, bench.place).decode()))
     forget(error)
 
 
-def _faulty(bench: Bench, claim: Claim, error: BaseException) -> Ended:
+def _faulty(bench: RunnerContext, claim: Claim, error: BaseException) -> Ended:
     return Crashed(fault(error, claim.attempt, bench.place), bench.failure_ttl)
 
 
-def prepare(bench: Bench, claim: Claim) -> Ready:
+def prepare(bench: RunnerContext, claim: Claim) -> Ready:
     """The task, how to run it, and its arguments.
 
     Raises:
@@ -207,7 +207,7 @@ def _of_node(claim: Claim, plan: Plan) -> bytes:
 
 
 def _enclosed(
-    bench: Bench,
+    bench: RunnerContext,
     gate: Gate,
     job: CurrentJob,
     function: Callable[..., Any],
@@ -237,7 +237,7 @@ def _enclosed(
 
 
 async def _aenclosed(
-    bench: Bench, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    bench: RunnerContext, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if bench.middlewares:
         return await acalled(bench.middlewares, job, function, args, kwargs)
@@ -245,7 +245,9 @@ async def _aenclosed(
         return await function(*args, **kwargs)
 
 
-def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob) -> Ended:
+def packed(
+    bench: RunnerContext, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob
+) -> Ended:
     """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
         # None, whatever the annotation says: the function returned nothing.
@@ -258,7 +260,7 @@ def packed(bench: Bench, claim: Claim, task: Task[..., Any, Any], plan: Plan, va
         return Failed(plain(error, claim.attempt, bench.place), plan.failure_ttl)
 
 
-def conclude(bench: Bench, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
+def conclude(bench: RunnerContext, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
     signal = signal_in(error)
     if bench.raised is not None:

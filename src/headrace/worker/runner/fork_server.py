@@ -28,7 +28,7 @@ from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import adopt_orphans, die_with
-from headrace.worker.messages import Exit, Fell, ToRunner
+from headrace.worker.messages import ChildCrashed, Exit, ToRunner
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate
 
@@ -49,7 +49,7 @@ def lasts(app: Headrace) -> bool:
     return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
 
 
-class Forker:
+class ForkServer:
     """Forks children, one after the other, until one says that it is time to leave, or falls.
 
     Attributes:
@@ -138,15 +138,15 @@ class Forker:
             return False
         return True
 
-    def _say(self, message: Fell | Exit) -> None:
+    def _say(self, message: ChildCrashed | Exit) -> None:
         with contextlib.suppress(Closed):
             self._channel.send(message)
 
 
-def _fall(child: int) -> Fell:
+def _fall(child: int) -> ChildCrashed:
     _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    return Fell(max(0, -code), max(0, code), usage.ru_maxrss * 1024)
+    return ChildCrashed(max(0, -code), max(0, code), usage.ru_maxrss * 1024)
 
 
 def _something_lives() -> bool:

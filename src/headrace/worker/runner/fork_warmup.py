@@ -19,7 +19,7 @@ from headrace.tasks.task import Task
 from headrace.worker.channel import Channel
 from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import FromRunner, Run, ToRunner
-from headrace.worker.runner.execute import Bench
+from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.tickets import give_tickets
 
@@ -28,7 +28,7 @@ TIMES = 20
 _ROOM = 1000
 
 
-def prepare(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
+def prepare(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> None:
     """Make this process cheap to fork."""
     _dry_run(app, bench, measure_memory=measure_memory)
     # What is garbage now, children must not collect.
@@ -41,7 +41,7 @@ def prepare(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
 def _nothing() -> None: ...
 
 
-def _dry_run(app: Headrace, bench: Bench, *, measure_memory: bool) -> None:
+def _dry_run(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> None:
     """Have a job that does nothing go the whole way of a child's job, some times.
 
     What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import LifespanError
 from headrace.tasks.lifespan import Lifespan, of_kind
-from headrace.worker.forking.lifecycle_hooks import Cut
+from headrace.worker.forking.lifecycle_hooks import HookTimeout
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -206,7 +206,7 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
     except BaseException as error:
         if isinstance(error, RuntimeError) and str(error) in _TWICE:
             log.error("the lifespan %s yields more than once: what follows its second yield never runs", lifespan.name)
-        elif isinstance(error, Cut):
+        elif isinstance(error, HookTimeout):
             log.error("the lifespan %s took too long to leave, and was cut", lifespan.name)
         else:
             log.error("the lifespan %s failed while it was left", lifespan.name, exc_info=error)

@@ -15,10 +15,10 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.runner.execute import Bench, perform
-from headrace.worker.runner.fork_server import Forker
+from headrace.worker.runner.execute import RunnerContext, perform
+from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
-from headrace.worker.runner.reporting import Reporter, Voice
+from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.tickets import take_ticket
 
 # Seconds that a runner looks for work that was announced before it sleeps again.
@@ -36,7 +36,7 @@ class Process:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: RunnerContext,
         channel: Channel[ToRunner],
         tickets: int,
         *,
@@ -54,7 +54,7 @@ class Process:
         # Stops that came before their start's code began, by token.
         self._pending: dict[int, StopReason] = {}
         self.recalls = 0
-        self.forker: Forker | None = None
+        self.forker: ForkServer | None = None
         self._leaving = False
         self._awake_until = 0.0
 
@@ -101,7 +101,7 @@ class Process:
         began = time.monotonic_ns()
         if claim.token in self._pending:
             self.gate.remind()
-        voice, profiler = Voice(self.reporter), self.reporter.profiler
+        voice, profiler = JobReporter(self.reporter), self.reporter.profiler
         watched = profiler is not None and profiler.begin(claim.task)
         ended = perform(self.bench, self.gate, claim, voice)
         if watched and profiler is not None:

@@ -18,7 +18,7 @@ from headrace.context import CurrentJob
 from headrace.model.ended import Ended, Succeeded
 from headrace.protocol.consume import Note
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.messages import Done, Say, ToRunner
+from headrace.worker.messages import Done, JobProgress, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
@@ -29,7 +29,7 @@ BURST = 5.0
 LINES = 1000
 
 
-class Hold(Protocol):
+class InterruptGuard(Protocol):
     """Keeps stops out of the thread that sends; see :class:`headrace.worker.runner.interrupts.MainGate`."""
 
     def hold(self) -> CurrentJob | None: ...
@@ -44,14 +44,14 @@ class Reporter:
         profiler: what this runner found of set-up that others repeat; None where nobody asked for it.
     """
 
-    def __init__(self, channel: Channel[ToRunner], hold: Hold | None, *, measure_memory: bool) -> None:
+    def __init__(self, channel: Channel[ToRunner], hold: InterruptGuard | None, *, measure_memory: bool) -> None:
         self.profiler: StartupProfiler | None = None
         self._channel = channel
         self._hold = hold
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
         self._lock = threading.Lock()
 
-    def done(self, voice: Voice, token: int, ended: Ended, began: int) -> None:
+    def done(self, voice: JobReporter, token: int, ended: Ended, began: int) -> None:
         """Send a start's end, after all that it said.
 
         Args:
@@ -69,11 +69,11 @@ class Reporter:
                 self._channel.send(self.profiler.found(token))
             if voice.waiting:
                 voice.waiting = False
-                self._channel.send(Say(token, voice.share, voice.text, ()))
+                self._channel.send(JobProgress(token, voice.share, voice.text, ()))
             cost = (time.monotonic_ns() - began) // 1000
             self._channel.send(Done(token, ended, cost, self._memory()))
 
-    def say(self, voice: Voice, note: Note) -> None:
+    def say(self, voice: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self._channel.closed or voice.over:
             return
@@ -90,7 +90,7 @@ class Reporter:
                 self._hold.resume(held)
 
 
-class Voice:
+class JobReporter:
     """What one start says: its ``emit``. Class attributes hold the defaults, since most jobs say nothing.
 
     Attributes:
@@ -111,7 +111,7 @@ class Voice:
     def __call__(self, note: Note) -> None:
         self._reporter.say(self, note)
 
-    def take(self, note: Note, now: float) -> Say | None:
+    def take(self, note: Note, now: float) -> JobProgress | None:
         """What to send now; None: it waits for the next word or the end."""
         if note.progress is not None:
             self.share, self.text, self.waiting = note.progress, _clean(note.text), True
@@ -122,7 +122,7 @@ class Voice:
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
         text, lines = self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:]))
-        return Say(note.token, share, text, lines, note.swallowed)
+        return JobProgress(note.token, share, text, lines, note.swallowed)
 
 
 def peak_memory() -> int:

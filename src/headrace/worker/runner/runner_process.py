@@ -31,15 +31,15 @@ from headrace.app import Headrace
 from headrace.errors import LifespanError
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking.lifecycle_hooks import Cut, Hook, name_of, run_each
+from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.forking.process_ties import FAULTY, let_fork
 from headrace.worker.messages import ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner import fork_warmup
 from headrace.worker.runner.async_kind import Loop
-from headrace.worker.runner.execute import Bench, bench
-from headrace.worker.runner.fork_server import Forker
+from headrace.worker.runner.execute import RunnerContext, bench
+from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
@@ -121,7 +121,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
     fork_warmup.prepare(app, work.bench, measure_memory=options.measure_memory)
-    forker = Forker(app, channel, work.gate, profiled=options.forked > 0)
+    forker = ForkServer(app, channel, work.gate, profiled=options.forked > 0)
     if not forker.run():
         _write_out()
         return None
@@ -149,7 +149,7 @@ def _born(
     return work
 
 
-def _bench(app: Headrace, options: RunnerOptions, state: Any = None) -> Bench:
+def _bench(app: Headrace, options: RunnerOptions, state: Any = None) -> RunnerContext:
     return bench(app, options.place, random.random, state)
 
 
@@ -192,7 +192,12 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
 
 
 def _work(
-    kind: str, bench: Bench, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+    kind: str,
+    bench: RunnerContext,
+    channel: Channel[ToRunner],
+    tickets: int,
+    options: RunnerOptions,
+    lifespans: Lifespans,
 ) -> Work:
     slots, measure_memory = options.slots, options.measure_memory
     if kind == "thread":
@@ -228,7 +233,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
 def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
     # Where nobody reads stderr any more, the other hooks have their turn all the same.
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        if isinstance(error, Cut):
+        if isinstance(error, HookTimeout):
             text = f"headrace: the exit hook {name_of(hook)} took more than {seconds:.2g} s and was cut\n"
             os.write(2, text.encode("utf-8", "backslashreplace"))
         else:

@@ -18,9 +18,9 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import Bench, perform
+from headrace.worker.runner.execute import RunnerContext, perform
 from headrace.worker.runner.interrupts import SIGNALS, MainGate
-from headrace.worker.runner.reporting import Reporter, Voice
+from headrace.worker.runner.reporting import JobReporter, Reporter
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -85,7 +85,7 @@ class Threads:
 
     gate: MainGate | None = None
 
-    def __init__(self, bench: Bench, channel: Channel[ToRunner], *, slots: int, measure_memory: bool) -> None:
+    def __init__(self, bench: RunnerContext, channel: Channel[ToRunner], *, slots: int, measure_memory: bool) -> None:
         self.reporter = Reporter(channel, None, measure_memory=measure_memory)
         self._bench = bench
         self._channel = channel
@@ -149,7 +149,7 @@ class Threads:
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = time.monotonic_ns()
-        voice = Voice(self.reporter)
+        voice = JobReporter(self.reporter)
         ended = perform(self._bench, gate, claim, voice)
         try:
             self.reporter.done(voice, claim.token, ended, began)

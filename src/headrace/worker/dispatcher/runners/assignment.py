@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Seat, Start
+from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_places import LAST, Place, Places
 
 # Seconds without progress after which work sent ahead is taken back.
@@ -25,7 +25,7 @@ SHARED = ("thread", "async")
 SINGLES = 8
 
 
-class Handout:
+class Assignment:
     """The seats of one worker and what their jobs cost.
 
     Attributes:
@@ -39,7 +39,7 @@ class Handout:
     """
 
     def __init__(self, prefetch_seconds: float) -> None:
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, RunnerHandle] = {}
         self.kinds: dict[str, Places] = {}
         self.changed: set[Place] = set()
         self.prefetch_seconds = prefetch_seconds
@@ -81,7 +81,7 @@ class Handout:
                 found[seat.kind] += max(0, seat.spare(window))
         return found
 
-    def stalled(self, seat: Seat, now: float) -> bool:
+    def stalled(self, seat: RunnerHandle, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
 
     def places(self, kind: str) -> Places:
@@ -91,27 +91,27 @@ class Handout:
             found = self.kinds[kind] = Places(kind)
         return found
 
-    def sit(self, seat: Seat) -> None:
+    def sit(self, seat: RunnerHandle) -> None:
         """Let a new runner fill a vacant place of its kind; one without a place gets no work."""
         self.seats[seat.number] = seat
         if not seat.single and (place := self.places(seat.kind).vacant()) is not None:
             place.seat, seat.place = seat, place
             self.weigh(seat)
 
-    def rise(self, seat: Seat) -> None:
+    def rise(self, seat: RunnerHandle) -> None:
         """Free the place of a runner that leaves or died."""
         if (place := seat.place) is not None:
             place.seat = seat.place = None
             self.kinds[place.kind].weigh(place)
 
-    def weigh(self, seat: Seat) -> None:
+    def weigh(self, seat: RunnerHandle) -> None:
         """Rank a runner's place anew: it was given work, or ended some, or leaves."""
         if (place := seat.place) is not None:
             self.kinds[place.kind].weigh(place)
             if place.line:
                 self.changed.add(place)
 
-    def single(self, kind: str) -> Seat | None:
+    def single(self, kind: str) -> RunnerHandle | None:
         """A runner that waits for one suspect of a shared kind."""
         return next((s for s in self.seats.values() if s.single and s.kind == kind and s.ready and not s.starts), None)
 
@@ -120,7 +120,7 @@ class Handout:
         singles = [seat for seat in self.seats.values() if seat.single and seat.kind == kind]
         return self.coming[kind] + len(singles) < SINGLES and not any(seat.starting for seat in singles)
 
-    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> Seat | None:
+    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
         """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
 
         Args:
@@ -141,7 +141,7 @@ class Handout:
             places.demote(place)
         return None
 
-    def fits(self, seat: Seat, task: str, now: float, *, suspect: bool) -> bool:
+    def fits(self, seat: RunnerHandle, task: str, now: float, *, suspect: bool) -> bool:
         """Whether a runner may be given one more job now."""
         if not seat.starts:
             return seat.ready
@@ -158,8 +158,8 @@ class Handout:
             and seat.spare(MOST_AHEAD) > 0
         )
 
-    def assign(self, seat: Seat, start: Start, now: float) -> None:
-        """Book a start on a seat; :meth:`Seat.give` sends it."""
+    def assign(self, seat: RunnerHandle, start: Attempt, now: float) -> None:
+        """Book a start on a seat; :meth:`RunnerHandle.give` sends it."""
         if not seat.starts:
             seat.progress = now
             seat.load = 0.0
@@ -176,7 +176,7 @@ class Handout:
         ):
             self.kinds[place.kind].weigh(place)
 
-    def release(self, seat: Seat, start: Start) -> None:
+    def release(self, seat: RunnerHandle, start: Attempt) -> None:
         """Book a start off, whatever became of it; :meth:`weigh` afterwards, once for a batch."""
         if seat.starts:
             seat.load -= start.cost

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headrace.worker.dispatcher.runners.assignment import Handout
+from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.time_limits import Limits, Stage
 from headrace.worker.messages import Stop
 
@@ -19,22 +19,22 @@ class JobStops:
         killing: every runner is being killed.
     """
 
-    def __init__(self, handout: Handout, commands: RunnerCommands, kill_timeout: float) -> None:
+    def __init__(self, assignment: Assignment, commands: RunnerCommands, kill_timeout: float) -> None:
         self.limits = Limits(kill_timeout)
         self.killing = False
-        self._handout = handout
+        self._assignment = assignment
         self._commands = commands
 
     def enforce(self, now: float) -> None:
         """Stop what ran past a limit."""
         for deadline in self.limits.due(now):
-            for seat in self._handout.seats.values():
+            for seat in self._assignment.seats.values():
                 if (start := seat.starts.get(deadline.token)) is not None:
                     self._stop(seat, start, deadline.stage, now)
 
     def cancel(self, id: str, now: float) -> None:
         """Stop a job that was cancelled: before it starts if that is possible, else as a soft limit would."""
-        for seat in self._handout.seats.values():
+        for seat in self._assignment.seats.values():
             for start in seat.starts.values():
                 if start.claim.id != id or start.doom:
                     continue
@@ -42,7 +42,7 @@ class JobStops:
                 if start.claim.token == seat.current or not self._commands.take_back(seat):
                     self.stop_cancelled(seat, start, now)
 
-    def stop_cancelled(self, seat: Seat, start: Start, now: float) -> None:
+    def stop_cancelled(self, seat: RunnerHandle, start: Attempt, now: float) -> None:
         """Stop a start that was cancelled and runs."""
         start.told = True
         self._stop(seat, start, "cancel", now)
@@ -57,7 +57,7 @@ class JobStops:
         self._stop_all("interrupt", now)
 
     def _stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
-        for seat in self._handout.seats.values():
+        for seat in self._assignment.seats.values():
             for start in seat.starts.values():
                 self._commands.say(seat, Stop(start.claim.token, reason))
                 if reason == "interrupt":
@@ -68,7 +68,7 @@ class JobStops:
             if seat.starts and seat.kind != "thread":
                 self._commands.signal(seat, "stop")
 
-    def _stop(self, seat: Seat, start: Start, stage: Stage | Literal["cancel"], now: float) -> None:
+    def _stop(self, seat: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
         if stage == "hard":
             start.doom = start.doom or "hard"
             seat.condemned = True
@@ -89,12 +89,12 @@ class JobStops:
     def kill_all(self) -> None:
         """End every runner; what runs is handed back."""
         self.killing = True
-        for seat in self._handout.seats.values():
+        for seat in self._assignment.seats.values():
             self._commands.signal(seat, "kill")
 
     def kill_busy(self) -> None:
         """End the runners that run something; what runs is handed back."""
-        for seat in self._handout.seats.values():
+        for seat in self._assignment.seats.values():
             if seat.starts:
                 seat.condemned = True
                 self._commands.signal(seat, "kill")

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.dispatch.strategy import STRATEGIES
-from headrace.worker.dispatcher.runners.assignment import SHARED, Handout
-from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.assignment import SHARED, Assignment
+from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_places import Place, Waiting
 
 # While so many jobs wait, no others are claimed.
@@ -54,15 +54,15 @@ class Lines:
         joined: the home of each job that joined the one of its key, by token.
     """
 
-    def __init__(self, handout: Handout) -> None:
+    def __init__(self, assignment: Assignment) -> None:
         self.waiting = 0
-        self._handout = handout
+        self._assignment = assignment
         self._homes: dict[tuple[str, str], Home] = {}
         self.joined: dict[int, Home] = {}
 
     def add(self, waiting: Waiting, kind: str, strategy: str) -> bool:
         """Let a claimed job wait for the place that its strategy chooses; False when there are no places."""
-        snapshot = self._handout.places(kind).snapshot
+        snapshot = self._assignment.places(kind).snapshot
         if not snapshot.size:
             return False
         self.waiting += 1
@@ -77,31 +77,31 @@ class Lines:
             self._queue(place, waiting)
         return True
 
-    def serve(self, now: float, may_start: Callable[[Waiting], bool]) -> list[Start]:
+    def serve(self, now: float, may_start: Callable[[Waiting], bool]) -> list[Attempt]:
         """Book what runners have room for now; to be sent.
 
         Args:
             may_start: False: it has been ended instead.
         """
-        handout, starts = self._handout, list[Start]()
-        changed, handout.changed = handout.changed, set()
+        assignment, starts = self._assignment, list[Attempt]()
+        changed, assignment.changed = assignment.changed, set()
         for place in changed:
             seat = place.seat
             while (
                 seat is not None
                 and place.line
                 and seat.open
-                and handout.fits(seat, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
+                and assignment.fits(seat, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
             ):
                 waiting = self._next(place)
                 if may_start(waiting):
-                    start = Start(*waiting, seat, place)
-                    handout.assign(seat, start, now)
+                    start = Attempt(*waiting, seat, place)
+                    assignment.assign(seat, start, now)
                     starts.append(start)
-            handout.places(place.kind).weigh(place)
+            assignment.places(place.kind).weigh(place)
         return starts
 
-    def put_back(self, starts: list[Start]) -> None:
+    def put_back(self, starts: list[Attempt]) -> None:
         """What was taken back from a runner is first in its line again, in its order."""
         places: set[Place] = set()
         for start in reversed(starts):
@@ -133,7 +133,7 @@ class Lines:
             self.waiting += 1
             home = self.joined.pop(waiting[0].token, None)
             if home is None:
-                other = STRATEGIES["least_loaded"](self._handout.places(place.kind).snapshot, None)
+                other = STRATEGIES["least_loaded"](self._assignment.places(place.kind).snapshot, None)
                 assert other is not None
                 self._queue(other, waiting)
             else:
@@ -170,7 +170,7 @@ class Lines:
         while home.waiting and not home.closed:
             waiting = home.waiting.popleft()
             if not home.inside:
-                snapshot = self._handout.places(home.key[0]).snapshot
+                snapshot = self._assignment.places(home.key[0]).snapshot
                 home.place = STRATEGIES["hash"](snapshot, home.key[1])
             assert home.place is not None
             home.inside += 1
@@ -189,14 +189,14 @@ class Lines:
         return waiting
 
     def _changed(self, place: Place) -> None:
-        self._handout.changed.add(place)
-        self._handout.kinds[place.kind].weigh(place)
+        self._assignment.changed.add(place)
+        self._assignment.kinds[place.kind].weigh(place)
 
     def _cost(self, task: str) -> float:
-        return self._handout.costs.get(task, self._handout.prefetch_seconds)
+        return self._assignment.costs.get(task, self._assignment.prefetch_seconds)
 
     def _places(self) -> list[Place]:
-        return [place for places in self._handout.kinds.values() for place in places.snapshot.members]
+        return [place for places in self._assignment.kinds.values() for place in places.snapshot.members]
 
     def _lines(self) -> list[deque[Waiting]]:
         return [place.line for place in self._places()] + [home.waiting for home in self._homes.values()]

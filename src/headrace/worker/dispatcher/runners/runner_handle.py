@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.model.job import Claim
 from headrace.tasks.task import Plan
-from headrace.worker.messages import Fell
+from headrace.worker.messages import ChildCrashed
 from headrace.worker.outcomes import Doom
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MOST_AHEAD = 512
 COUNTED = ("process", "fork")
 
 
-class Start(msgspec.Struct, eq=False):
+class Attempt(msgspec.Struct, eq=False):
     """One start of a job on a runner.
 
     Attributes:
@@ -41,7 +41,7 @@ class Start(msgspec.Struct, eq=False):
 
     claim: Claim
     plan: Plan
-    seat: Seat
+    seat: RunnerHandle
     bound: Place | None = None
     cost: float = 0.0
     doom: Doom = ""
@@ -50,7 +50,7 @@ class Start(msgspec.Struct, eq=False):
     told: bool = False
 
 
-class Seat:
+class RunnerHandle:
     """One runner.
 
     Attributes:
@@ -85,7 +85,7 @@ class Seat:
         self.slots = slots
         self.ticketed = kind == "process"
         self.counted = kind in COUNTED
-        self.starts: OrderedDict[int, Start] = OrderedDict()
+        self.starts: OrderedDict[int, Attempt] = OrderedDict()
         self.load = 0.0
         self.progress = 0.0
         self.done = 0
@@ -105,7 +105,7 @@ class Seat:
         self.look_at = 0.0
         self.place: Place | None = None
         self.forker = False
-        self.fell: Fell | None = None
+        self.fell: ChildCrashed | None = None
 
     @property
     def open(self) -> bool:
@@ -121,7 +121,7 @@ class Seat:
         held = len(self.starts)
         return most - held if not self.quota else min(most, self.quota - self.done) - held
 
-    def take_back(self, count: int) -> list[Start]:
+    def take_back(self, count: int) -> list[Attempt]:
         """The last ``count`` starts, oldest first; it holds them no more."""
         back = [self.starts.popitem()[1] for _ in range(min(count, len(self.starts)))]
         back.reverse()

@@ -14,7 +14,7 @@ from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot
 from headrace.model.job import Claim
 from headrace.tasks.task import Plan
-from headrace.worker.dispatcher.runners.runner_handle import Seat
+from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 
 Waiting = tuple[Claim, Plan]
 
@@ -44,7 +44,7 @@ class Place:
     def __init__(self, id: int, kind: str) -> None:
         self.id = id
         self.kind = kind
-        self.seat: Seat | None = None
+        self.seat: RunnerHandle | None = None
         self.line: deque[Waiting] = deque()
         self.queued = 0.0
         self.rank = 0.0

@@ -27,13 +27,13 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.ends.job_stats import Tally
-from headrace.worker.dispatcher.runners.assignment import STALL, Handout
+from headrace.worker.dispatcher.runners.assignment import STALL, Assignment
 from headrace.worker.dispatcher.runners.job_stops import JobStops
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import Seat, Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.timers import NEVER, Timers
-from headrace.worker.messages import Done, Exit, Fell, FromRunner, Say, Up
+from headrace.worker.messages import ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
 from headrace.worker.outcomes import cancelled, of_death
 from headrace.worker.preload.advice import NOTHING, Advice, Learned
 from headrace.worker.worker_options import WorkerOptions
@@ -48,19 +48,19 @@ class Returned(NamedTuple):
     """What came back from a runner: starts that ended, and starts that had not begun, which may start elsewhere."""
 
     ends: list[End]
-    back: list[Start]
+    back: list[Attempt]
 
 
 _NOTHING = Returned([], [])
 # A comprehension would be one more call on the way of each job.
-_claim_of: Callable[[Start], Claim] = attrgetter("claim")
+_claim_of: Callable[[Attempt], Claim] = attrgetter("claim")
 
 
-class Crew:
+class RunnerPool:
     """The runners of one worker, and what they hold.
 
     Attributes:
-        handout: seats and costs.
+        assignment: seats and costs.
         supply: who comes and goes.
         stops: who is stopped.
         notes: what running jobs said of themselves since it was last taken, by token.
@@ -85,41 +85,41 @@ class Crew:
             tally: hears how long jobs ran; None: nothing is counted.
             learned: what was done before the first fork.
         """
-        self.handout = Handout(settings.prefetch_seconds)
+        self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: dict[int, Note] = {}
         self.advice = Advice(learned, enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
         commands = self._commands = RunnerCommands(actions)
-        self.stops = JobStops(self.handout, commands, settings.kill_timeout)
-        self.supply = RunnerSupply(options, self.handout, commands, actions, timers, self.advice)
+        self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
+        self.supply = RunnerSupply(options, self.assignment, commands, actions, timers, self.advice)
         self._place = place
         self._actions = actions
         self._timers = timers
         self._dice = dice
         self._tally = tally
-        self._dying: dict[int, Seat] = {}
+        self._dying: dict[int, RunnerHandle] = {}
 
     @property
     def running(self) -> int:
         """Jobs on runners, dying ones included."""
-        return self.handout.running + sum(len(seat.starts) for seat in self._dying.values())
+        return self.assignment.running + sum(len(seat.starts) for seat in self._dying.values())
 
     @property
     def present(self) -> bool:
         """Whether a runner is there that was not reaped."""
-        return bool(self.handout.seats or self._dying)
+        return bool(self.assignment.seats or self._dying)
 
     # -- work -------------------------------------------------------------------------------------------------------
 
-    def give(self, starts: list[Start], now: float) -> None:
+    def give(self, starts: list[Attempt], now: float) -> None:
         """Send booked starts to their runners, one message each."""
-        batches: dict[int, list[Start]] = {}
+        batches: dict[int, list[Attempt]] = {}
         for start in starts:
             batches.setdefault(start.seat.number, []).append(start)
         for number, batch in batches.items():
             self._actions.add(Give(number, list(map(_claim_of, batch))))
             self._start_clocks(batch[0].seat, batch, now)
 
-    def _start_clocks(self, seat: Seat, batch: list[Start], now: float) -> None:
+    def _start_clocks(self, seat: RunnerHandle, batch: list[Attempt], now: float) -> None:
         """Limits run for each job where all run at once, for the first where they wait in line."""
         if not seat.counted:
             for start in batch:
@@ -133,11 +133,11 @@ class Crew:
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind a slow job."""
         soonest = NEVER
-        for seat in self.handout.seats.values():
+        for seat in self.assignment.seats.values():
             if not seat.ticketed or len(seat.starts) <= 1:
                 continue
             if now >= seat.look_at:
-                stalled = self.handout.stalled(seat, now)
+                stalled = self.assignment.stalled(seat, now)
                 seat.look_at = now + STALL if stalled else seat.progress + STALL + 1e-6
                 if stalled:
                     # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner
@@ -147,12 +147,12 @@ class Crew:
         self._timers.set("stall", soonest)
 
     def recall_all(self) -> None:
-        for seat in self.handout.seats.values():
+        for seat in self.assignment.seats.values():
             self._commands.take_back(seat)
 
     def taken_back(self, event: TakenBack, now: float) -> Returned:
         """A runner tells what it had not begun."""
-        seat = self.handout.seats.get(event.runner)
+        seat = self.assignment.seats.get(event.runner)
         if seat is None:
             return _NOTHING
         returned = self._hand_back(seat, seat.take_back(event.count))
@@ -165,11 +165,11 @@ class Crew:
                 self.supply.replace(seat, 0.0, reason)
         return returned
 
-    def _hand_back(self, seat: Seat, back: list[Start]) -> Returned:
+    def _hand_back(self, seat: RunnerHandle, back: list[Attempt]) -> Returned:
         for start in back:
-            self.handout.release(seat, start)
+            self.assignment.release(seat, start)
         if back:
-            self.handout.weigh(seat)
+            self.assignment.weigh(seat)
         ends = [
             End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
             for start in back
@@ -179,7 +179,7 @@ class Crew:
 
     def heard(self, event: Heard, now: float) -> list[End]:
         """A runner sent messages."""
-        seat = self.handout.seats.get(event.runner)
+        seat = self.assignment.seats.get(event.runner)
         if seat is None:
             return []
         ends = self._read(seat, event.messages, now)
@@ -187,15 +187,15 @@ class Crew:
             self._start_clocks(seat, [], now)
         return ends
 
-    def _read(self, seat: Seat, messages: list[FromRunner], now: float) -> list[End]:
+    def _read(self, seat: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
         ends: list[End] = []
         for message in messages:
             if isinstance(message, Done):
                 if (end := self._done(seat, message)) is not None:
                     ends.append(end)
-            elif isinstance(message, Say):
+            elif isinstance(message, JobProgress):
                 self._said(seat, message)
-            elif isinstance(message, Fell):
+            elif isinstance(message, ChildCrashed):
                 seat.fell = message
             elif isinstance(message, Exit):
                 seat.leaving = True
@@ -206,10 +206,10 @@ class Crew:
         if ends:
             seat.progress = now
             self.supply.freed.add(seat.kind)
-        self.handout.weigh(seat)
+        self.assignment.weigh(seat)
         return ends
 
-    def _done(self, seat: Seat, done: Done) -> End | None:
+    def _done(self, seat: RunnerHandle, done: Done) -> End | None:
         # Each line is paid for by every job.
         start = seat.starts.pop(done.token, None)
         if start is None:
@@ -217,8 +217,8 @@ class Crew:
         claim = start.claim
         seat.done += 1
         if seat.ticketed:
-            self.handout.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
-        self.handout.release(seat, start)
+            self.assignment.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
+        self.assignment.release(seat, start)
         if self.advice.rows:
             self.advice.ended(claim.task)
         if done.memory and self._tally is not None:
@@ -227,7 +227,7 @@ class Crew:
             self.supply.recycle(seat, done.memory)
         return End(claim, done.ended, done.cost)
 
-    def _said(self, seat: Seat, say: Say) -> None:
+    def _said(self, seat: RunnerHandle, say: JobProgress) -> None:
         start = seat.starts.get(say.token)
         if start is None:
             return
@@ -244,7 +244,7 @@ class Crew:
         Args:
             garbled: it sent what is no message: a job wrote into its socket.
         """
-        seat = self.handout.seats.pop(runner, None)
+        seat = self.assignment.seats.pop(runner, None)
         if seat is None:
             return
         if garbled:
@@ -253,13 +253,13 @@ class Crew:
             seat.garbled = True
         self._dying[runner] = seat
         seat.gone = True
-        self.handout.weigh(seat)
+        self.assignment.weigh(seat)
         if garbled or seat.starts or not seat.leaving:
             self._commands.signal(seat, "kill")
 
     def died(self, event: RunnerDied, now: float) -> Returned:
         """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
-        seat = self._dying.pop(event.runner, None) or self.handout.seats.pop(event.runner, None)
+        seat = self._dying.pop(event.runner, None) or self.assignment.seats.pop(event.runner, None)
         if seat is None:
             return _NOTHING
         ends = self._read(seat, event.heard, now)
@@ -275,7 +275,7 @@ class Crew:
         returned = self._hand_back(seat, back)
         return Returned(ends + returned.ends, returned.back)
 
-    def _broken(self, start: Start, seat: Seat, died: RunnerDied) -> End:
+    def _broken(self, start: Attempt, seat: RunnerHandle, died: RunnerDied) -> End:
         """Decide what the death of its runner means for one start."""
         claim, plan = start.claim, start.plan
         error = JobError(

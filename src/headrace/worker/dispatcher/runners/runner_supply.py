@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, RunnerUp
-from headrace.worker.dispatcher.runners.assignment import Handout
+from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import Seat
+from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 from headrace.worker.dispatcher.runners.runner_places import Place
 from headrace.worker.dispatcher.timers import NEVER, Timers
 from headrace.worker.messages import Exit, Spawn
@@ -31,7 +31,7 @@ class RunnerSupply:
     def __init__(
         self,
         options: WorkerOptions,
-        handout: Handout,
+        assignment: Assignment,
         commands: RunnerCommands,
         actions: Actions,
         timers: Timers,
@@ -40,7 +40,7 @@ class RunnerSupply:
         self.options = options
         self.working = True
         self.freed: set[str] = set()
-        self._handout = handout
+        self._assignment = assignment
         self._commands = commands
         self._actions = actions
         self._timers = timers
@@ -56,7 +56,7 @@ class RunnerSupply:
         Returns:
             those that were removed; a runner in one finishes what it runs, and what it had not begun is taken back.
         """
-        places = self._handout.places(kind)
+        places = self._assignment.places(kind)
         before = places.snapshot.size
         removed = places.resize(size)
         for _ in range(before, size):
@@ -68,7 +68,7 @@ class RunnerSupply:
 
     def renew(self, kind: str) -> None:
         """Replace the runner of a shared kind, whose size is given to it at its birth; it finishes what it runs."""
-        for place in self._handout.places(kind).snapshot.members:
+        for place in self._assignment.places(kind).snapshot.members:
             if (seat := place.seat) is not None and seat.open:
                 self.dismiss(seat)
                 self.replace(seat, 0.0, "resized")
@@ -77,13 +77,13 @@ class RunnerSupply:
         """Ask the supervisor for a runner."""
         self._actions.add(Ask(Spawn(kind, self._advice.profiles(kind))))
 
-    def isolated(self, kind: str) -> Seat | None:
+    def isolated(self, kind: str) -> RunnerHandle | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
         if not self.working:
             return None
-        seat = self._handout.single(kind)
-        if seat is None and self._handout.wants_single(kind):
-            self._handout.coming[kind] += 1
+        seat = self._assignment.single(kind)
+        if seat is None and self._assignment.wants_single(kind):
+            self._assignment.coming[kind] += 1
             self.spawn(kind)
         return seat
 
@@ -101,7 +101,7 @@ class RunnerSupply:
 
     def _tidy(self, now: float) -> None:
         """Dismiss runners whose suspect another worker took."""
-        waiting = [seat for seat in self._handout.seats.values() if seat.single and seat.ready and not seat.starts]
+        waiting = [seat for seat in self._assignment.seats.values() if seat.single and seat.ready and not seat.starts]
         for seat in waiting:
             if now - seat.born >= INFANT:
                 self.dismiss(seat)
@@ -111,24 +111,24 @@ class RunnerSupply:
 
     def up(self, event: RunnerUp, now: float) -> None:
         """A runner is there."""
-        seat = Seat(event.runner, event.kind, event.pid, self.options.slots(event.kind))
+        seat = RunnerHandle(event.runner, event.kind, event.pid, self.options.slots(event.kind))
         seat.born, seat.forker, seat.starting = now, event.forker, event.starting
         seat.quota = 0 if seat.forker else self.options.recycle_jobs
-        if self._handout.coming[seat.kind]:
-            self._handout.coming[seat.kind] -= 1
+        if self._assignment.coming[seat.kind]:
+            self._assignment.coming[seat.kind] -= 1
             seat.single, seat.slots = True, 1
             if not seat.starting:
                 self._timers.set("tidy", min(self._timers.at("tidy"), seat.born + INFANT))
         worn = bool(self.options.recycle_jobs or self.options.recycle_memory)
         seat.wears = not seat.forker and (worn or seat.kind == "fork" or seat.single)
-        self._handout.sit(seat)
+        self._assignment.sit(seat)
         self.freed.add(seat.kind)
         # Asked for when there were more places than there are now.
         surplus = seat.place is None and not seat.single
         if surplus or not self.working:
             self.dismiss(seat)
 
-    def started(self, seat: Seat, now: float) -> None:
+    def started(self, seat: RunnerHandle, now: float) -> None:
         """A runner has started, and takes jobs from now on."""
         seat.starting, seat.born = False, now
         if seat.place is not None:
@@ -137,18 +137,18 @@ class RunnerSupply:
             self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
         self.freed.add(seat.kind)
 
-    def dismiss(self, seat: Seat) -> None:
+    def dismiss(self, seat: RunnerHandle) -> None:
         """Let a runner leave when what it holds is done."""
         seat.leaving = True
-        self._handout.weigh(seat)
+        self._assignment.weigh(seat)
         self._commands.say(seat, Exit())
 
     def dismiss_idle(self) -> None:
-        for seat in self._handout.seats.values():
+        for seat in self._assignment.seats.values():
             if not seat.starts and not seat.leaving:
                 self.dismiss(seat)
 
-    def recycle(self, seat: Seat, memory: int) -> None:
+    def recycle(self, seat: RunnerHandle, memory: int) -> None:
         """Replace a runner that is worn, now that a job has ended."""
         options = self.options
         worn = options.recycle_jobs and seat.done >= options.recycle_jobs
@@ -156,7 +156,7 @@ class RunnerSupply:
         if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
             self._retire(seat, "memory" if fat else "jobs" if worn else "")
 
-    def _retire(self, seat: Seat, reason: str) -> None:
+    def _retire(self, seat: RunnerHandle, reason: str) -> None:
         """Have a runner leave and another one fill its place, at once unless it runs one job at a time and still does.
 
         Two jobs of a key must not run beside each other: then the next one comes when that has ended.
@@ -167,7 +167,7 @@ class RunnerSupply:
         elif self.working:
             self.replace(seat, 0.0, reason)
 
-    def replace_dead(self, seat: Seat, now: float, reason: str, *, ran: bool) -> None:
+    def replace_dead(self, seat: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
         """A runner was reaped.
 
         Args:
@@ -182,7 +182,7 @@ class RunnerSupply:
             self.freed.add(seat.kind)
         self.replace(seat, now + pause if pause else 0.0, "" if seat.leaving else reason)
 
-    def replace(self, seat: Seat, at: float, reason: str) -> None:
+    def replace(self, seat: RunnerHandle, at: float, reason: str) -> None:
         """Free the place of a runner, and have another one fill it (at this monotonic time), unless it was removed.
 
         Args:
@@ -191,7 +191,7 @@ class RunnerSupply:
         place = seat.place
         if place is not None and reason:
             place.replaced, place.reason = place.replaced + 1, reason
-        self._handout.rise(seat)
+        self._assignment.rise(seat)
         if place is None or place.leaving or not self.working:
             return
         if at:
@@ -200,7 +200,7 @@ class RunnerSupply:
             self.spawn(seat.kind)
 
 
-def _pause_after(seat: Seat, now: float) -> float:
+def _pause_after(seat: RunnerHandle, now: float) -> float:
     """Seconds until another runner follows one that died idle: it would be forked in a hot loop."""
     if seat.done or seat.leaving:
         return 0.0

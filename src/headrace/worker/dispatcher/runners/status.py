@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 
 from headrace.protocol.operations import MOST_RUNNERS, RunnerFacts
-from headrace.worker.dispatcher.runners.runner_handle import Seat
+from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # The process that runs a runner's jobs, and its resident memory; see :func:`probe`.
-Probe = Callable[[Seat], tuple[int, int]]
+Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
-def probe(seat: Seat) -> tuple[int, int]:
+def probe(seat: RunnerHandle) -> tuple[int, int]:
     """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
 
     The process is the runner's own, or the child that a forker has now. The bytes are whole MiB, so that a runner that
@@ -37,7 +37,7 @@ def probe(seat: Seat) -> tuple[int, int]:
         return pid, 0
 
 
-def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
+def status(seats: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
     """The runners as JSON, at most ``MOST_RUNNERS``.
 
     Args:
@@ -49,11 +49,11 @@ def status(seats: Iterable[Seat], ahead_of_us: float, look: Probe = probe, shown
     return msgspec.json.encode(rows).decode()
 
 
-def _place(seat: Seat) -> tuple[str, int, int]:
+def _place(seat: RunnerHandle) -> tuple[str, int, int]:
     return seat.kind, seat.place.id if seat.place else MOST_RUNNERS, seat.number
 
 
-def _row(seat: Seat, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
+def _row(seat: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
     place, (pid, memory) = seat.place, look(seat)
     first = next(iter(seat.starts.values()), None)
     if shown and not seat.counted:

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.worker.dispatcher.runners.runner_handle import Start
+from headrace.worker.dispatcher.runners.runner_handle import Attempt
 
 Stage = Literal["soft", "again", "hard"]
 
@@ -34,7 +34,7 @@ class Limits:
         self._heap: list[Deadline] = []
         self._kill_timeout = kill_timeout
 
-    def begin(self, start: Start, now: float) -> None:
+    def begin(self, start: Attempt, now: float) -> None:
         """The start's code begins now."""
         plan, token = start.plan, start.claim.token
         if plan.timeout is not None:
@@ -45,11 +45,11 @@ class Limits:
         if hard is not None:
             heapq.heappush(self._heap, Deadline(now + hard, token, "hard"))
 
-    def cancel(self, start: Start, now: float) -> None:
+    def cancel(self, start: Attempt, now: float) -> None:
         """The start was asked to stop; the kill follows after ``kill_timeout``."""
         heapq.heappush(self._heap, Deadline(now + self._kill_timeout, start.claim.token, "hard"))
 
-    def remind(self, start: Start, now: float) -> None:
+    def remind(self, start: Attempt, now: float) -> None:
         """The start was interrupted: do so again after a while, twice as long each time, until it ends.
 
         A signal that comes in the moment before a system call that waits does not end that call.
