@@ -67,6 +67,18 @@ def spin_politely(seconds: float, loud: bool = False) -> None:
         time.sleep(0)
 
 
+@app.task
+def profiled() -> int:
+    """How many events a profiler of this thread sees."""
+    seen: list[str] = []
+    sys.setprofile(lambda frame, event, argument: seen.append(event))
+    try:
+        spin_politely.function(0.001)
+    finally:
+        sys.setprofile(None)
+    return len(seen)
+
+
 meeting_of_threads = threading.Barrier(4)
 
 

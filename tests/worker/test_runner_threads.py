@@ -63,6 +63,16 @@ def test_a_stop_ends_one_job_and_none_of_its_mates(threads: Runner, reason: str,
     assert threads.value(threads.one(claim(4, "add", 1)).token) == 2
 
 
+def test_a_job_can_be_profiled_after_another_was_stopped(start: Callable[..., Runner]) -> None:
+    """Python 3.11 loops for ever in a profiled call after an exception for a thread was replaced by none."""
+    one = start("thread", 2)
+    one.run(claim(1, "stubborn"))
+    one.started(1)
+    one.stop(1)
+    assert one.done(1).ended.kind == "failed"
+    assert one.value(one.one(claim(2, "profiled")).token) > 0
+
+
 def test_a_job_may_clean_up_after_its_limit(threads: Runner) -> None:
     threads.run(claim(1, "stubborn", "clean"), claim(2, "swallow"))
     threads.started(1, 2)

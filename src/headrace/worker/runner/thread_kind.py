@@ -25,6 +25,10 @@ from headrace.worker.runner.reporting import JobReporter, Reporter
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
+class _TakenBack(BaseException):
+    """Replaces a stop that was raised in a thread and must not reach it any more."""
+
+
 class ThreadGate:
     """The gate of one thread (see :class:`headrace.worker.runner.interrupts.Gate`).
 
@@ -61,9 +65,22 @@ class ThreadGate:
         while self._aiming:
             time.sleep(0)
         if self._shot:
-            # Not delivered yet, or delivered long ago; either way nothing is on its way after this.
-            _set_exception(ctypes.c_ulong(self._thread), None)
+            self._take_back()
             self._shot = False
+
+    def _take_back(self) -> None:
+        """Have nothing on its way to this thread: not delivered yet, or delivered long ago.
+
+        A second exception replaces the first, and is caught here. To set None instead would leave Python 3.11 with a
+        note of a pending exception that nothing ever clears, and the next traced or profiled call in any thread of the
+        process would loop for ever.
+        """
+        try:
+            _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(_TakenBack))
+            while True:
+                time.sleep(0)
+        except _TakenBack:
+            return
 
     def stop(self, token: int, reason: StopReason) -> None:
         """Stop the code of this start if this thread runs it; called by the main thread."""
