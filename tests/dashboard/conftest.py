@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Flow, Headrace, current_job
+from headrace import Cron, Every, Flow, Headrace, current_job
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
 
@@ -64,6 +64,8 @@ class Shop:
         self.waiting = self.add.options(queue="mail").enqueue(5).id
         self.add.options(delay=3600).enqueue(6)
         self.app.queues["paused"].pause()
+        self.app.schedules.put("shop.nightly", Cron("0 3 * * *", "Europe/Berlin"), self.add, 1, 2).run()
+        self.app.schedules.put("shop.often", Every(300), self.add, 3, 4).pause("<b>for</b> the sale")
         counts = {"started": 9, "succeeded": 8, "failed": 1, f"run~{bucket_of(0.2)}": 9, f"wait~{bucket_of(0.01)}": 9}
         for label in ("jobs/shop.add", "queues/mail"):
             self.app.stats.absorb(label, counts, time.time() - 60)

@@ -72,6 +72,25 @@ async def test_a_failed_workflow_goes_on_and_is_deleted(shop: Shop, dashboard: D
     assert (await ask(dashboard, f"/workflows/{shop.flow}")).status == 404
 
 
+async def test_a_schedule_is_held_run_and_backfilled(shop: Shop, dashboard: Dashboard) -> None:
+    act = "/schedules/shop.often/act/"
+    assert "was paused already" in said(await ask(dashboard, act + "pause", form={"note": "again"}))
+    assert shop.app.schedules["shop.often"].read().paused == "again"
+    assert "ticks again" in said(await ask(dashboard, act + "resume", form={}))
+    assert "was not paused" in said(await ask(dashboard, act + "resume", form={}))
+    made = said(await ask(dashboard, act + "run", form={}))
+    assert shop.app.job(made.split()[1]).state == "ready"
+    assert said(await ask(dashboard, act + "run", form={})).startswith("Nothing was made")
+    nightly = "/schedules/shop.nightly/act/backfill"
+    form = {"from": "2026-11-01T00:00", "to": "2026-11-03T00:00"}
+    # Its job is at work, so its policy lets no other begin.
+    assert "0 jobs made" in said(await ask(dashboard, nightly, form=form))
+    assert (await ask(dashboard, nightly, form=form | {"to": "soon"})).status == 400
+    backwards = {"from": form["to"], "to": form["from"]}
+    assert "Nothing was done" in said(await ask(dashboard, nightly, form=backwards))
+    assert "there is no schedule" in said(await ask(dashboard, "/schedules/no/act/pause", form={}))
+
+
 async def test_what_was_done_and_what_was_refused_is_logged(
     shop: Shop, dashboard: Dashboard, caplog: pytest.LogCaptureFixture
 ) -> None:

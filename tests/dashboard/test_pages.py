@@ -17,7 +17,7 @@ from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
-LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/statistics")
+LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/schedules", "/workers", "/statistics")
 ASSET = re.compile(r"/static/")
 
 
@@ -25,6 +25,7 @@ def pages(shop: Shop) -> list[str]:
     ids = [shop.failed, shop.done, shop.waiting, shop.hostile]
     found = [*LISTS, *(f"/jobs/{id}" for id in ids if id), "/queues/mail", "/tasks/shop.add", "/statistics?kind=queues"]
     found += [f"/jobs?state={state}" for state in ("ready", "failed", "succeeded", "scheduled", "parked", "blocked")]
+    found += [f"/schedules/shop.{name}" for name in ("nightly", "often") if shop.flow]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
 
@@ -166,6 +167,19 @@ async def test_the_graph_of_a_workflow_has_a_link_for_each_job(shop: Shop) -> No
     assert len(re.findall(r'<a href="/jobs/\w{22}"', graph)) == 3
     assert "s-failed" in graph
     assert 'fill="#ffffff"' not in graph.partition("</defs>")[2][:100]
+
+
+async def test_a_schedule_shows_its_next_times_in_its_zone_and_its_last_ticks(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    nightly = await ask(dashboard, "/schedules/shop.nightly")
+    assert len(re.findall(r"03:00:00 CES?T", nightly.text)) == 5
+    (tick,) = shop.app.schedules["shop.nightly"].ticks()
+    assert tick.what == "ran"
+    assert f'href="/jobs/{tick.text}"' in nightly.text
+    paused = await ask(dashboard, "/schedules/shop.often")
+    assert "&lt;b&gt;for&lt;/b&gt; the sale" in paused.text
+    assert "every 5 min" in paused.text
+    assert (await ask(dashboard, "/schedules/nothing")).status == 404
 
 
 async def test_a_store_that_is_away_is_said_so() -> None:

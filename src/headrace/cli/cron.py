@@ -30,14 +30,10 @@ app = group("Look at schedules, hold, run and backfill them.")
 
 def _times(record: ScheduleRecord) -> str:
     """When it ticks, for people."""
-    import msgspec
+    from headrace.schedules.timing import read_timing
 
-    from headrace.schedules.timing import Timing
-
-    try:
-        return msgspec.msgpack.decode(record.about, type=Timing).text
-    except msgspec.MsgspecError:
-        return "cannot be read"
+    timing = read_timing(record.about)
+    return "cannot be read" if timing is None else timing.text
 
 
 def _facts(record: ScheduleRecord) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import Visitor
+from headrace.model.ids import is_flow
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -38,6 +39,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "duration": wording.duration,
     "size": wording.size,
     "stamp": wording.stamp,
+    "minute": wording.minute,
+    "is_flow": is_flow,
     "cut": wording.cut,
     "last_part": wording.last_part,
 }

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
-from headrace.dashboard import cause_pages, flow_pages, job_pages, login_pages, page_verbs, status_pages
+from headrace.dashboard import cause_pages, flow_pages, job_pages, login_pages, page_verbs, schedule_pages, status_pages
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
@@ -48,6 +48,8 @@ PAGES: dict[str, Handler] = {
     "/causes": cause_pages.causes,
     "/workflows": flow_pages.flows,
     "/workflows/{id}": flow_pages.flow,
+    "/schedules": schedule_pages.schedules,
+    "/schedules/{name:path}": schedule_pages.schedule,
 }
 
 REFUSED = (

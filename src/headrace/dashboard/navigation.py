@@ -22,6 +22,7 @@ NAVIGATION = (
     NavigationEntry("/queues", "Queues", "q", "M2 5h4v6H2zM8 5h2.5v6H8zM12.5 5h1.5v6h-1.5z"),
     NavigationEntry("/tasks", "Tasks", "t", "M3 3.5h10v9H3zM5.5 6.5 7.5 8l-2 1.5M8.5 10h2.5"),
     NavigationEntry("/workflows", "Workflows", "f", "M2 6h4v4H2zM10 2.5h4v4h-4zM10 9.5h4v4h-4zM6 8h2V4.5h2M8 8v3.5h2"),
+    NavigationEntry("/schedules", "Schedules", "e", "M8 2.5a5.5 5.5 0 1 0 .01 0zM8 5v3l2 1.5"),
     NavigationEntry("/workers", "Workers", "w", "M3 3h10v4H3zM3 9h10v4H3zM5 5h.1M5 11h.1"),
     NavigationEntry("/statistics", "Statistics", "s", "M2.5 13.5h11M4 11V8M7 11V4M10 11V6.5M13 11V2.5"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl, quote
 
 from starlette.exceptions import HTTPException
@@ -85,6 +86,38 @@ async def _scale(site: DashboardSite, name: str, form: Form) -> str:
     return f"Worker {worker.facts.get('place', name)} was told to run {plural(int(size), 'job')} at once."
 
 
+async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:
+    new = await site.app.schedules[name].apause(form.get("note", "").strip()[:500])
+    return f"Schedule {name} is paused: its ticks make no jobs." if new else f"Schedule {name} was paused already."
+
+
+async def _resume_schedule(site: DashboardSite, name: str, _form: Form) -> str:
+    new = await site.app.schedules[name].aresume()
+    return f"Schedule {name} ticks again, from its next tick on." if new else f"Schedule {name} was not paused."
+
+
+async def _run_schedule(site: DashboardSite, name: str, _form: Form) -> str:
+    job = await site.app.schedules[name].arun()
+    if job is None:
+        return "Nothing was made: a job of this schedule is at work, and its overlap policy makes no other."
+    return f"Job {job.id} was made."
+
+
+async def _backfill(site: DashboardSite, name: str, form: Form) -> str:
+    start, end = _time_in(form, "from"), _time_in(form, "to")
+    made = await site.app.schedules[name].abackfill(start, end)
+    return f"{plural(len(made), 'job')} made, for the ticks of this time that had not run."
+
+
+def _time_in(form: Form, field: str) -> datetime:
+    """A time of a form, in UTC."""
+    text = form.get(field, "").strip()
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise HTTPException(400, f"{text[:40]!r} is not a time: write one such as 2026-11-21T22:30, in UTC.") from None
+
+
 def _of_flow(verb: str, words: str) -> Act:
     async def act(site: DashboardSite, id: str, _form: Form) -> str:
         run = await site.app.workflows.aget(id)
@@ -98,6 +131,7 @@ def _of_flow(verb: str, words: str) -> Act:
 ACTS: dict[str, dict[str, Act]] = {
     "jobs": {"retry": _retry_job, "cancel": _cancel_job},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
+    "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "workers": {"scale": _scale},
     "workflows": {
         "start": _of_flow("start", "The workflow is {state}."),

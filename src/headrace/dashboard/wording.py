@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from markupsafe import Markup
 
 from headrace.model.job_record import utc
 from headrace.picture.theme import LOOKS, look
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATE = Markup(
     '<span class="state s-{0}"><svg class="glyph" viewBox="0 0 12 12" aria-hidden="true"><path d="{1}"/></svg>{0}'
     "</span>"
@@ -98,6 +95,12 @@ def stamp(microseconds: int) -> str:
     """A time in UTC to the millisecond."""
     at = utc(microseconds)
     return DASH if at is None else f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def minute(microseconds: int) -> str:
+    """A time in UTC to the minute, as a field of a form has it."""
+    at = utc(microseconds)
+    return "" if at is None else f"{at:%Y-%m-%dT%H:%M}"
 
 
 def state(name: str) -> Markup:

@@ -136,6 +136,14 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return found, True
 
 
+def read_timing(about: bytes) -> Timing | None:
+    """The times of a record's ``about``; None for what cannot be read."""
+    try:
+        return msgspec.msgpack.decode(about, type=Timing)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 def jitter(name: str, tick: int, most: int) -> int:
     """Microseconds from 0 to ``most`` that follow from the name and the tick."""
     if not most:

@@ -24,6 +24,10 @@ function refreshTimes() {
       time.title += `\n${new Date(at).toLocaleString()} here`;
     }
   }
+  for (const time of document.querySelectorAll("time[data-here]")) {
+    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { timeZoneName: "short" });
+    delete time.dataset.here;
+  }
 }
 
 // -- live fragments ---------------------------------------------------------------------------------------------------

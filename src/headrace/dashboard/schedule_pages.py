@@ -1,0 +1,103 @@
+"""Pages about schedules: all by name, and one with its next times, its last ticks and its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.dashboard_site import DashboardSite, link
+from headrace.dashboard.wording import duration
+from headrace.errors import HeadraceError
+from headrace.model.ids import check_name
+from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.protocol import ticks
+from headrace.protocol.ticks import HISTORY
+from headrace.schedules.schedule_handle import upcoming
+from headrace.schedules.timetables import time_of, zone_of
+from headrace.schedules.timing import read_timing
+
+PAGE = 50
+# Times to come that the page of a schedule shows.
+COMING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """A schedule of the list.
+
+    Attributes:
+        times, zone: when it ticks; a cron expression with its time zone, or an interval without one.
+        due: when its next job is due, microseconds; 0: none is.
+        last: what became of its last tick.
+    """
+
+    record: ScheduleRecord
+    times: str
+    zone: str
+    due: int
+    last: TickRecord | None
+
+
+def row_of(record: ScheduleRecord) -> ScheduleRow:
+    """A schedule as lists show it."""
+    timing = read_timing(record.about)
+    times = "cannot be read" if timing is None else timing.cron or f"every {duration(timing.step / 1e6)}"
+    zone = timing.zone if timing is not None and timing.cron else ""
+    due = record.ticks[0][1] if record.ticks and record.state == "active" else 0
+    return ScheduleRow(record, times, zone, due, record.last[-1] if record.last else None)
+
+
+async def schedules(site: DashboardSite, request: Request) -> Response:
+    """All schedules by name. Cost: one round trip."""
+    after = request.query_params.get("after", "")
+    page = await site.app.client.arun(ticks.read_schedules(site.app.client.keys, (), after, PAGE, ticks=1))
+    last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
+    return await site.page(
+        request, "schedules.html", rows=[row_of(record) for record in page.rows], count=page.count, after=after,
+        more=link("/schedules", {"after": last}) if last else "",
+    )  # fmt: skip
+
+
+async def schedule(site: DashboardSite, request: Request) -> Response:
+    """One schedule. Cost: one round trip."""
+    name = request.path_params["name"]
+    try:
+        check_name("schedule", name)
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+    page = await site.app.client.arun(ticks.read_schedules(site.app.client.keys, [name], ticks=HISTORY))
+    if not page.rows:
+        raise HTTPException(404, f"No schedule {name[:100]!r} is stored.")
+    record = page.rows[0]
+    coming, problem = _coming(record, page.now)
+    return await site.page(
+        request, "schedule.html", row=row_of(record), one=record, coming=coming, problem=problem,
+        history=record.last[::-1],
+    )  # fmt: skip
+
+
+def _coming(record: ScheduleRecord, now: int) -> tuple[Sequence[tuple[int, str]], str]:
+    """When the next jobs are due, each with the time in the schedule's zone; and why there are no more."""
+    if record.state == "ended":
+        return [], ""
+    problem = ""
+    try:
+        times = upcoming(record, now, COMING)
+    except (HeadraceError, ValueError) as error:
+        # The next ones are stored: they are known where nothing can be reckoned.
+        times, problem = [time_of(due) for _, due in record.ticks[:COMING]], str(error)
+    return [(round(time.timestamp() * 1e6), _in_zone(record, time)) for time in times], problem
+
+
+def _in_zone(record: ScheduleRecord, time: datetime) -> str:
+    timing = read_timing(record.about)
+    try:
+        local = time.astimezone(zone_of(timing.zone if timing is not None else "UTC"))
+    except HeadraceError:
+        local = time
+    return f"{local:%a %d %b %Y %H:%M:%S %Z}"
