@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,10 +12,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.output import plain
 from headrace.cli.session import Session
-from headrace.cli.units import distance, parse_moment, several, stamp
-
-if TYPE_CHECKING:
-    from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.cli.units import distance, parse_moment, several
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 Overlap = Annotated[
@@ -28,49 +25,6 @@ Overlap = Annotated[
 app = group("Look at schedules, hold, run and backfill them.")
 
 
-def _times(record: ScheduleRecord) -> str:
-    """When it ticks, for people."""
-    from headrace.schedules.timing import read_timing
-
-    timing = read_timing(record.about)
-    return "cannot be read" if timing is None else timing.text
-
-
-def _facts(record: ScheduleRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "state": record.state,
-        "times": _times(record),
-        "task": record.task,
-        "queue": record.queue,
-        "source": record.source,
-        "overlap": record.overlap,
-        "missed": record.missed,
-        "within": record.within / 1e6 if record.within else None,
-        "left": record.left,
-        "runs": record.runs,
-        "next": stamp(record.ticks[0][1]) if record.ticks and record.state == "active" else None,
-        "note": record.paused,
-        "paused_at": stamp(record.paused_at),
-        "created": stamp(record.created),
-        "changed": stamp(record.changed),
-        "ended": stamp(record.ended),
-        "orphaned": stamp(record.orphaned),
-    }
-
-
-def _tick_facts(one: TickRecord) -> dict[str, Any]:
-    job = one.text if one.what in ("ran", "skipped", "twice") else None
-    return {
-        "tick": stamp(one.tick),
-        "at": stamp(one.at),
-        "what": one.what,
-        "job": job,
-        "why": None if job else one.text,
-        "count": one.count,
-    }
-
-
 @command(app, "list")
 def list_(
     session: Session,
@@ -78,17 +32,19 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Schedules at most.")] = 100,
 ) -> None:
     """List the schedules by name: their times, what they run, what is next."""
+    from headrace.schedules.schedule_documents import schedule_document, times_of
+
     with session.view() as headrace:
         page = headrace.schedules.page(after, limit)
     if session.output.json:
         for record in page.rows:
-            session.output.document(_facts(record))
+            session.output.document(schedule_document(record))
         return
     now = page.now / 1e6
     rows: list[tuple[object, ...]] = []
     for record in page.rows:
         coming = distance(record.ticks[0][1], now) if record.ticks and record.state == "active" else "-"
-        rows.append((record.name, record.state, _times(record), record.task, coming, record.runs))
+        rows.append((record.name, record.state, times_of(record), record.task, coming, record.runs))
     session.output.table(
         ("schedule", "state", "times", "task", "next", ">runs"), rows, keep=("schedule",), spare="task"
     )
@@ -99,8 +55,10 @@ def list_(
 @command(app, "show")
 def show(session: Session, name: Name) -> None:
     """Show one schedule: its times, policies, state and counts."""
+    from headrace.schedules.schedule_documents import schedule_document
+
     with session.view() as headrace:
-        facts = _facts(headrace.schedules[name].read())
+        facts = schedule_document(headrace.schedules[name].read())
     if session.output.json:
         session.output.document(facts)
         return
@@ -115,12 +73,14 @@ def next_(
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=1000, help="How many.")] = 5,
 ) -> None:
     """Show when the next jobs of a schedule are due, with their jitter."""
+    from headrace.model.notation import iso
+
     with session.view() as headrace:
         times = headrace.schedules[name].next(count)
     for time in times:
         microseconds = round(time.timestamp() * 1e6)
         if session.output.json:
-            session.output.document({"due": stamp(microseconds)})
+            session.output.document({"due": iso(microseconds)})
         else:
             session.output.line(f"{time.astimezone():%Y-%m-%d %H:%M:%S %Z}")
     if not times:
@@ -134,13 +94,16 @@ def ticks(
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=100, help="How many.")] = 20,
 ) -> None:
     """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
+    from headrace.model.notation import iso
+    from headrace.schedules.schedule_documents import tick_document
+
     with session.view() as headrace:
         found = headrace.schedules[name].ticks(count)
     if session.output.json:
         for one in found:
-            session.output.document(_tick_facts(one))
+            session.output.document(tick_document(one))
         return
-    rows = [(stamp(one.tick) or "-", one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
+    rows = [(iso(one.tick) or "-", one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
     session.output.table(("tick", "what", ">times", "job or why"), rows, keep=("tick", "job or why"))
 
 

@@ -2,103 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from headrace.admin.documents import arguments_of, seconds_between, signal_name
 from headrace.cli.output import to_json
-from headrace.cli.units import moment, size, stamp
-from headrace.model import codec
-from headrace.model.codec import decode, readable
+from headrace.cli.units import moment
+from headrace.model.codec import readable
+from headrace.model.job_record import utc
+from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
     from headrace.model.job import JobError
     from headrace.model.job_record import AttemptRecord, Record
 
-# The same times as integers: microseconds of server time, 0 when not reached.
-_TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.
 TAIL = 20
-
-
-def summary(record: Record) -> dict[str, Any]:
-    """A job for a list: what fits in a line."""
-    facts: dict[str, Any] = {
-        "id": record.id,
-        "state": record.state,
-        "task": record.task,
-        "queue": record.queue,
-        "priority": record.priority,
-        "key": record.key or None,
-        "note": record.note or None,
-        "attempt": record.attempt,
-        "created": stamp(record.created_us),
-        "due": stamp(record.due_us),
-        "started": stamp(record.started_us),
-        "finished": stamp(record.finished_us),
-        "worker": record.owner or None,
-        "progress": record.progress,
-        "error": None,
-    }
-    if record.error is not None:
-        facts["error"] = {"type": record.error.type, "message": record.error.message}
-    return facts
-
-
-def details(record: Record, lines: list[str]) -> dict[str, Any]:
-    """A job with everything that is stored of it."""
-    args, kwargs = arguments_of(record.packed_args)
-    facts: dict[str, Any] = summary(record) | {
-        "expires": stamp(record.expires_us),
-        **{name: getattr(record, name) for name in _TIMES},
-        "failures": record.failures,
-        "crashes": record.crashes,
-        "interruptions": record.interruptions,
-        "snoozes": record.snoozes,
-        "progress_text": record.progress_text or None,
-        "form": record.form,
-        "args": args,
-        "kwargs": kwargs,
-        "headers": dict(record.headers),
-        "options": value_of(record.options) if record.options else {},
-        "result": None if record.packed_result is None else value_of(record.packed_result),
-        "attempts": attempt_facts(record.attempts),
-        "swallowed": None if record.swallowed is None else msgspec.to_builtins(record.swallowed),
-        "log": lines,
-    }
-    if record.error is not None:
-        facts["error"] = msgspec.to_builtins(record.error)
-        if record.error.signal is not None:
-            facts["error"]["signal_name"] = signal_name(record.error.signal)
-    return facts
-
-
-def attempt_facts(attempts: Sequence[AttemptRecord]) -> list[dict[str, Any]]:
-    """Starts of a job for programs, with when each began to wait and how long it waited and ran, in seconds."""
-    return [
-        {
-            "number": one.number,
-            "outcome": one.outcome,
-            "ready": stamp(one.ready_us),
-            "started": stamp(one.started_us),
-            "ended": stamp(one.ended_us),
-            "waited": _seconds(one.ready_us, one.started_us),
-            "ran": _seconds(one.started_us, one.ended_us),
-            "worker": one.worker,
-            "error": one.error or None,
-            "signal": one.signal,
-            "signal_name": None if one.signal is None else signal_name(one.signal),
-            "exit_code": one.exit_code,
-        }
-        for one in attempts
-    ]
-
-
-def _seconds(begin: int, end: int) -> float | None:
-    return round((end - begin) / 1e6, 6) if begin and end >= begin else None
 
 
 def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
@@ -128,7 +48,7 @@ def _clock(microseconds: int) -> str:
 def _span(begin: int, end: int) -> str:
     from headrace.picture.view import spell
 
-    seconds = _seconds(begin, end)
+    seconds = seconds_between(begin, end)
     return "-" if seconds is None else spell(round(seconds * 1e6))
 
 
@@ -189,7 +109,7 @@ def _times(record: Record, now: float) -> Iterator[tuple[str, object]]:
 
 def _took(record: Record) -> str:
     seconds = (record.finished_us - record.started_us) / 1e6
-    known = stamp(record.started_us) and stamp(record.finished_us) and seconds >= 0
+    known = utc(record.started_us) and utc(record.finished_us) and seconds >= 0
     return f"{seconds:.3f} s" if known else "-"
 
 
@@ -211,22 +131,6 @@ def call_of(data: bytes) -> str:
         return str(args)
     parts = [to_json(value) for value in args] + [f"{name}={to_json(value)}" for name, value in kwargs.items()]
     return ", ".join(parts) or "none"
-
-
-def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
-    """Positions and keywords; or what cannot be read, as text, and None."""
-    try:
-        return codec.arguments(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return readable(data), None
-
-
-def value_of(data: bytes) -> Any:
-    """A stored value; what cannot be read, as text."""
-    try:
-        return decode(data)
-    except (msgspec.MsgspecError, ValueError):
-        return readable(data)
 
 
 def _error(output: Output, error: JobError, title: str = "error") -> None:
@@ -256,11 +160,3 @@ def _evidence(error: JobError) -> Iterator[tuple[str, object]]:
         yield "exit code", error.exit_code
     if error.peak_memory is not None:
         yield "peak memory", size(error.peak_memory)
-
-
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` of 11; a number without a name on this system as it is."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -12,7 +12,8 @@ from headrace.cli import queues
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import Exit
 from headrace.cli.session import Session
-from headrace.cli.units import distance, parse_duration, several, size
+from headrace.cli.units import distance, parse_duration, several
+from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.admin.jobs import JobPage
@@ -72,7 +73,7 @@ def list_(
     --queue, --task or --key a page reads at most 1,000 jobs of a state, so it may have fewer jobs than --limit and
     still have a next page. Ordered jobs that wait for their turn are blocked, and are listed with their --key.
     """
-    from headrace.cli.job_output import summary
+    from headrace.admin.documents import job_summary
 
     with session.view() as app:
         states = EACH if state is None else (state,)
@@ -88,7 +89,7 @@ def list_(
         seen = app.overview() if ready and not session.output.json else None
     if session.output.json:
         for record in records:
-            session.output.document(summary(record))
+            session.output.document(job_summary(record))
         if following:
             session.output.document({"next": following})
         return
@@ -146,7 +147,8 @@ def _happened(record: Record) -> str:
 @command(app, "show")
 def show(session: Session, id: Id) -> None:
     """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
-    from headrace.cli.job_output import describe, details
+    from headrace.admin.documents import job_details
+    from headrace.cli.job_output import describe
     from headrace.protocol.why import why
     from headrace.tasks.reasons import PAGE, reason
 
@@ -156,7 +158,7 @@ def show(session: Session, id: Id) -> None:
         waits = record.state in WAITING
         cause = reason(app.client.run(why(app.client.keys, id))) if waits else None
     if session.output.json:
-        session.output.document(details(record, lines) | {"waits": cause})
+        session.output.document(job_details(record, lines) | {"waits": cause})
         return
     describe(session.output, record, lines, time.time())
     if cause is not None:

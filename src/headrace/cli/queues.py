@@ -13,7 +13,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.output import Output, plain
 from headrace.cli.session import Session
-from headrace.cli.units import moment, parse_duration, several, span, stamp
+from headrace.cli.units import moment, parse_duration, several, span
 from headrace.tasks.reasons import PAGE
 
 if TYPE_CHECKING:
@@ -31,26 +31,19 @@ app = group("Look at queues, hold and release them, empty them.")
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the queues that had jobs, are paused or are served: ready jobs, and how long the next job has waited."""
+    from headrace.admin.documents import queue_document, waited
+
     with session.view() as app:
         seen = app.overview()
     served = seen.served
     if session.output.json:
         for queue in seen.queues:
-            session.output.document(
-                {
-                    "name": queue.name,
-                    "ready": queue.size,
-                    "paused": queue.paused,
-                    "paused_until": stamp(queue.until),
-                    "oldest_wait": _waited(queue, seen.now),
-                    "workers": served[queue.name],
-                }
-            )
+            session.output.document(queue_document(queue, seen.now, served[queue.name]))
         return
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
-        waited = _waited(queue, seen.now)
-        wait = "-" if waited is None else span(waited)
+        seconds = waited(queue, seen.now)
+        wait = "-" if seconds is None else span(seconds)
         rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), wait, served[queue.name]))
     session.output.table(("queue", ">ready", "paused", ">oldest wait", ">workers"), rows)
     if not seen.queues:
@@ -93,11 +86,6 @@ def _paused(queue: QueueFacts, now: int) -> str:
     if queue.until:
         return f"until {moment(queue.until, now / 1e6)}"
     return "paused" if queue.paused else "-"
-
-
-def _waited(queue: QueueFacts, now: int) -> float | None:
-    """Seconds that the next job has waited."""
-    return max(0, now - queue.oldest) / 1e6 if queue.size else None
 
 
 @command(app, "pause")

@@ -11,7 +11,8 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import Exit
 from headrace.cli.output import Output
 from headrace.cli.session import Session
-from headrace.cli.units import size, span
+from headrace.cli.units import span
+from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.embedded import Status

@@ -1,11 +1,12 @@
-"""Durations, sizes and times as people write and read them. Pure but for the local time zone."""
+"""Durations, sizes and times as people write and read them on a command line. Pure but for the local time zone."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from headrace.model.job_record import utc
+
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
@@ -62,37 +63,13 @@ def several(count: int, noun: str) -> str:
 
 def moment(microseconds: int, now: float) -> str:
     """A time of the store in local time, and how far away it is: ``2026-11-21 22:36:00 (3m ago)``."""
-    at = _datetime(microseconds)
+    at = utc(microseconds)
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance(microseconds, now)})" if at else "-"
 
 
 def distance(microseconds: int, now: float) -> str:
     """How far a time of the store is from ``now`` (seconds since 1970): ``3m ago`` or ``in 3m``."""
-    if _datetime(microseconds) is None:
+    if utc(microseconds) is None:
         return "-"
     away = now - microseconds / 1e6
     return f"{span(away)} ago" if away >= 0 else f"in {span(-away)}"
-
-
-def stamp(microseconds: int) -> str | None:
-    """A time of the store for programs: ISO 8601 in UTC; None when it was not reached."""
-    at = _datetime(microseconds)
-    return at.isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
-
-
-def size(count: int) -> str:
-    """Bytes for people: ``12 B``, ``3.4 KiB``, ``56 MiB``."""
-    amount, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
-
-
-def _datetime(microseconds: int) -> datetime | None:
-    """None for 0, and for what alien bytes of a record claim to be a time."""
-    try:
-        return _EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
-    except OverflowError:
-        return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.commands import command, group
 from headrace.cli.session import Session
-from headrace.cli.units import size, span, stamp
+from headrace.cli.units import span
+from headrace.model.notation import size
 from headrace.model.options import KINDS, Kind
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ Name = Annotated[
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the workers: where they are, what they serve and run, and when their lease ends."""
+    from headrace.admin.documents import worker_document
+
     with session.view() as app:
         seen = app.overview()
     if session.output.json:
         for worker in seen.workers:
-            session.output.document(_facts(worker, seen.now))
+            session.output.document(worker_document(worker, seen.now))
         return
     rows = [
         (w.owner, w.facts.get("queues", "-"), w.facts.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
@@ -62,10 +65,14 @@ def show(session: Session, name: Name) -> None:
 
     The state is that of the worker's last heartbeat, some seconds ago. It shows at most 64 runners.
     """
+    from headrace.admin.documents import runner_document, worker_document
+
     with session.view() as app:
         worker, now = app.workers.get(name), app.overview().now
     if session.output.json:
-        session.output.document(_facts(worker, now) | {"crew": [_runner(one, now) for one in worker.runners]})
+        session.output.document(
+            worker_document(worker, now) | {"crew": [runner_document(one, now) for one in worker.runners]}
+        )
         return
     rows = [
         (
@@ -104,34 +111,6 @@ def _replaced(one: RunnerFacts) -> str:
     return f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-"
 
 
-def _runner(one: RunnerFacts, now: int) -> dict[str, Any]:
-    known = {name: getattr(one, name) for name in one.__struct_fields__}
-    return known | {
-        "since": stamp(one.since) if one.since else None,
-        "for": max(0, now - one.since) / 1e6 if one.since else None,
-    }
-
-
 def _left(worker: WorkerFacts, now: int) -> str:
     left = (worker.lease - now) / 1e6
     return span(left) if left > 0 else "over"
-
-
-def _facts(worker: WorkerFacts, now: int) -> dict[str, Any]:
-    since = worker.facts.get("since", "")
-    return {
-        "worker": worker.owner,
-        "place": worker.facts.get("place"),
-        "queues": [name for name in worker.facts.get("queues", "").split(",") if name],
-        "runners": _runners(worker.facts.get("runners", "")),
-        "sizes": worker.sizes,
-        "running": worker.running,
-        "lease_left": round((worker.lease - now) / 1e6, 3),
-        "since": stamp(int(since)) if since.isdecimal() else None,
-    }
-
-
-def _runners(text: str) -> dict[str, int]:
-    """Processes by kind, of ``process:2 async:1``."""
-    pairs = (part.partition(":") for part in text.split())
-    return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}

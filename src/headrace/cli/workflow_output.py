@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.cli.job_output import arguments_of, attempt_facts, call_of, value_of
+from headrace.admin.documents import took
+from headrace.cli.job_output import call_of
 from headrace.cli.progress import Bar
-from headrace.cli.units import distance, moment, span, stamp
+from headrace.cli.units import distance, moment, span
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -41,59 +42,6 @@ def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
     """Failed ones first; within a state, in the order of the definition."""
     places = {state: place for place, state in enumerate(ORDER)}
     return sorted(nodes, key=lambda node: (places.get(node.job.state, len(places)), node.number))
-
-
-def summary(record: WorkflowRecord) -> dict[str, Any]:
-    """A workflow for a list: what fits in a line."""
-    return {
-        "id": record.id,
-        "definition": record.definition,
-        "state": record.state,
-        "key": record.key or None,
-        "total": record.total,
-        "done": record.done,
-        "progress": round(record.progress, 4),
-        **record.counts,
-        "active": record.active,
-        "created": stamp(record.created_us),
-        "started": stamp(record.started_us),
-        "finished": stamp(record.finished_us),
-        "lapses": stamp(record.lapses_us),
-        "failed_node": record.failed_node or None,
-    }
-
-
-def details(record: WorkflowRecord) -> dict[str, Any]:
-    """A workflow with everything that is stored of it."""
-    args, kwargs = arguments_of(record.packed_args)
-    return summary(record) | {
-        "args": args,
-        "kwargs": kwargs,
-        "globals": value_of(record.fields["globals"]) if "globals" in record.fields else {},
-        "ttl": None if record.ttl < 0 else record.ttl / 1e6,
-    }
-
-
-def node_facts(node: NodeRecord) -> dict[str, Any]:
-    """A node for programs; ``headrace jobs show`` has the rest."""
-    job = node.job
-    return {
-        "id": job.id,
-        "name": node.facts.name,
-        "state": job.state,
-        "task": job.task or None,
-        "queue": job.queue or None,
-        "role": node.role or None,
-        "attempt": job.attempt,
-        "waits_for": node.pending if job.state == "blocked" else 0,
-        "started": stamp(job.started_us),
-        "finished": stamp(job.finished_us),
-        "took": took(node),
-        "failures": job.failures,
-        "crashes": job.crashes,
-        "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
-        "attempts": attempt_facts(job.attempts),
-    }
 
 
 def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
@@ -190,12 +138,6 @@ def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
     ]  # fmt: skip
     columns = ("name", "state", "task", "id", ">took", ">since", "remark")
     output.table(columns, rows, keep=("state", "id", "took", "since"), spare="remark")
-
-
-def took(node: NodeRecord) -> float | None:
-    """Seconds of a node's last start; None where none has ended."""
-    job = node.job
-    return round((job.finished_us - job.started_us) / 1e6, 6) if 0 < job.started_us <= job.finished_us else None
 
 
 def _took(node: NodeRecord) -> str:

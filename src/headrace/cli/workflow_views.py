@@ -35,6 +35,7 @@ def show(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 100,
 ) -> None:
     """Show a workflow: its progress and its jobs: failed ones first, then running, waiting and ended ones."""
+    from headrace.admin.documents import node_document, workflow_details
     from headrace.cli import workflow_output
     from headrace.cli.queues import tell_unserved
 
@@ -50,10 +51,8 @@ def show(
     found = [node for node in workflow_output.ordered(nodes) if node.role not in ("join", "pass")]
     shown = found[:limit]
     if session.output.json:
-        facts = {} if skip_overview else workflow_output.details(record)
-        session.output.document(
-            facts if skip_jobs else facts | {"jobs": [workflow_output.node_facts(node) for node in shown]}
-        )
+        facts = {} if skip_overview else workflow_details(record)
+        session.output.document(facts if skip_jobs else facts | {"jobs": [node_document(node) for node in shown]})
         return
     now = time.time()
     if not skip_overview:
@@ -101,6 +100,7 @@ def list_(
 
     As JSON, one line a workflow, then one with the cursor of the next page if there is one.
     """
+    from headrace.admin.documents import workflow_summary
     from headrace.cli import workflow_output
 
     query: dict[str, Any] = {
@@ -114,7 +114,7 @@ def list_(
             records += page
     if session.output.json:
         for record in records:
-            session.output.document(workflow_output.summary(record))
+            session.output.document(workflow_summary(record))
         if page.next is not None:
             session.output.document({"next": page.next})
         return

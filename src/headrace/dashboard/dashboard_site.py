@@ -25,6 +25,7 @@ from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import Visitor
 from headrace.model.ids import is_flow
+from headrace.model.notation import size
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -37,7 +38,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "short": wording.short,
     "percent": wording.percent,
     "duration": wording.duration,
-    "size": wording.size,
+    "size": size,
     "stamp": wording.stamp,
     "minute": wording.minute,
     "is_flow": is_flow,

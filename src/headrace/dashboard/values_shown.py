@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from headrace.dashboard.redaction import Redactor
-from headrace.dashboard.wording import cut, size
+from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
 from headrace.model.codec import ParentOutput
 from headrace.model.job_record import Record
+from headrace.model.notation import size
 
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024

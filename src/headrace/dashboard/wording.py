@@ -57,16 +57,6 @@ def duration(seconds: float | None) -> str:
     return f"{days:,} d" + (f" {hours} h" if hours and days < 60 else "")
 
 
-def size(amount: float) -> str:
-    """Bytes for people: ``12 B``, ``3.4 KiB``, ``56 MiB``."""
-    unit = "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
-
-
 def distance(microseconds: int, now: int) -> str:
     """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
     away = (now - microseconds) / 1e6

@@ -1,0 +1,231 @@
+"""Jobs, workflows, queues and workers as documents for programs: ``--json`` prints them, ``.json`` pages hold them.
+
+Pure, and without redaction: a page redacts the whole document.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.model import codec
+from headrace.model.codec import decode, readable
+from headrace.model.job_record import AttemptRecord, Record
+from headrace.model.notation import iso
+from headrace.model.workflow import NodeRecord
+from headrace.model.workflow_record import WorkflowRecord
+from headrace.protocol.operations import QueueFacts, RunnerFacts, WorkerFacts
+
+# The same times as integers: microseconds of server time, 0 when not reached.
+_TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
+
+
+def job_summary(record: Record) -> dict[str, Any]:
+    """A job for a list: what fits in a line."""
+    facts: dict[str, Any] = {
+        "id": record.id,
+        "state": record.state,
+        "task": record.task,
+        "queue": record.queue,
+        "priority": record.priority,
+        "key": record.key or None,
+        "note": record.note or None,
+        "attempt": record.attempt,
+        "created": iso(record.created_us),
+        "due": iso(record.due_us),
+        "started": iso(record.started_us),
+        "finished": iso(record.finished_us),
+        "worker": record.owner or None,
+        "progress": record.progress,
+        "error": None,
+    }
+    if record.error is not None:
+        facts["error"] = {"type": record.error.type, "message": record.error.message}
+    return facts
+
+
+def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
+    """A job with everything that is stored of it."""
+    args, kwargs = arguments_of(record.packed_args)
+    facts: dict[str, Any] = job_summary(record) | {
+        "expires": iso(record.expires_us),
+        **{name: getattr(record, name) for name in _TIMES},
+        "failures": record.failures,
+        "crashes": record.crashes,
+        "interruptions": record.interruptions,
+        "snoozes": record.snoozes,
+        "progress_text": record.progress_text or None,
+        "form": record.form,
+        "args": args,
+        "kwargs": kwargs,
+        "headers": dict(record.headers),
+        "options": value_of(record.options) if record.options else {},
+        "result": None if record.packed_result is None else value_of(record.packed_result),
+        "attempts": attempt_documents(record.attempts),
+        "swallowed": None if record.swallowed is None else msgspec.to_builtins(record.swallowed),
+        "log": lines,
+    }
+    if record.error is not None:
+        facts["error"] = msgspec.to_builtins(record.error)
+        if record.error.signal is not None:
+            facts["error"]["signal_name"] = signal_name(record.error.signal)
+    return facts
+
+
+def attempt_documents(attempts: Sequence[AttemptRecord]) -> list[dict[str, Any]]:
+    """Starts of a job for programs, with when each began to wait and how long it waited and ran, in seconds."""
+    return [
+        {
+            "number": one.number,
+            "outcome": one.outcome,
+            "ready": iso(one.ready_us),
+            "started": iso(one.started_us),
+            "ended": iso(one.ended_us),
+            "waited": seconds_between(one.ready_us, one.started_us),
+            "ran": seconds_between(one.started_us, one.ended_us),
+            "worker": one.worker,
+            "error": one.error or None,
+            "signal": one.signal,
+            "signal_name": None if one.signal is None else signal_name(one.signal),
+            "exit_code": one.exit_code,
+        }
+        for one in attempts
+    ]
+
+
+def seconds_between(begin: int, end: int) -> float | None:
+    """Seconds between two times of the store; None where one was not reached."""
+    return round((end - begin) / 1e6, 6) if begin and end >= begin else None
+
+
+def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
+    """Positions and keywords; or what cannot be read, as text, and None."""
+    try:
+        return codec.arguments(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return readable(data), None
+
+
+def value_of(data: bytes) -> Any:
+    """A stored value; what cannot be read, as text."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        return readable(data)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` of 11; a number without a name on this system as it is."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def workflow_summary(record: WorkflowRecord) -> dict[str, Any]:
+    """A workflow for a list: what fits in a line."""
+    return {
+        "id": record.id,
+        "definition": record.definition,
+        "state": record.state,
+        "key": record.key or None,
+        "total": record.total,
+        "done": record.done,
+        "progress": round(record.progress, 4),
+        **record.counts,
+        "active": record.active,
+        "created": iso(record.created_us),
+        "started": iso(record.started_us),
+        "finished": iso(record.finished_us),
+        "lapses": iso(record.lapses_us),
+        "failed_node": record.failed_node or None,
+    }
+
+
+def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
+    """A workflow with everything that is stored of it."""
+    args, kwargs = arguments_of(record.packed_args)
+    return workflow_summary(record) | {
+        "args": args,
+        "kwargs": kwargs,
+        "globals": value_of(record.fields["globals"]) if "globals" in record.fields else {},
+        "ttl": None if record.ttl < 0 else record.ttl / 1e6,
+    }
+
+
+def node_document(node: NodeRecord) -> dict[str, Any]:
+    """A node for programs; ``headrace jobs show`` has the rest."""
+    job = node.job
+    return {
+        "id": job.id,
+        "name": node.facts.name,
+        "state": job.state,
+        "task": job.task or None,
+        "queue": job.queue or None,
+        "role": node.role or None,
+        "attempt": job.attempt,
+        "waits_for": node.pending if job.state == "blocked" else 0,
+        "started": iso(job.started_us),
+        "finished": iso(job.finished_us),
+        "took": took(node),
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
+        "attempts": attempt_documents(job.attempts),
+    }
+
+
+def took(node: NodeRecord) -> float | None:
+    """Seconds of a node's last start; None where none has ended."""
+    job = node.job
+    return round((job.finished_us - job.started_us) / 1e6, 6) if 0 < job.started_us <= job.finished_us else None
+
+
+def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:
+    """A queue, and how many live workers serve it; waits are in seconds."""
+    return {
+        "name": queue.name,
+        "ready": queue.size,
+        "paused": queue.paused,
+        "paused_until": iso(queue.until),
+        "oldest_wait": waited(queue, now),
+        "workers": workers,
+    }
+
+
+def waited(queue: QueueFacts, now: int) -> float | None:
+    """Seconds that the next job has waited."""
+    return max(0, now - queue.oldest) / 1e6 if queue.size else None
+
+
+def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
+    """A worker, without its runners; times left are in seconds."""
+    since = worker.facts.get("since", "")
+    return {
+        "worker": worker.owner,
+        "place": worker.facts.get("place"),
+        "queues": [name for name in worker.facts.get("queues", "").split(",") if name],
+        "runners": _runners(worker.facts.get("runners", "")),
+        "sizes": worker.sizes,
+        "running": worker.running,
+        "lease_left": round((worker.lease - now) / 1e6, 3),
+        "since": iso(int(since)) if since.isdecimal() else None,
+    }
+
+
+def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
+    """A runner of a worker, and for how many seconds it runs what it runs."""
+    known = {name: getattr(one, name) for name in one.__struct_fields__}
+    return known | {
+        "since": iso(one.since) if one.since else None,
+        "for": max(0, now - one.since) / 1e6 if one.since else None,
+    }
+
+
+def _runners(text: str) -> dict[str, int]:
+    """Processes by kind, of ``process:2 async:1``."""
+    pairs = (part.partition(":") for part in text.split())
+    return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
