@@ -231,3 +231,15 @@ def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monke
     for code in ("local ready = KEYS[", "local job = prefix"):
         assert code in lines[0]
         assert code not in opening
+
+
+def test_functions_that_nothing_needs_are_left_out_and_lines_keep_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools = "-- Tools: included.\nlocal function inner() return 1 end\nlocal function used()\n  return inner()\nend\n"
+    tools += "local function other()\n  return used()\nend\nlocal function last() return 2 end"
+    script = made(monkeypatch, main=TITLE + "-- include tools\n-- other, in words only\nreturn used()", tools=tools)
+    assert "local function inner" in script.text
+    assert "local function other" not in script.text
+    assert "local function last" not in script.text
+    assert script.places[script.text.split("\n").index("return used()")] == ("main", 4)

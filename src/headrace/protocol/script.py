@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.script_header import Header, Many, merge, parse_header, removable
+from headrace.protocol.unused_functions import unused_lines
 
 T = TypeVar("T")
 
@@ -140,9 +141,12 @@ def _source(name: str) -> str:
     return files("headrace").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _lines(text: str) -> list[str]:
-    """The lines of a file; those that hold comments only are empty, so that all keep their numbers."""
-    return ["" if line.lstrip().startswith("--") else line.strip() for line in text.splitlines()]
+def _lines(text: str, unused: Collection[int] = ()) -> list[str]:
+    """The lines of a file; unused ones and those that hold comments only are empty, so that all keep their numbers."""
+    return [
+        "" if n in unused or line.lstrip().startswith("--") else line.strip()
+        for n, line in enumerate(text.splitlines())
+    ]
 
 
 def _bindings(header: Header) -> list[str]:
@@ -245,15 +249,17 @@ def load(name: str) -> Script:
     parts = {part: parse_header(_source(part)) for part in _includes(own.includes)}
     header = merge(own, list(parts.values()))
     shared = _shared(header, parts, name)
+    sources = {part: _source(part) for part in (*parts, name)}
+    unused = unused_lines(sources, {*header.steps, *(given for one in parts.values() for given in one.gives)})
     lines, places = [_prelude(header, shared)], [(name, 1)]
     for part in _grouped(parts):
-        text = _lines(_source(part))
+        text = _lines(sources[part], unused[part])
         last = len(text)
         if parts[part].lazy:
             text = _lazy(part, parts, text, shared)
         lines += text
         places += [(part, min(n, last)) for n in range(1, len(text) + 1)]
-    text = _lines(_source(name))
+    text = _lines(sources[name])
     if header.commits:
         text[0] = "local function body()"
     lines += text

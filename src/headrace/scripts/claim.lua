@@ -55,19 +55,19 @@ end
 -- Whether a workflow's node may start: not while its workflow is stopped, never when that was deleted. What undoes a
 -- cancelled one may, and who is told of its end.
 local flows = {}
-local function may_not(role, f) return role ~= 'callback' and (f[2] or role ~= 'undo') end
 local function may_start(id, score)
   local fid = flow_of(id)
   flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'state', 'stopped', 'cancel')
   local f = flows[fid]
   if not f[1] then
     redis.call('UNLINK', job .. id, log .. id)
-  elseif (f[2] or f[3]) and may_not(redis.call('HGET', job .. id, 'role'), f) then
-    redis.call('HSET', job .. id, 'state', 'stopped')
-    redis.call('ZADD', held .. fid, score, id)
-  else
-    return true
+    return false
   end
+  if not f[2] and not f[3] then return true end
+  local role = redis.call('HGET', job .. id, 'role')
+  if role == 'callback' or role == 'undo' and not f[2] then return true end
+  redis.call('HSET', job .. id, 'state', 'stopped')
+  redis.call('ZADD', held .. fid, score, id)
 end
 
 local before = redis.call('HMGET', self, 'request', 'first', 'limits')

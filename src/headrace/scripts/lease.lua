@@ -8,26 +8,26 @@
 -- workers with longer leases have said nothing for so long, they may just have had no reason to, and it is spared once.
 local GRACE, HALF, SPARED_MOST = 5000000, 0.5, 10
 
--- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
-local function clamped(owner, ends, length)
-  if ends <= now + length then return ends end
-  redis.call('ZADD', owners, now + length, owner)
-  return now + length
-end
-
-local function spare(owner, ends, length, most)
-  local till = now + math.min(length, GRACE)
-  local before = redis.call('HMGET', about .. owner, 'spared', 'times')
-  local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
-  if ends <= 0 or ends >= till or times >= most then return end
-  redis.call('ZADD', owners, till, owner)
-  redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
-  return till
-end
-
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
 -- lease: of the one at stake. Returns until when some are spared, 0 for none.
 local function mend(lease)
+  -- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
+  local function clamped(owner, ends, length)
+    if ends <= now + length then return ends end
+    redis.call('ZADD', owners, now + length, owner)
+    return now + length
+  end
+
+  local function spare(owner, ends, length, most)
+    local till = now + math.min(length, GRACE)
+    local before = redis.call('HMGET', about .. owner, 'spared', 'times')
+    local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
+    if ends <= 0 or ends >= till or times >= most then return end
+    redis.call('ZADD', owners, till, owner)
+    redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
+    return till
+  end
+
   local rows, found, most = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}, SPARED_MOST
   for n = #rows - 1, 1, -2 do
     local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)
