@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -81,6 +82,32 @@ async def test_a_secret_is_on_no_page(shop: Shop) -> None:
             assert CANARY not in (await ask(dashboard, path)).text, path
         # What is hidden cannot be found by guessing either.
         assert shop.failed not in (await ask(dashboard, f"/jobs?state=failed&q={CANARY}")).text
+
+
+async def test_every_page_is_there_as_json_without_secrets(shop: Shop) -> None:
+    for authorize in (operator, viewer):
+        dashboard = Dashboard(shop.app, authorize)
+        for path in pages(shop):
+            place, _, query = path.partition("?")
+            asked = f"{'/overview' if place == '/' else place}.json" + (f"?{query}" if query else "")
+            answer = await ask(dashboard, asked)
+            assert answer.status == 200, asked
+            assert answer.headers["content-type"] == "application/json"
+            assert isinstance(json.loads(answer.text), dict), asked
+            assert CANARY not in answer.text, asked
+    job = json.loads((await ask(dashboard, f"/jobs/{shop.hostile}.json")).text)
+    assert (job["state"], job["error"]["type"]) == ("failed", "RuntimeError")
+    assert job["kwargs"]["text"].startswith("<script>")
+    missing = await ask(dashboard, "/jobs/0000000000000000000000.json")
+    assert (missing.status, list(json.loads(missing.text))) == (404, ["error"])
+
+
+async def test_a_queue_may_have_a_name_that_ends_as_documents_do(empty: Shop) -> None:
+    dashboard = Dashboard(empty.app, operator)
+    empty.add.options(queue="a.json").enqueue(1)
+    (link,) = {link for link in (await ask(dashboard, "/queues")).links() if link.startswith("/queues/")}
+    assert "<h1>a.json" in (await ask(dashboard, link)).text
+    assert json.loads((await ask(dashboard, link + ".json")).text)["name"] == "a.json"
 
 
 async def test_a_page_costs_the_same_with_ten_jobs_and_with_thousands(empty: Shop, client: redis.Redis) -> None:

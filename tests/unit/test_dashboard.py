@@ -106,7 +106,7 @@ def course(values: list[tuple[int, int, float]]) -> Course:
         )
         for n, (done, failed, wait) in enumerate(values)
     ]  # fmt: skip
-    return Course(SPANS["1h"], buckets, figures_of("", buckets[0]))
+    return Course(SPANS["1h"], "jobs", buckets, buckets[0], figures_of("", buckets[0]))
 
 
 def elements(svg: str) -> list[ET.Element]:

@@ -13,6 +13,7 @@ from headrace.cli.exit_codes import OperationFault
 from headrace.cli.plot import number, plot, spark
 from headrace.cli.session import Session
 from headrace.cli.units import span
+from headrace.stats.series_document import PERCENTS, series_document
 
 if TYPE_CHECKING:
     from headrace.stats import Bucket, Reading, Stats
@@ -27,7 +28,6 @@ FIELDS = 3
 # Names that a wrong one is compared with.
 NAMES = 1000
 WATCH = 2.0
-PERCENTS = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
     output = session.output
     if output.json:
         for one in (seen, *seen.below):
-            output.document(_facts(one))
+            output.document(series_document(one.label, one.every, one.total, one.series))
         return
     if field is not None:
         _draw(session, seen, field)
@@ -211,29 +211,3 @@ def _draw(session: Session, seen: _Seen, field: str) -> None:
     else:
         known = ", ".join(sorted({*seen.total.counts, *seen.total.histograms})) or "none"
         raise OperationFault(f"{seen.label or 'the root'} has no field {field!r} in this time; it has: {known}")
-
-
-def _facts(seen: _Seen) -> dict[str, Any]:
-    return {
-        "label": seen.label,
-        "every": seen.every,
-        "exact": seen.total.exact,
-        "start": seen.total.start,
-        "end": seen.total.end,
-        "counts": dict(seen.total.counts),
-        "observed": _percentiles(seen.total),
-        "units": {
-            field: unit for field in (*seen.total.counts, *seen.total.histograms) if (unit := _unit(seen, field))
-        },
-        "series": [
-            {"start": bucket.start, "counts": dict(bucket.counts), "observed": _percentiles(bucket)}
-            for bucket in seen.series
-        ],
-    }
-
-
-def _percentiles(bucket: Bucket) -> dict[str, dict[str, float]]:
-    return {
-        name: {"count": found.count, "mean": found.mean} | {f"p{p}": found.percentile(p) for p in PERCENTS}
-        for name, found in bucket.histograms.items()
-    }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote
 
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
-from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural
+from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural, quoted
 
 # Seconds after which a wait is long, and the share of failures, with their least number, that is high.
 LONG_WAIT = 60.0
@@ -65,7 +64,7 @@ def _of_workers(frame: LiveFrame) -> Iterator[Need]:
 def _of_queues(frame: LiveFrame) -> Iterator[Need]:
     served = frame.overview.served
     for queue in [queue for queue in frame.queues if queue.size][: 10 * MOST]:
-        link, name, waits = f"/queues/{quote(queue.name, safe='')}", cut(queue.name, 48), frame.waited(queue)
+        link, name, waits = f"/queues/{quoted(queue.name)}", cut(queue.name, 48), frame.waited(queue)
         if queue.paused:
             yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)
         elif frame.live and not served[queue.name]:
@@ -91,7 +90,7 @@ def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
                 "bad",
                 f"No worker knows the task {cut(name, 60)}",
                 f"{plural(number, 'job')} of it {'is' if number == 1 else 'are'} parked until one does.",
-                f"/jobs?state=parked&task={quote(name, safe='')}",
+                f"/jobs?state=parked&task={quoted(name)}",
             )
     failing = [one for one in tasks if one.failed >= FEW and one.share > HIGH_SHARE]
     for one in sorted(failing, key=lambda one: -one.failed)[:MOST]:
@@ -99,7 +98,7 @@ def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
             "bad",
             f"{percent(one.share)} of {one.name} fail",
             f"{plural(one.failed, 'start')} failed for good.",
-            f"/causes?task={quote(one.name, safe='')}",
+            f"/causes?task={quoted(one.name)}",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.values_shown import error_line
 from headrace.model.job_record import Record
+from headrace.model.notation import iso
 
 # Failures of each state that one look takes, the newest ones.
 LOOK = 500
@@ -75,6 +77,20 @@ def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
     return sorted(found, key=lambda cause: -cause.last)
 
 
+def _document(cause: Cause) -> dict[str, Any]:
+    return {
+        "task": cause.task,
+        "type": cause.kind,
+        "where": cause.where,
+        "error": cause.line,
+        "number": cause.number,
+        "first": iso(cause.first),
+        "last": iso(cause.last),
+        "quarantined": cause.lost,
+        "example": cause.example.id,
+    }
+
+
 async def causes(site: DashboardSite, request: Request) -> Response:
     """Failures by their causes."""
     task = request.query_params.get("task", "").strip()
@@ -85,6 +101,8 @@ async def causes(site: DashboardSite, request: Request) -> Response:
         found.sort(key=lambda cause: -cause.number)
     most = max((one.number for one in found), default=1)
     return await site.page(
-        request, "causes.html", causes=found[:MOST], task=task, order=order, most=most,
+        request, "causes.html",
+        lambda: {"looked_at": sum(len(page) for page in pages), "causes": [_document(cause) for cause in found[:MOST]]},
+        causes=found[:MOST], task=task, order=order, most=most,
         looked=sum(len(page) for page in pages), total=sum(page.count for page in pages),
     )  # fmt: skip

@@ -23,6 +23,7 @@ from headrace.dashboard.live_frame import LiveFrame, Shared, read_frame
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
+from headrace.dashboard.values_shown import json_bytes
 from headrace.dashboard.visitors import Visitor
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
@@ -44,6 +45,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "is_flow": is_flow,
     "cut": wording.cut,
     "last_part": wording.last_part,
+    "urlencode": wording.quoted,
 }
 
 
@@ -114,8 +116,16 @@ class DashboardSite:
         self._readings.move_to_end(key)
         return await found.get()
 
-    async def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-        """A page, with the frame that all of them show something of."""
+    async def page(
+        self, request: Request, template: str, document: Callable[[], Any], *, status: int = 200, **context: Any
+    ) -> Response:
+        """A page, with the frame that all of them show something of; or its document, where a program asks for that.
+
+        Args:
+            document: makes what ``.json`` of the page holds. It is redacted here.
+        """
+        if wants_json(request):
+            return Response(json_bytes(self.redactor.value(document())), status, media_type="application/json")
         frame = context.pop("frame", None) or await self.frames.get()
         return self.bare(request, template, status=status, frame=frame, now=frame.now, **context)
 
@@ -131,6 +141,7 @@ class DashboardSite:
             "base": base_of(request),
             "path": path_of(request),
             "query": request.url.query,
+            "as_json": _as_json(request),
             "theme": theme_of(request),
             "when": partial(_when, now),
             "said": unquote(request.cookies.get(SAID, "")),
@@ -157,6 +168,17 @@ def path_of(request: Request) -> str:
     """The path below the dashboard's root, with a slash in front."""
     path, base = str(request.scope["path"]), base_of(request)
     return (path[len(base) :] if base and path.startswith(base) else path) or "/"
+
+
+def _as_json(request: Request) -> str:
+    """The link to the page as JSON."""
+    path = quote(path_of(request).rstrip("/") or "/overview").replace(".json", "%2Ejson")
+    return f"{base_of(request)}{path}.json" + (f"?{request.url.query}" if request.url.query else "")
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a page was asked for as JSON, with ``.json`` behind its path."""
+    return bool(request.scope.get("headrace.json"))
 
 
 def theme_of(request: Request) -> str:

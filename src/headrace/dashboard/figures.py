@@ -11,6 +11,7 @@ from headrace.app import Headrace
 from headrace.stats.engine_labels import QUEUES, TASKS
 from headrace.stats.reading import Bucket, Reading
 from headrace.stats.resolutions import Every
+from headrace.stats.series_document import series_document
 from headrace.stats.stats_client import Steps, together
 
 # Tasks or queues of one table.
@@ -80,6 +81,13 @@ class TaskFigures:
         return self.failed / ends if ends else 0.0
 
 
+def figures_document(one: TaskFigures) -> dict[str, Any]:
+    """The figures of a task or queue for programs; times in seconds."""
+    named = {"name": one.name, "started": one.started, "succeeded": one.succeeded, "failed": one.failed}
+    times = {"run_p50": one.run[0], "run_p95": one.run[1], "wait_p50": one.wait[0], "wait_p95": one.wait[1]}
+    return {**named, "retried": one.retried, "share_failed": one.share, **times, "run_total": one.total}
+
+
 def figures_of(name: str, bucket: Bucket) -> TaskFigures:
     """The figures of a bucket, or of a sum of several."""
     run, wait = bucket.histogram("run"), bucket.histogram("wait")
@@ -97,11 +105,18 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How one label went over a range: its buckets in the order of time, and their sum."""
+    """How one label went over a range: its buckets in the order of time, their sum, and the figures of that."""
 
     span: TimeRange
+    label: str
     buckets: Sequence[Bucket]
+    whole: Bucket
     total: TaskFigures
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return series_document(self.label, self.span.every, self.whole, self.buckets)
 
     @property
     def minutes(self) -> float:
@@ -123,8 +138,8 @@ async def course(app: Headrace, span: TimeRange, kind: str = "tasks", name: str 
     """The course of all jobs, of one task, or of one queue. Cost: one round trip."""
     reading = app.stats.find(_label(kind, name), time.time() - span.seconds, every=span.every)
     buckets = await app.stats.way.adrive(_course(reading))
-    total = figures_of(name, _sum(buckets))
-    return Course(span, buckets, total)
+    whole = _sum(buckets)
+    return Course(span, reading.label, buckets, whole, figures_of(name, whole))
 
 
 def _sum(buckets: Sequence[Bucket]) -> Bucket:

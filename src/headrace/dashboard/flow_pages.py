@@ -10,9 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, link
+from headrace.admin.documents import node_document, workflow_details, workflow_summary
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, link, wants_json
 from headrace.dashboard.graph_drawing import Drawer
-from headrace.dashboard.values_shown import Shown, shown
+from headrace.dashboard.values_shown import Shown, arguments_document, shown
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
@@ -51,7 +52,11 @@ async def flows(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(400, str(error)) from None
     more = link("/workflows", {"state": state, "definition": definition, "after": page.next or ""})
     return await site.page(
-        request, "workflows.html", page=page, state_asked=state, definition=definition, more=more,
+        request, "workflows.html",
+        lambda: {
+            "workflows": [workflow_summary(one) for one in page.workflows], "count": page.count, "next": page.next,
+        },
+        page=page, state_asked=state, definition=definition, more=more,
         flow_states=[str(one) for one in WorkflowState],
     )  # fmt: skip
 
@@ -66,9 +71,14 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(404, str(error)) from None
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
-    picture, problem = await _draw(site, request, record, page.nodes)
+    picture, problem = (None, "") if wants_json(request) else await _draw(site, request, record, page.nodes)
     return await site.page(
-        request, "workflow.html", run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
+        request, "workflow.html",
+        lambda: {
+            **workflow_details(record), **arguments_document(record, site.redactor),
+            "jobs": [node_document(node) for node in jobs],
+        },
+        run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
         shares=_shares(record), picture=picture, problem=problem, whole=page.next is None, drawn=DRAWN,
         arguments=_arguments(site, record), bars=_timeline(nodes, record), link=link,
     )  # fmt: skip

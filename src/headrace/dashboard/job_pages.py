@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.admin.documents import job_details, job_summary
 from headrace.admin.jobs import JobPage
 from headrace.dashboard.dashboard_site import DashboardSite, link, to, visitor_of
 from headrace.dashboard.live_frame import LiveFrame
-from headrace.dashboard.values_shown import Shown, arguments, error_line, preview, result
+from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
 from headrace.errors import HeadraceError
 from headrace.model.ids import flow_of, is_flow, is_node
 from headrace.model.job import State
@@ -97,7 +98,15 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     unnamed = (visitor := visitor_of(request)) is not None and visitor.operates
     rows = [(one, preview(one, site.redactor, unnamed=unnamed), error_line(one, site.redactor)) for one in found.jobs]
     return await site.page(
-        request, "jobs.html", frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK
+        request,
+        "jobs.html",
+        lambda: {"jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next},
+        frame=frame,
+        search=search,
+        rows=rows,
+        page=found,
+        listed=LISTED,
+        look=LOOK,
     )
 
 
@@ -160,7 +169,12 @@ async def job(site: DashboardSite, request: Request) -> Response:
         result(record, site.redactor),
     )
     return await site.page(
-        request, "job.html", look=look, job=record, retryable=retryable(record),
+        request, "job.html",
+        lambda: {
+            **job_details(record, list(look.log)), **arguments_document(record, site.redactor, unnamed=operates),
+            "waits": look.reason or None,
+        },
+        look=look, job=record, retryable=retryable(record),
         flow=flow_of(record.id) if is_node(record.id) else "",
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
 from headrace.dashboard import cause_pages, flow_pages, job_pages, login_pages, page_verbs, schedule_pages, status_pages
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of, wants_json
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
@@ -101,7 +101,7 @@ class Dashboard:
         if scope["type"] != "http":
             await _close(scope, receive, send)
             return
-        request = Request(scope, receive)
+        request = Request(_page_of(scope), receive)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -110,18 +110,18 @@ class Dashboard:
 
         response = await self._gate(request)
         if response is not None:
-            await response(scope, receive, with_headers)
+            await response(request.scope, receive, with_headers)
             return
         try:
             # A copy: a mount changes what it is given, and the page of an error needs it as it was.
-            await self._router(dict(scope), receive, with_headers)
+            await self._router(dict(request.scope), receive, with_headers)
         except HTTPException as error:
             page = await self._problem(request, error.status_code, error.detail)
-            await page(scope, receive, with_headers)
+            await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
             log.warning("the store does not answer the dashboard: %s", error)
             page = await self._problem(request, 503, "The store does not answer. This page tries again by itself.")
-            await page(scope, receive, with_headers)
+            await page(request.scope, receive, with_headers)
 
     async def _gate(self, request: Request) -> Response | None:
         """Why a request goes no further; None: it does."""
@@ -157,8 +157,19 @@ class Dashboard:
         return self._site.bare(request, "problem.html", status=status, text=text, code=status)
 
 
+def _page_of(scope: Scope) -> Scope:
+    """The page that a request means: ``/queues.json`` is the page of queues, as JSON."""
+    path, raw = str(scope["path"]), scope.get("raw_path") or b""
+    # A queue may be named so; links to it have an escape there.
+    asked = scope["method"] in SAFE and path.endswith(".json") and (not raw or raw.endswith(b".json"))
+    if not asked:
+        return scope
+    path, root = path.removesuffix(".json"), str(scope.get("root_path", "")).rstrip("/") + "/"
+    return {**scope, "path": root if path == f"{root}overview" else path, "headrace.json": True}
+
+
 def _is_program(request: Request) -> bool:
-    return "text/html" not in request.headers.get("accept", "text/html")
+    return wants_json(request) or "text/html" not in request.headers.get("accept", "text/html")
 
 
 def _headers(frames: str) -> list[tuple[bytes, bytes]]:

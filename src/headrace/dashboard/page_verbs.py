@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.wording import plural
+from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError
 
 log = logging.getLogger("headrace.dashboard")
@@ -157,7 +157,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
         said = f"Nothing was done: {error}"
     log.info("%s of %s %s by %s: %s", verb, kind.removesuffix("s"), name, visitor.name if visitor else "?", said)
     await site.frames.get(fresh=True)
-    place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quote(name, safe='')}"
+    place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quoted(name)}"
     return to(request, place, site.redactor.text(said))
 
 

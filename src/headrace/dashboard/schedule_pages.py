@@ -17,6 +17,7 @@ from headrace.model.ids import check_name
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
+from headrace.schedules.schedule_documents import schedule_document, tick_document
 from headrace.schedules.schedule_handle import upcoming
 from headrace.schedules.timetables import time_of, zone_of
 from headrace.schedules.timing import read_timing
@@ -58,7 +59,9 @@ async def schedules(site: DashboardSite, request: Request) -> Response:
     page = await site.app.client.arun(ticks.read_schedules(site.app.client.keys, (), after, PAGE, ticks=1))
     last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
     return await site.page(
-        request, "schedules.html", rows=[row_of(record) for record in page.rows], count=page.count, after=after,
+        request, "schedules.html",
+        lambda: {"schedules": [schedule_document(record) for record in page.rows], "next": last or None},
+        rows=[row_of(record) for record in page.rows], count=page.count, after=after,
         more=link("/schedules", {"after": last}) if last else "",
     )  # fmt: skip
 
@@ -76,7 +79,9 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
     record = page.rows[0]
     coming, problem = _coming(record, page.now)
     return await site.page(
-        request, "schedule.html", row=row_of(record), one=record, coming=coming, problem=problem,
+        request, "schedule.html",
+        lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
+        row=row_of(record), one=record, coming=coming, problem=problem,
         history=record.last[::-1],
     )  # fmt: skip
 

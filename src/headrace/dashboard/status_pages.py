@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from dataclasses import asdict
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
 from headrace.dashboard.dashboard_site import DashboardSite
-from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange
+from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import LiveFrame, read_frame
+from headrace.dashboard.wording import quoted
 from headrace.errors import HeadraceError
+from headrace.model.notation import iso
 from headrace.protocol.operations import QueueFacts
 
 # Tasks and queues that the overview lists.
@@ -31,13 +35,24 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
     frame = await site.frames.get()
     course, tasks = await site.course(span), await site.table(span)
+    found = needs(frame, tasks)
+
+    def document() -> dict[str, Any]:
+        return {
+            **_counts(frame),
+            "needs": [asdict(need) for need in found],
+            "tasks": [figures_document(one) for one in tasks],
+            "course": course.document,
+        }
+
     return await site.page(
         request,
         "overview.html",
+        document,
         frame=frame,
         span=span,
         spans=SPANS.values(),
-        needs=needs(frame, tasks),
+        needs=found,
         total=course.total,
         minutes=course.minutes,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)],
@@ -47,15 +62,26 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     )
 
 
+def _counts(frame: LiveFrame) -> dict[str, Any]:
+    seen = frame.overview
+    return {"now": iso(frame.now), "states": seen.states, "parked": seen.parked, "kept_bytes": seen.bytes}
+
+
 async def queues(site: DashboardSite, request: Request) -> Response:
     """All queues: what waits in each, for how long, who serves it, and what became of its jobs."""
     frame = await site.frames.get()
     span = span_of(request)
     figures = {one.name: one for one in await site.table(span, "queues")}
     return await site.page(
-        request, "queues.html", frame=frame, rows=_by_need(frame), figures=figures, span=span, spans=SPANS.values(),
+        request, "queues.html",
+        lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in _by_need(frame)]},
+        frame=frame, rows=_by_need(frame), figures=figures, span=span, spans=SPANS.values(),
         served=frame.overview.served,
     )  # fmt: skip
+
+
+def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:
+    return queue_document(queue, frame.now, frame.overview.served[queue.name])
 
 
 def _by_need(frame: LiveFrame) -> list[QueueFacts]:
@@ -74,7 +100,11 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     course = await site.course(span, "queues", name)
     page = await site.app.jobs.apage("ready", queue=name, limit=10, order="asc")
     return await site.page(
-        request, "queue.html", frame=frame, queue=found, course=course, span=span, spans=SPANS.values(),
+        request, "queue.html",
+        lambda: {
+            **_queue_document(found, frame), "next": [job_summary(job) for job in page.jobs], "course": course.document,
+        },
+        frame=frame, queue=found, course=course, span=span, spans=SPANS.values(),
         plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.jobs,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
@@ -88,7 +118,9 @@ async def tasks(site: DashboardSite, request: Request) -> Response:
     known = {one.name for one in rows}
     idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
     return await site.page(
-        request, "tasks.html", frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span, spans=SPANS.values(),
+        request, "tasks.html",
+        lambda: {"tasks": [figures_document(one) for one in rows], "parked": frame.overview.parked},
+        frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span, spans=SPANS.values(),
         busiest=max((one.total for one in rows), default=0.0) or 1.0,
     )  # fmt: skip
 
@@ -103,7 +135,11 @@ async def task(site: DashboardSite, request: Request) -> Response:
     frame = await site.frames.get()
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
-        request, "task.html", frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
+        request, "task.html",
+        lambda: {
+            **figures_document(course.total), "parked": frame.overview.parked.get(name, 0), "course": course.document,
+        },
+        frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
         parked=frame.overview.parked.get(name, 0),
     )  # fmt: skip
 
@@ -111,7 +147,13 @@ async def task(site: DashboardSite, request: Request) -> Response:
 async def workers(site: DashboardSite, request: Request) -> Response:
     """All workers that live, and those that fell silent."""
     frame = await read_frame(site.app, details=True)
-    return await site.page(request, "workers.html", frame=frame)
+    return await site.page(
+        request, "workers.html",
+        lambda: {
+            "now": iso(frame.now), "workers": [worker_document(one, frame.now) for one in frame.live + frame.silent]
+        },
+        frame=frame,
+    )  # fmt: skip
 
 
 async def worker(site: DashboardSite, request: Request) -> Response:
@@ -121,7 +163,13 @@ async def worker(site: DashboardSite, request: Request) -> Response:
         found = named(frame.overview.workers, request.path_params["name"])
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
-    return await site.page(request, "worker.html", frame=frame, worker=found)
+    return await site.page(
+        request, "worker.html",
+        lambda: {
+            **worker_document(found, frame.now), "crew": [runner_document(one, frame.now) for one in found.runners],
+        },
+        frame=frame, worker=found,
+    )  # fmt: skip
 
 
 async def statistics(site: DashboardSite, request: Request) -> Response:
@@ -136,6 +184,8 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(400, str(error)) from None
     plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
     return await site.page(
-        request, "statistics.html", kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
-        spans=SPANS.values(), more=f"&kind={kind}&name={quote(name, safe='')}",
+        request, "statistics.html",
+        lambda: {**course.document, "below": [figures_document(one) for one in rows]},
+        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
+        spans=SPANS.values(), more=f"&kind={kind}&name={quoted(name)}",
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.model.codec import ParentOutput
 from headrace.model.job_record import Record
 from headrace.model.notation import size
+from headrace.model.workflow_record import WorkflowRecord
 
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
@@ -57,6 +59,15 @@ def json_text(value: Any, *, indent: int = 2) -> str:
         return ascii(value)
 
 
+def json_bytes(value: Any) -> bytes:
+    """A document of plain values as JSON, whatever texts and keys are in it."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, UnicodeError):
+        # Lone surrogates, and keys that JSON cannot have.
+        return json.dumps(value, default=_plain, skipkeys=True).encode()
+
+
 def shown(name: str, value: Any, redactor: Redactor) -> Shown:
     """A value for a page of its own."""
     text = json_text(redactor.value({name: value})[name])
@@ -77,6 +88,20 @@ def arguments(record: Record, redactor: Redactor, *, unnamed: bool = True) -> li
         shown(name, value, redactor) if unnamed or not name.isdecimal() else Shown(name, type(value).__name__)
         for name, value in found.items()
     ]
+
+
+def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, *, unnamed: bool = True) -> dict[str, Any]:
+    """``args`` and ``kwargs`` of a document: what has a name is by name, so that its name can hide it.
+
+    Args:
+        unnamed: as for :func:`arguments`.
+    """
+    try:
+        found: Mapping[str, Any] = record.arguments
+    except (HeadraceError, ValueError, TypeError, RecursionError) as error:
+        return {"args": redactor.text(str(error)), "kwargs": None}
+    numbered = [value if unnamed else type(value).__name__ for name, value in found.items() if name.isdecimal()]
+    return {"args": numbered, "kwargs": {name: value for name, value in found.items() if not name.isdecimal()}}
 
 
 def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from markupsafe import Markup
 
 from headrace.model.job_record import utc
@@ -107,6 +109,11 @@ def cut(text: str, longest: int = 120) -> str:
 def last_part(name: str) -> str:
     """``fetch`` of ``tasks.fetch``."""
     return name.rpartition(".")[2] or name
+
+
+def quoted(name: object) -> str:
+    """A name as a part of a link. At the end of a path ``.json`` asks for JSON, so within a name it is escaped."""
+    return quote(str(name), safe="").replace(".json", "%2Ejson")
 
 
 def jobs_wait(number: int) -> str:
