@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,9 @@ from hypothesis.stateful import (
 
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
+from headrace.model.limit_state import part_of
 from headrace.protocol import consume, operations, produce
+from headrace.protocol.limit_verbs import change_limit
 from headrace.testing import assert_invariants
 from headrace.testing.lane_invariants import own_gates, shared_gates
 from tests.scripts.stage import SECOND, Stage
@@ -44,7 +47,9 @@ class Gate:
     def __init__(self) -> None:
         self.next, self.held = 0.0, 0
 
-    def open(self, rule: LimitRule, now: int) -> bool:
+    def open(self, rule: LimitRule | None, now: int) -> bool:
+        if rule is None:
+            return False
         if rule.concurrency and self.held >= rule.concurrency.n:
             return False
         return not rule.rate or min(self.next, now + self.step(rule)) <= now
@@ -53,7 +58,8 @@ class Gate:
         assert rule.rate
         return float(rule.rate.per) * SECOND / rule.rate.n
 
-    def charge(self, rule: LimitRule, now: int) -> None:
+    def charge(self, rule: LimitRule | None, now: int) -> None:
+        assert rule
         self.held += 1
         if rule.rate:
             slack = max(10_000, float(rule.rate.per) * SECOND / 100)
@@ -71,6 +77,8 @@ class LaneMachine(RuleBasedStateMachine):
         self.rules = {"api": API[1], "account": ACCOUNT[0]}
         self.limited = False
         self.gates: dict[str, Gate] = {}
+        # What an operator said: by limit and value ("*": of all) its parts, each with its end.
+        self.over: dict[tuple[str, str], dict[str, tuple[int, object]]] = {}
         self.waiting: dict[str, tuple[str, str, str]] = {}
         self.scheduled: dict[str, tuple[str, str, str]] = {}
         self.running: dict[str, dict[str, tuple[int, list[str]]]] = {owner: {} for owner in OWNERS}
@@ -89,6 +97,25 @@ class LaneMachine(RuleBasedStateMachine):
                 rows += [f"task:{task}", task_row([self.rules[name] for name in names], ["account"], {})]
         limits = DeclaredLimits([(one.name, one.fields) for one in self.rules.values()], rows)
         self.stage.run(consume.register(self.keys, "w1", LEASE, [], self.stage.now, {}, limits))
+
+    @precondition(lambda self: self.limited)
+    @rule(
+        where=st.sampled_from([("api", "*"), ("account", "*"), *(("account", value) for value in VALUES)]),
+        what=st.sampled_from(["paused", Concurrency(1), Concurrency(3), Rate(20, per=1000), 5]),
+        duration=st.sampled_from([0, SECOND, 300 * SECOND]), taken=st.booleans(),
+    )  # fmt: skip
+    def operate(self, where: tuple[str, str], what: Any, duration: int, taken: bool) -> None:
+        part = part_of(what)[0] if what != "paused" else what
+        if part == "weight" and where[1] == "*":
+            return
+        put = [(part, duration, part_of(what)[1] if what != "paused" else [])]
+        call = change_limit(self.keys, *where, [], [] if taken else put, [part] if taken else [], self.stage.now)
+        known = self.over.setdefault(where, {})
+        assert self.stage.run(call) == {one for one, (ends, _) in known.items() if not 0 < ends <= self.stage.now}
+        if taken:
+            known.pop(part, None)
+        else:
+            known[part] = (self.stage.now + duration if duration else 0, what)
 
     @rule(
         task=st.sampled_from(list(TASKS)), values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=6),
@@ -204,6 +231,9 @@ class LaneMachine(RuleBasedStateMachine):
         """All that waits can start in the end, and nothing is left."""
         if not hasattr(self, "stage"):
             return
+        for where, parts in list(self.over.items()):
+            self.stage.run(change_limit(self.keys, *where, [], [], list(parts), self.stage.now))
+        self.over.clear()
         for _ in range(400):
             for owner in OWNERS:
                 self.stage.run(consume.renew(self.keys, owner, LEASE, now=self.stage.now))
@@ -218,7 +248,9 @@ class LaneMachine(RuleBasedStateMachine):
         self._promote()
         assert_invariants(self.client)
         left = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in self.client.keys("*")}
-        assert left <= {"token", "sender", "limit", "limited", "owner", "owners", "gate", "queues", "wake"}, left
+        assert left <= {"token", "sender", "limit", "limits", "limited", "owner", "owners", "gate", "queues", "wake"}, (
+            left
+        )
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
@@ -240,17 +272,34 @@ class LaneMachine(RuleBasedStateMachine):
     def _freed(self, owner: str, id: str, names: list[str], *, unused: bool) -> None:
         del self.running[owner][id]
         for name in names:
-            gate, rule_ = self.gates[name], self.rules[name.partition(":")[0]]
+            gate, rule_ = self.gates[name], self._counting(*name.split(":"), paused=False)
+            assert rule_
             gate.held -= 1
-            if rule_.rate and self.stage.now >= 0:
+            if rule_.rate:
                 gate.next = min(gate.next, self.stage.now + gate.step(rule_)) - (gate.step(rule_) if unused else 0)
 
-    def _gates_of(self, id: str) -> list[tuple[Gate, LimitRule]]:
+    def _gates_of(self, id: str) -> list[tuple[Gate, LimitRule | None]]:
         task, value, _ = self.facts[id]
         if not self.limited:
             return []
-        names = {"api": "api:", "account": f"account:{value}"}
-        return [(self.gates.setdefault(names[one], Gate()), self.rules[one]) for one in TASKS[task]]
+        values = {"api": "", "account": value}
+        return [
+            (self.gates.setdefault(f"{one}:{values[one]}", Gate()), self._counting(one, values[one]))
+            for one in TASKS[task]
+        ]
+
+    def _counting(self, name: str, value: str, *, paused: bool = True) -> LimitRule | None:
+        """A limit as it counts for a value now; None: it is paused."""
+        rule_ = self.rules[name]
+        for where in ((name, "*"), (name, value)):
+            for part, (ends, what) in self.over.get(where, {}).items():
+                if 0 < ends <= self.stage.now:
+                    continue
+                if part == "paused" and paused:
+                    return None
+                if part in ("rate", "concurrency"):
+                    rule_ = replace(rule_, **{part: what})  # type: ignore[arg-type]
+        return rule_
 
     def _startable(self) -> list[str]:
         return [

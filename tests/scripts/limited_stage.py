@@ -9,7 +9,9 @@ import msgspec
 from headrace.model.form import NewJob
 from headrace.model.job import Claim
 from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
+from headrace.model.limit_state import ALL, LimitState, name_of, part_of
 from headrace.protocol import consume
+from headrace.protocol.limit_verbs import change_limit, read_limits
 from headrace.testing.lane_invariants import gate_facts
 from tests.scripts.stage import SECOND, Stage
 
@@ -49,3 +51,27 @@ def gate(stage: Stage, name: str) -> tuple[float, int, bool]:
 
 def promote(stage: Stage) -> int:
     return stage.run(consume.promote(stage.keys, 1000, stage.now))[0]
+
+
+def change(
+    stage: Stage,
+    limit: str,
+    *numbers: Rate | Concurrency,
+    value: object = None,
+    weight: float | None = None,
+    paused: bool = False,
+    duration: int = 0,
+    gone: Sequence[str] = (),
+    declared: LimitRule | None = None,
+) -> str | frozenset[str]:
+    """What an operator does; ``duration`` in microseconds."""
+    parts = [(*part_of(one), duration) for one in (*numbers, *(() if weight is None else (weight,)))]
+    rows = [(part, ends, fields) for part, fields, ends in parts]
+    rows += [("paused", duration, [])] if paused else []
+    named, fields = ALL if value is None else name_of(value), declared.fields if declared else []
+    return stage.run(change_limit(stage.keys, limit, named, fields, rows, gone, stage.now))
+
+
+def look(stage: Stage, limit: str, value: object = None) -> LimitState:
+    named = ALL if value is None else name_of(value)
+    return stage.run(read_limits(stage.keys, [limit], value=named, now=stage.now)).rows[0]

@@ -10,9 +10,11 @@ from headrace.model.job import Outcome
 from headrace.protocol import cache, consume, operations, produce, stats, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
+from headrace.protocol.limit_verbs import change_limit, read_limits
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
+from tests.scripts import limited_stage as limits
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
 from tests.store.plays_flows import FLOWS
@@ -123,6 +125,15 @@ JOBS: dict[str, Play] = {
     ),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: operations.purge(k, "default", 1000, t), fewer),
     "logs": Play(lambda s: s.put()[0], lambda k, id, _: operations.logs(k, id)),
+    "limit_change": Play(
+        lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
+        lambda k, _, t: change_limit(k, "account", "x", [], [("paused", SECOND, [])], now=t),
+        says(frozenset({"paused"})),
+    ),
+    "limit_read": Play(
+        lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
+        lambda k, _, t: read_limits(k, ["account"], values=True, now=t),
+    ),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
 }
 

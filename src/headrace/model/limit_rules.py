@@ -110,15 +110,37 @@ class LimitRule:
     @property
     def fields(self) -> list[str]:
         """Field, value, ... of its hash."""
-        found: list[str] = []
-        if self.rate is not None:
-            found += ["rate", repr(self.rate.n), "per", str(microseconds(seconds(self.rate.per, "per")))]
-            found += ["burst", str(self.rate.burst)] if self.rate.burst else []
-        if self.concurrency is not None:
-            found += ["most", str(self.concurrency.n)]
-        found += ["by", self.by] if self.by else []
-        found += ["queue", self.queue] if self.queue else []
-        return found
+        found = {
+            **(rate_fields(self.rate) if self.rate else {}),
+            **(concurrency_fields(self.concurrency) if self.concurrency else {}),
+            "by": self.by,
+            "queue": self.queue,
+        }
+        return [word for pair in found.items() if pair[1] for word in pair]
+
+
+def rate_fields(rate: Rate) -> dict[str, str]:
+    """All fields that a rate may have in the hash of its limit; empty: it has none."""
+    per = str(microseconds(seconds(rate.per, "per")))
+    return {"rate": repr(rate.n), "per": per, "burst": str(rate.burst) if rate.burst else ""}
+
+
+def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
+    """See :func:`rate_fields`."""
+    return {"most": str(concurrency.n)}
+
+
+def numbers_of(fields: Mapping[str, str]) -> tuple[Rate | None, Concurrency | None]:
+    """A limit's numbers of its fields.
+
+    Raises:
+        OptionsError, ValueError, KeyError: they are no numbers of a limit.
+    """
+    rate = None
+    if fields.get("rate"):
+        n = float(fields["rate"])
+        rate = Rate(int(n) if n.is_integer() else n, int(fields["per"]) / 1_000_000, int(fields.get("burst") or 0))
+    return rate, Concurrency(int(fields["most"])) if fields.get("most") else None
 
 
 class NamedLimit(Protocol):

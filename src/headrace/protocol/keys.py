@@ -36,7 +36,11 @@ key                    type    meaning, owner and end
                                last tick, or when no worker declares it any more.
 ``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
 ``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
-``limit:<limit>``      hash    Numbers of a limit, as the code of the last worker that began declares them.
+``limits``             zset    Names of limits, all with the score 0. Until they are removed.
+``limit:<limit>``      hash    Numbers of a limit, as the code of the last worker that began declares them; how many
+                               ``overrides`` it has. Until it is removed.
+``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
+                               end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
                                the task, or the limit, change them.
 ``lane:<lane>``        zset    Ids of one queue that pass the same gates, scored as in their queue. Empty means absent.
@@ -48,8 +52,8 @@ key                    type    meaning, owner and end
                                whether anything waits behind it. Ends when it says nothing more; see gates.lua.
 ``behind:<gate>``      set     Lanes and classes that wait until the gate opens. Ends when it does.
 ``slots:<owner>``      hash    Of limited ids that an incarnation claims: their lanes. Ends with the incarnation.
-``timers``             zset    When closed gates open (``gate:<gate>``), and what else is due; the first of the times is
-                               the score of ``~`` in ``scheduled``.
+``timers``             zset    When closed gates open (``gate:<gate>``), overrides end (``limit:<gate>``), and what
+                               else is due; the first of the times is the score of ``~`` in ``scheduled``.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.

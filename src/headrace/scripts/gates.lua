@@ -6,6 +6,7 @@
 -- derive  limit_at  hash  limit:<limit>
 -- derive  gate    string  gate:<gate>
 -- derive  behind  set     behind:<gate>
+-- derive  overrides_at  hash  overrides:<limit>
 -- many    MSET
 -- many    UNLINK
 -- many    ZADD
@@ -17,26 +18,62 @@ local function gates()
   -- Gates that changed in this script, by name.
   self.changed = {}
 
-  -- The numbers of a limit: microseconds between two starts, how late a start may be made good, the most at once.
+  -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
+  local function reckoned(found)
+    found.step, found.slack = nil, nil
+    if found.rate then
+      found.step = found.per / found.rate
+      found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
+    end
+    return found
+  end
+
+  -- Numbers with an operator's over them, as long as these count: {part: {end or 0, {field, value or '', ...}}}.
+  local function overlaid(found, packed)
+    local own = {}
+    for field, value in pairs(found) do own[field] = value end
+    for _, part in pairs(cmsgpack.unpack(packed)) do
+      for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do own[part[2][n]] = tonumber(part[2][n + 1]) end
+    end
+    return reckoned(own)
+  end
+
+  -- The numbers of a limit: those that code declares, and over them those of an operator.
   local function numbers_of(name)
     local found = numbers[name]
     if found then return found end
     found = {}
     local flat = redis.call('HGETALL', limit_at .. name)
-    for n = 1, #flat, 2 do found[flat[n]] = tonumber(flat[n + 1]) end
-    if found.rate then
-      found.step = found.per / found.rate
-      found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
+    for n = 1, #flat, 2 do found[flat[n]] = tonumber(flat[n + 1]) or flat[n + 1] end
+    local over = found.overrides and redis.call('HGET', overrides_at .. name, '*')
+    found = over and overlaid(found, over) or reckoned(found)
+    -- All values are paused at one gate, '<limit>:*', so each of their own knows nothing of it.
+    if found.by then
+      found.all = {paused = found.paused}
+      found.paused = nil
     end
     numbers[name] = found
     return found
+  end
+
+  -- The gate of all values of a limit that goes by one, while these are paused or else if it is asked for.
+  self.of_all = function(name, open_too)
+    local all = numbers_of(name).all
+    return all and (all.paused or open_too) and self.of(name .. ':*', name)
   end
 
   -- A gate by '<limit>:<value>'. It says what is stored once load() has read all that were met since.
   self.of = function(name, limit_name)
     local g = known[name]
     if not g then
-      g = {name = name, limit = numbers_of(limit_name), next = 0, held = 0, waits = false}
+      local found, value = numbers_of(limit_name), string.sub(name, #limit_name + 2)
+      if value == '*' then
+        found = found.all or {}
+      elseif found.by and found.overrides then
+        local over = redis.call('HGET', overrides_at .. limit_name, value)
+        if over then found = overlaid(found, over) end
+      end
+      g = {name = name, limit = found, next = 0, held = 0, waits = false}
       known[name] = g
       unread[#unread + 1] = g
     end
@@ -64,6 +101,7 @@ local function gates()
   -- When it opens by itself: false, it is open; infinity: when a job of it ends, or a pause.
   self.closed = function(g)
     local numbers_now = g.limit
+    if numbers_now.paused then return numbers_now.paused > 0 and numbers_now.paused or math.huge end
     if numbers_now.most and g.held >= numbers_now.most then return math.huge end
     return numbers_now.step and g.next > now and g.next
   end

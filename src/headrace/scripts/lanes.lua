@@ -4,6 +4,7 @@
 -- include wake
 -- include limited_values
 -- include gates
+-- include overrides
 -- lazy    limiting lanes
 -- clock   now
 -- key     scheduled  zset    scheduled
@@ -28,11 +29,12 @@ local function lanes()
     local c = known[name]
     if c then return c end
     local bar = string.find(name, '|', 1, true)
-    c = {name = name, queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, valued = {}, names = {}}
+    c = {name = name, queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
     for word in string.gmatch(c.limits, '[^,]+') do
       if string.sub(word, -1) == '=' then
         word = string.sub(word, 1, -2)
         c.valued[#c.valued + 1] = word
+        c.bars[#c.bars + 1] = g.of_all(word) or nil
       else
         c.gates[#c.gates + 1] = g.of(word .. ':', word)
       end
@@ -41,6 +43,11 @@ local function lanes()
     g.load()
     known[name] = c
     return c
+  end
+
+  -- The closed gate of a class, if one is: of its own, or of all values while these are paused.
+  self.shut = function(c)
+    return g.shut(c.gates) or g.shut(c.bars)
   end
 
   -- The class of a lane, or of a class.
@@ -205,7 +212,7 @@ local function lanes()
   local function place(c, score)
     local first = self.first(c)
     if not first then return redis.call('ZREM', ready .. c.queue, '~' .. c.limits) end
-    local shut = g.shut(c.gates)
+    local shut = self.shut(c)
     if shut then return g.park(c.name, shut) end
     local at = self.score(c, first)
     redis.call('ZADD', ready .. c.queue, 'LT', math.min(at, score or at), '~' .. c.limits)
@@ -261,6 +268,17 @@ local function lanes()
     end
   end
 
+  -- What an operator said of a limit, or of one of its values, changed or is over.
+  self.look_at_limit = function(name, value)
+    if value == '*' then self.look_anew(name) end
+    local one = g.of(name .. ':' .. (value == '*' and not g.of_all(name, true) and '' or value), name)
+    g.load()
+    g.changed[one.name] = one
+    local unit = redis.call('SRANDMEMBER', waiting .. name)
+    if unit then wake_up(self.class(unit).queue) end
+    self.timed = true
+  end
+
   local function look_at(cursor, unit)
     local c = self.class(unit)
     local found = redis.call('ZSCAN', class .. unit, cursor, 'COUNT', 500)
@@ -287,6 +305,10 @@ local function lanes()
       local kind, name = string.match(one, '^(%l+):(.*)$')
       if kind == 'gate' then
         met[#met + 1] = g.of(name, string.match(name, '^[^:]*'))
+      elseif kind == 'limit' then
+        local limit_name, value = string.match(name, '^([^:]*):(.*)$')
+        overrule(limit_name, value, {}, {})
+        self.look_at_limit(limit_name, value)
       elseif kind == 'lanes' then
         local cursor, unit = string.match(name, '^(%d+):(.*)$')
         look_at(cursor, unit)

@@ -6,7 +6,7 @@
 -- batch   holding  {}  {id, lane, ...} of the limited jobs that this claim leases
 -- many    ZADD
 -- many    ZREM
--- A turn of a lane moves it this far; lanes of a class that are looked at in vain by one claim.
+-- A turn of a lane of weight 1 moves it this far; lanes of a class that are looked at in vain by one claim.
 local TURN, REFUSALS = 1000, 64
 
 -- Jobs of lanes that were taken out ahead, since one command may take several.
@@ -65,10 +65,12 @@ local function serve(c, score, bound, room, take)
     c.turn = math.max(c.turn, row.turn)
     if word == 'taken' then
       local n = #batch.holding
-    batch.holding[n + 1], batch.holding[n + 2] = id, name
+      batch.holding[n + 1], batch.holding[n + 2] = id, name
       for _, one in ipairs(c.gates) do g.charge(one) end
       for _, one in ipairs(row.gates) do g.charge(one) end
-      row.turn = row.turn + TURN
+      local weight = 1
+      for _, one in ipairs(row.gates) do weight = weight * (one.limit.weight or 1) end
+      row.turn = row.turn + TURN / weight
     end
     local _, next_at = heads.first(name, most)
     -- As if all that wait had come one after the other: so neither they nor other jobs of the queue stay behind for long.
@@ -89,7 +91,7 @@ local function serve(c, score, bound, room, take)
     if #rows == 0 then return false end
     local alone, whole, last = #flat == 2, #flat < 2 * want, rows[#rows].turn
     local turns_of, empty = {}, {}
-    while #rows > 0 and took < room and score <= bound and refused < REFUSALS and not g.shut(c.gates) do
+    while #rows > 0 and took < room and score <= bound and refused < REFUSALS and not all.shut(c) do
       local row = table.remove(rows, 1)
       local at, open, later = turn(row, alone)
       if not at then
@@ -111,11 +113,11 @@ local function serve(c, score, bound, room, take)
     return not stop and took < room and score <= bound and refused < REFUSALS
   end
 
-  local shut = g.shut(c.gates)
-  while not shut and round() do shut = g.shut(c.gates) end
+  local shut = all.shut(c)
+  while not shut and round() do shut = all.shut(c) end
   heads.put_back()
   all.count(c, -took)
-  shut = g.shut(c.gates)
+  shut = all.shut(c)
   if shut then
     if all.first(c) then g.park(c.name, shut) end
     return took

@@ -22,13 +22,15 @@ from headrace.model.limit_rules import (
     task_row,
     value_name,
 )
+from headrace.model.limit_state import LimitPage
+from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import Limit
 from headrace.tasks.task import Task
 
 
 class LimitSet:
-    """``app.limits``: the limits that the application declares, by name."""
+    """``app.limits``: by name, those that the application declares, and those that the store knows."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
@@ -57,24 +59,31 @@ class LimitSet:
 
         Cost: none.
         """
-        limit = Limit(limit_rule(name, numbers, by, queue))
+        limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue))
         if name in self._context.limits:
             raise DuplicateLimit(f"there is a limit {name} already: give this one another name")
         self._context.limits[name] = limit
         return limit
 
+    def page(self, after: str = "", limit: int = 100) -> LimitPage:
+        """Limits that the store knows, by name, those behind ``after``; at most 500. Cost: one round trip."""
+        return self._context.client.run(read_limits(self._context.client.keys, (), after, min(limit, MOST_ROWS)))
+
+    async def apage(self, after: str = "", limit: int = 100) -> LimitPage:
+        """See :meth:`page`."""
+        client = self._context.client
+        return await client.arun(read_limits(client.keys, (), after, min(limit, MOST_ROWS)))
+
     def __getitem__(self, name: str) -> Limit:
-        """A limit that is declared here. Cost: none.
+        """The limit of this name, whether it is declared here or not. Cost: none.
 
         Raises:
-            UnknownLimit: none has this name.
+            OptionsError: nothing can have this name.
         """
-        if name not in self._context.limits:
-            raise _unknown(self._context, f"there is no limit {name!r}")
-        return self._context.limits[name]
+        return self._context.limits.get(name) or Limit(self._context.client, name)
 
     def __iter__(self) -> Iterator[Limit]:
-        """Cost: none."""
+        """Those that are declared here. Cost: none."""
         return iter(tuple(self._context.limits.values()))
 
     def declared(self) -> DeclaredLimits:

@@ -1,23 +1,220 @@
-"""A limit of an application, as an object. The scripts keep limits: see docs/design/limits.md."""
+"""A limit of an application, as an object: operators look at it and change it. The scripts keep limits, see
+docs/design/limits.md.
+"""
 
 from __future__ import annotations
 
-from headrace.model.limit_rules import LimitRule
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionsError, UnknownLimit
+from headrace.model.ids import check_name
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
+from headrace.model.limit_state import ALL, LimitPage, LimitState, Part, name_of, part_of
+from headrace.protocol.limit_verbs import MOST_ROWS, change_limit, read_limits
+from headrace.protocol.script import Call
+from headrace.settings import Duration, microseconds, seconds
+
+if TYPE_CHECKING:
+    from headrace.store.client import Client
+
+_NUMBERS: tuple[Part, ...] = ("rate", "concurrency", "weight")
 
 
 class Limit:
     """How often, or how many at once, jobs start that share something: all workers together.
 
+    What an operator sets counts at once, also for jobs that wait, and stays when workers with other numbers in their
+    code start: until it is unset, or its duration is over.
+
     Attributes:
         name: of the limit.
-        rule: as code declares it.
+        rule: as this program's code declares it; without numbers where it does not.
     """
 
-    __slots__ = ("name", "rule")
+    __slots__ = ("_client", "name", "rule")
 
-    def __init__(self, rule: LimitRule) -> None:
-        """Use ``app.limit(...)``."""
-        self.name, self.rule = rule.name, rule
+    def __init__(self, client: Client, name: str, rule: LimitRule | None = None) -> None:
+        """Use ``app.limit(...)`` or ``app.limits[name]``."""
+        self.name, self.rule, self._client = check_name("limit", name), rule or LimitRule(name), client
+
+    def set(
+        self,
+        *numbers: Rate | Concurrency,
+        value: object = None,
+        weight: float | None = None,
+        duration: Duration | None = None,
+    ) -> None:
+        """Set numbers of the limit, or of one of its values, in place of those that code declares.
+
+        What is not given stays as it is.
+
+        Args:
+            numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both.
+            value: of the argument or key that the limit goes by; ``""``: of jobs without one. None: all values that
+                have no numbers of their own.
+            weight: so many turns the value has while one of weight 1 has one; needs ``value``. With several limits by
+                value the weights of a job's values are multiplied.
+            duration: after which what is given here ends by itself. None: it has no end.
+
+        Raises:
+            OptionsError: nothing is given, or it cannot be used; the limit has no values.
+            UnknownLimit: no worker has declared it, nor does this program.
+
+        Cost: one round trip.
+        """
+        self._done(self._client.run(self._set(numbers, value, weight, duration)), value)
+
+    async def aset(
+        self,
+        *numbers: Rate | Concurrency,
+        value: object = None,
+        weight: float | None = None,
+        duration: Duration | None = None,
+    ) -> None:
+        """See :meth:`set`."""
+        self._done(await self._client.arun(self._set(numbers, value, weight, duration)), value)
+
+    def unset(self, value: object = None) -> bool:
+        """Let the numbers and the weight count that code declares. False: nothing was set. A pause stays.
+
+        Args:
+            value: None: what was set of all values; those of single values stay.
+
+        Raises:
+            UnknownLimit, OptionsError: see :meth:`set`.
+
+        Cost: one round trip.
+        """
+        had = self._done(self._client.run(self._change(value, (), _NUMBERS)), value)
+        return not had.isdisjoint(_NUMBERS)
+
+    async def aunset(self, value: object = None) -> bool:
+        """See :meth:`unset`."""
+        had = self._done(await self._client.arun(self._change(value, (), _NUMBERS)), value)
+        return not had.isdisjoint(_NUMBERS)
+
+    def pause(self, value: object = None, duration: Duration | None = None) -> bool:
+        """Let no more jobs of the limit, or of one of its values, start; those that run go on. False: it was paused.
+
+        Args:
+            value: None: all jobs of the limit.
+            duration: after which it ends by itself; either replaces what an earlier pause said. None: until
+                :meth:`resume`.
+
+        Raises:
+            UnknownLimit, OptionsError: see :meth:`set`.
+
+        Cost: one round trip.
+        """
+        return "paused" not in self._done(self._client.run(self._pause(value, duration)), value)
+
+    async def apause(self, value: object = None, duration: Duration | None = None) -> bool:
+        """See :meth:`pause`."""
+        return "paused" not in self._done(await self._client.arun(self._pause(value, duration)), value)
+
+    def resume(self, value: object = None) -> bool:
+        """End a pause. False: there was none. A pause of the limit and one of a value end each on their own.
+
+        Raises:
+            UnknownLimit, OptionsError: see :meth:`set`.
+
+        Cost: one round trip.
+        """
+        return "paused" in self._done(self._client.run(self._change(value, (), ("paused",))), value)
+
+    async def aresume(self, value: object = None) -> bool:
+        """See :meth:`resume`."""
+        return "paused" in self._done(await self._client.arun(self._change(value, (), ("paused",))), value)
+
+    def state(self, value: object = None) -> LimitState:
+        """How it stands: what counts now, how many jobs run and wait, when the next may start.
+
+        Args:
+            value: None: the limit as a whole.
+
+        Raises:
+            UnknownLimit: no worker has declared it.
+
+        Cost: one round trip.
+        """
+        return self._one(self._client.run(self._read(value)))
+
+    async def astate(self, value: object = None) -> LimitState:
+        """See :meth:`state`."""
+        return self._one(await self._client.arun(self._read(value)))
+
+    def values(self, most: int = 100) -> LimitPage:
+        """The limit, and after it those of its values of which an operator said something or whose jobs wait.
+
+        Args:
+            most: values, at most 500. A limit may have more than can be listed.
+
+        Raises:
+            UnknownLimit: no worker has declared it.
+
+        Cost: one round trip.
+        """
+        return self._page(self._client.run(self._list(most)))
+
+    async def avalues(self, most: int = 100) -> LimitPage:
+        """See :meth:`values`."""
+        return self._page(await self._client.arun(self._list(most)))
+
+    def _set(
+        self, numbers: tuple[object, ...], value: object, weight: float | None, duration: Duration | None
+    ) -> Call[str | frozenset[str]]:
+        if any(not isinstance(one, (Rate, Concurrency)) for one in numbers):
+            raise OptionsError(f"limit {self.name}: give Rate(...) or Concurrency(...), and weight=...")
+        if weight is not None and value is None:
+            raise OptionsError(f"limit {self.name}: a weight is that of one value among others: give value=...")
+        parts = [part_of(one) for one in (*numbers, *(() if weight is None else (weight,)))]
+        if not parts or len({part for part, _ in parts}) < len(parts):
+            raise OptionsError(f"limit {self.name}: give Rate(...), Concurrency(...), weight=..., one of each")
+        length = _length(duration)
+        return self._change(value, [(part, length, fields) for part, fields in parts])
+
+    def _pause(self, value: object, duration: Duration | None) -> Call[str | frozenset[str]]:
+        return self._change(value, [("paused", _length(duration), ())])
+
+    def _change(
+        self, value: object, parts: Sequence[tuple[Part, int, Sequence[str]]] = (), gone: tuple[Part, ...] = ()
+    ) -> Call[str | frozenset[str]]:
+        named = ALL if value is None else name_of(value)
+        return change_limit(self._client.keys, self.name, named, self.rule.fields, parts, gone)
+
+    def _read(self, value: object) -> Call[LimitPage]:
+        named = ALL if value is None else name_of(value)
+        return read_limits(self._client.keys, [self.name], value=named)
+
+    def _list(self, most: int) -> Call[LimitPage]:
+        return read_limits(self._client.keys, [self.name], limit=min(most, MOST_ROWS), values=True)
+
+    def _done(self, word: str | frozenset[str], value: object) -> frozenset[str]:
+        if isinstance(word, frozenset):
+            return word
+        if word == "shared":
+            raise OptionsError(f"limit {self.name} goes by no value, so it has none called {value!r:.80}")
+        raise self._unknown()
+
+    def _page(self, page: LimitPage) -> LimitPage:
+        if not page.rows:
+            raise self._unknown()
+        return page
+
+    def _one(self, page: LimitPage) -> LimitState:
+        return self._page(page).rows[0]
+
+    def _unknown(self) -> UnknownLimit:
+        return UnknownLimit(
+            f"the store knows no limit {self.name}: workers tell it of theirs when they start; app.limits.page() has "
+            f"those that it knows"
+        )
 
     def __repr__(self) -> str:
         return f"<Limit {self.name}>"
+
+
+def _length(duration: Duration | None) -> int:
+    # Not even the shortest one may come out as 0, which has no end.
+    return 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))

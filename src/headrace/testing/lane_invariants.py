@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headrace.model.limit_state import overrides_of
+
 # In a class, lanes that are behind a gate have their turn above this.
 PARKED = 2**50
 Values = Mapping[str, Mapping[str, Any]]
@@ -46,6 +48,7 @@ def lane_breaches(values: Values) -> Iterator[str]:
     yield from _classes(values)
     yield from _gates(values)
     yield from _timers(values)
+    yield from _overrides(values)
 
 
 def _lanes(values: Values) -> Iterator[str]:
@@ -61,7 +64,8 @@ def _lanes(values: Values) -> Iterator[str]:
                 yield f"lane:{lane}: is behind no gate, and has no turn"
         if any(turn < PARKED for turn in lanes.values()):
             in_line = f"~{limits}" in values["ready"].get(queue, {})
-            if not in_line and not _behind(values, name, shared_gates(name)):
+            paused = [f"{word[:-1]}:*" for word in limits.split(",") if word.endswith("=")]
+            if not in_line and not _behind(values, name, [*shared_gates(name), *paused]):
                 yield f"class:{name}: is neither in its line nor behind a gate"
 
 
@@ -101,10 +105,40 @@ def _gates(values: Values) -> Iterator[str]:
             yield f"gate:{gate}: says that {count} run, {held[gate]} hold it"
         if waits != (gate in values["behind"]):
             yield f"gate:{gate}: says {waits} of whether something waits"
-        most = values["limit"].get(gate.partition(":")[0], {}).get("most")
-        paused = "paused" in values["limit"].get(gate.partition(":")[0], {})
-        if waits and not (f"gate:{gate}" in timers or paused or (most is not None and count >= int(most))):
+        limit, _, value = gate.partition(":")
+        paused, most = _closing(values, limit, value)
+        # Numbers that changed have its classes looked at, a piece at a time.
+        seen = any(timer.startswith("lanes:") and limit in timer.partition("|")[2] for timer in timers)
+        if waits and not (f"gate:{gate}" in timers or seen or paused or (most is not None and count >= most)):
             yield f"gate:{gate}: is open, and something waits behind it"
+
+
+def _closing(values: Values, limit: str, value: str) -> tuple[bool, int | None]:
+    """Whether a gate is paused, and the most that it lets run at once."""
+    fields = {field: _text(raw) for field, raw in values["limit"].get(limit, {}).items()}
+    shared, over = "by" not in fields, values["overrides"].get(limit, {})
+    for one in overrides_of(over.get("*", b"")):
+        if shared or value == "*" or one.part != "paused":
+            fields |= one.fields
+    for one in overrides_of(over.get(value, b"")):
+        fields |= one.fields
+    if value == "*":
+        return "paused" in fields, None
+    return "paused" in fields, int(fields["most"]) if fields.get("most") else None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _overrides(values: Values) -> Iterator[str]:
+    told = {name: int(fields.get("overrides", 0)) for name, fields in values["limit"].items()}
+    for name in values["overrides"].keys() | told.keys():
+        count = len(values["overrides"].get(name, {}))
+        if told.get(name) != count:
+            yield f"limit:{name}: says that it has {told.get(name)} overrides, there are {count}"
+    for name in told.keys() ^ set(values["limits"].get("", {})):
+        yield f"limit:{name}: is not both stored and among limits"
 
 
 def _timers(values: Values) -> Iterator[str]:

@@ -1,0 +1,82 @@
+"""What is said of limits: read them, and put an operator's numbers, weights and pauses over what code declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.model.limit_state import ALL, LimitPage, state_of
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call, load
+
+# Rows of one page, of limits or of values.
+MOST_ROWS = 500
+
+_decode = msgspec.msgpack.Decoder(list[tuple[str, str, int, str]]).decode
+
+
+def _page(reply: Any) -> LimitPage:
+    now, count, rows, limited = reply
+    named = {
+        limited[n].decode("utf-8", "replace"): tuple(row[0] for row in _decode(limited[n + 1]))
+        for n in range(0, len(limited), 2)
+    }
+    return LimitPage(now, count, tuple(state_of(row, now) for row in rows), named)
+
+
+def read_limits(
+    keys: Keys,
+    names: Sequence[str] = (),
+    after: str = "",
+    limit: int = MOST_ROWS,
+    value: str = ALL,
+    *,
+    values: bool = False,
+    now: int = 0,
+) -> Call[LimitPage]:
+    """Limits, or one of their values, as they count now.
+
+    Args:
+        names: of limits; none: a page of all, by name, that begins behind ``after``.
+        limit: most rows, at most ``MOST_ROWS``.
+        value: of the limits that are named.
+        values: after each limit its values are told: those of which an operator said something, or whose jobs wait.
+
+    Cost: one round trip; some commands for each row.
+    """
+    return load("limit_read").bind(
+        keys, _page, now=now, names=list(names), after=after, limit=limit, value=value, values=int(values)
+    )
+
+
+def _changed(reply: Any) -> str | frozenset[str]:
+    return reply.decode() if isinstance(reply, bytes) else frozenset(part.decode() for part in reply)
+
+
+def change_limit(
+    keys: Keys,
+    limit: str,
+    value: str,
+    declared: Sequence[str],
+    parts: Sequence[tuple[str, int, Sequence[str]]],
+    gone: Sequence[str] = (),
+    now: int = 0,
+) -> Call[str | frozenset[str]]:
+    """Put parts over what code declares of a limit or of one of its values, or take them away.
+
+    Args:
+        declared: field, value, ... as the caller's code declares it, for a store that does not know the limit.
+        parts: each with the microseconds that it counts (0: without end) and its fields.
+        gone: parts that are taken away.
+
+    Returns:
+        the parts that there were before; or ``unknown``, or ``shared``: the limit goes by no value.
+
+    Cost: one round trip.
+    """
+    flat = [word for part in parts for word in part]
+    return load("limit_change").bind(
+        keys, _changed, now=now, limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone)
+    )

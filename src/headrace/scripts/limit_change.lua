@@ -1,0 +1,23 @@
+-- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes them away; what waits feels it at once.
+-- include lanes
+-- include declare
+-- clock   now
+-- commit  batch
+-- key     numbers    hash  limit:<limit>
+-- key     overrides  hash  overrides:<limit>
+-- removes first overrides
+-- arg     limit      text
+-- arg     value      text    '*': all of it
+-- arg     declared   packed  {field, value, ...}, as the caller's code declares it, for a store that does not know it; {}: it does not
+-- arg     parts      packed  {part, microseconds that it counts or 0, {field, value or '', ...}, ...}
+-- arg     gone       packed  {part, ...} that are taken away
+-- return  unknown | shared: it has no values | {part that there was, ...}
+if redis.call('EXISTS', numbers) == 0 then
+  if #declared == 0 then return 'unknown' end
+  declare_limit(limit, declared)
+end
+if value ~= '*' and redis.call('HEXISTS', numbers, 'by') == 0 then return 'shared' end
+local had = {}
+for part in pairs(limiting().overrule(limit, value, parts, gone)) do had[#had + 1] = part end
+limiting().lanes().look_at_limit(limit, value)
+return had

@@ -1,0 +1,88 @@
+-- Limit read: limits, or one of their values: what is said of them, how many of their jobs run and wait, and when the next may start. Changes nothing.
+-- include lanes
+-- commit  batch
+-- clock   now
+-- key     limit_names  zset    limits
+-- derive  limit_at     hash    limit:<limit>
+-- derive  overrides_at hash    overrides:<limit>
+-- derive  classes      hash    classes:<queue>
+-- derive  class        zset    class:<class>
+-- derive  lane         zset    lane:<lane>
+-- derive  waiting      set     waiting:<limit>
+-- arg     names        packed  of limits; none: a page of all, by name
+-- arg     after        text    the page begins behind this name
+-- arg     limit        int     most limits of a page, or most values that are told, at most 500
+-- arg     value        text    of the limits that are named; '*': all of it
+-- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator said something, or whose jobs wait
+-- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value, running or -1, 0: open | -1: a job or pause
+--         must end | opens, waiting}, ...}, {task or queue, its limits, ...} where limits are named}
+local g, all, rows, counted, LANES = limiting().gates(), limiting().lanes(), {}, {}, 1000
+
+-- Jobs of a class that wait for a value, of several values those in its first lanes.
+local function waiting_in(c, name, at, value)
+  if value == '*' then return tonumber(redis.call('HGET', classes .. c.queue, c.limits) or 0) end
+  if #c.valued == 1 then return redis.call('ZCARD', lane .. c.name .. '|' .. value) end
+  local counts = counted[c.name .. name] or {}
+  if not counted[c.name .. name] then
+    for _, one in ipairs(redis.call('ZRANGE', class .. c.name, 0, LANES - 1)) do
+      local met = all.gates(c, one)[at].name
+      counts[met] = (counts[met] or 0) + redis.call('ZCARD', lane .. one)
+    end
+    counted[c.name .. name] = counts
+  end
+  return counts[name .. ':' .. value] or 0
+end
+
+-- The classes with a limit in which jobs wait, and the place of its value in these.
+local function each_class(name, handle)
+  for _, unit in ipairs(redis.call('SMEMBERS', waiting .. name)) do
+    local c, at = all.class(unit), 0
+    for n, word in ipairs(c.valued) do
+      if word == name then at = n end
+    end
+    handle(c, at)
+  end
+end
+
+local function tell(name, value)
+  local fields, waits = redis.call('HGETALL', limit_at .. name), 0
+  if #fields == 0 then return end
+  each_class(name, function(c, at)
+    if at > 0 or value == '*' then waits = waits + waiting_in(c, name, at, value) end
+  end)
+  local whole = value == '*' and g.of_all(name, true)
+  local one = whole or g.of(name .. ':' .. (value == '*' and '' or value), name)
+  local bar = not whole and value ~= '*' and g.of_all(name)
+  g.load()
+  local opens = g.closed(one)
+  if bar then opens = math.max(opens or 0, g.closed(bar) or 0) end
+  rows[#rows + 1] = {name, value, fields, redis.call('HGET', overrides_at .. name, '*') or '',
+    value ~= '*' and redis.call('HGET', overrides_at .. name, value) or '', whole and -1 or one.held,
+    opens == math.huge and -1 or opens and string.format('%.0f', opens) or 0, waits}
+end
+
+local function tell_values(name)
+  local met, found = {['*'] = true}, {}
+  local function meet(value)
+    if not met[value] and #found < limit then found[#found + 1] = value end
+    met[value] = true
+  end
+  local over = redis.call('HSCAN', overrides_at .. name, 0, 'COUNT', limit)[2]
+  for n = 1, #over, 2 do meet(over[n]) end
+  each_class(name, function(c, at)
+    for _, one in ipairs(at > 0 and redis.call('ZRANGE', class .. c.name, 0, LANES - 1) or {}) do
+      meet(string.sub(all.gates(c, one)[at].name, #name + 2))
+    end
+  end)
+  for _, value in ipairs(found) do tell(name, value) end
+end
+
+local found = names
+if #names == 0 then
+  found = redis.call('ZRANGE', limit_names, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
+end
+for _, name in ipairs(found) do
+  tell(name, value)
+  if values == 1 then tell_values(name) end
+end
+return {now, redis.call('ZCARD', limit_names), rows, redis.call('EXISTS', limited) == 1 and #names > 0 and redis.call('HGETALL', limited) or {}}

@@ -1,0 +1,31 @@
+-- Overrides: what an operator says of a limit, or of one of its values, over what code declares. Included, never run alone.
+-- lazy    limiting overrule
+-- clock   now
+-- key     timers        zset  timers
+-- derive  limit_at      hash  limit:<limit>
+-- derive  overrides_at  hash  overrides:<limit>
+-- Puts parts, {part, microseconds that it counts or 0, {field, value or '', ...}, ...}, over the numbers of a value ('*': of the limit), and takes others
+-- away. What is over is taken away, too. Returns which parts there were.
+local function overrule(name, value, parts, gone)
+  local packed, had, nearest = redis.call('HGET', overrides_at .. name, value), {}, math.huge
+  local kept = packed and cmsgpack.unpack(packed) or {}
+  for part, one in pairs(kept) do
+    if one[1] > 0 and one[1] <= now then kept[part] = nil else had[part] = true end
+  end
+  for _, part in ipairs(gone) do kept[part] = nil end
+  for n = 1, #parts, 3 do
+    local ends = parts[n + 1] > 0 and now + parts[n + 1] or 0
+    local fields = parts[n + 2]
+    if parts[n] == 'paused' then fields = {'paused', string.format('%.0f', ends)} end
+    kept[parts[n]] = {ends, fields}
+  end
+  for _, one in pairs(kept) do
+    if one[1] > 0 then nearest = math.min(nearest, one[1]) end
+  end
+  if next(kept) then redis.call('HSET', overrides_at .. name, value, cmsgpack.pack(kept))
+  else redis.call('HDEL', overrides_at .. name, value) end
+  local count, timer = redis.call('HLEN', overrides_at .. name), 'limit:' .. name .. ':' .. value
+  if count > 0 then redis.call('HSET', limit_at .. name, 'overrides', count) else redis.call('HDEL', limit_at .. name, 'overrides') end
+  if nearest < math.huge then redis.call('ZADD', timers, nearest, timer) else redis.call('ZREM', timers, timer) end
+  return had
+end
