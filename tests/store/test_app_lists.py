@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace, Job, Task
+from headrace import Headrace, Job, Limit, Task
 from headrace.admin.jobs import LOOK, Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
@@ -17,6 +17,7 @@ from headrace.model.job import Outcome
 from headrace.protocol import consume, operations
 from headrace.schedules.catalog import Schedules
 from headrace.schedules.schedule_handle import Schedule
+from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.task import BoundTask
 
 
@@ -270,6 +271,8 @@ ALONE = {
     Queue: set[str](),
     Schedule: set[str](),
     Schedules: {"cron", "every"},
+    Limit: set[str](),
+    LimitSet: {"declare", "declared"},
 }
 
 

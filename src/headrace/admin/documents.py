@@ -1,4 +1,4 @@
-"""Jobs, workflows, queues and workers as documents for programs: ``--json`` prints them, ``.json`` pages hold them.
+"""What is stored as documents for programs: `--json` prints them, `.json` pages hold them.
 
 Pure, and without redaction: a page redacts the whole document.
 """
@@ -14,6 +14,8 @@ import msgspec
 from headrace.model import codec
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
+from headrace.model.limit_rules import Concurrency, Rate
+from headrace.model.limit_state import LimitState, Override
 from headrace.model.notation import iso
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
@@ -229,3 +231,47 @@ def _runners(text: str) -> dict[str, int]:
     """Processes by kind, of ``process:2 async:1``."""
     pairs = (part.partition(":") for part in text.split())
     return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
+
+
+def limit_document(state: LimitState) -> dict[str, Any]:
+    """A limit, or one of its values."""
+    return {
+        "name": state.name,
+        "value": state.value,
+        "by": state.by or None,
+        "queue": state.queue or None,
+        "rate": None if state.rate is None else _rate(state.rate),
+        "concurrency": None if state.concurrency is None else state.concurrency.n,
+        "weight": state.weight,
+        "paused": state.paused,
+        "paused_until": iso(state.until),
+        "running": state.held,
+        "waiting": state.waiting,
+        "free": state.free,
+        "open": state.opens == 0,
+        "opens": iso(state.opens or 0),
+        "overrides": [_override(one) for one in state.overrides],
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {"n": rate.n, "per": rate.per, "burst": rate.burst}
+
+
+def _override(one: Override) -> dict[str, Any]:
+    return {
+        "part": one.part,
+        "until": iso(one.until),
+        "fields": {name: text for name, text in one.fields.items() if text},
+    }
+
+
+def limit_numbers(rate: Rate | None, concurrency: Concurrency | None) -> str:
+    """The numbers of a limit for people: ``500 per 60 s, 20 at once``."""
+    found: list[str] = []
+    if rate is not None:
+        burst = f", {rate.burst:,} more together" if rate.burst else ""
+        found.append(f"{rate.n:,g} per {rate.per:g} s{burst}")
+    if concurrency is not None:
+        found.append(f"{concurrency.n:,} at once")
+    return ", ".join(found) or "turns"

@@ -13,6 +13,7 @@ from headrace.cli import (
     demo,
     enqueue,
     jobs,
+    limits,
     migrate,
     profile,
     queues,
@@ -54,6 +55,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
+app.add_typer(limits.app, name="limits")
 app.add_typer(cron.app, name="cron")
 app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")

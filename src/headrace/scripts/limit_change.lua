@@ -5,7 +5,8 @@
 -- commit  batch
 -- key     numbers    hash  limit:<limit>
 -- key     overrides  hash  overrides:<limit>
--- removes first overrides
+-- key     timers     zset  timers
+-- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': all of it
 -- arg     declared   packed  {field, value, ...}, as the caller's code declares it, for a store that does not know it; {}: it does not

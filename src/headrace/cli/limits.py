@@ -1,0 +1,209 @@
+"""``headrace limits``: look at limits, change, pause and resume them. No code of the application is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.commands import command, group
+from headrace.cli.exit_codes import UsageFault
+from headrace.cli.session import Session
+from headrace.cli.units import distance, moment, parse_duration, span
+
+if TYPE_CHECKING:
+    from headrace.model.limit_rules import Concurrency, Rate
+    from headrace.model.limit_state import LimitState, Override
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit's name.")]
+Value = Annotated[
+    str | None,
+    typer.Option("--value", metavar="VALUE", help="Only this value of the argument or key that it goes by."),
+]
+For = Annotated[
+    float | None,
+    typer.Option("--for", parser=parse_duration, metavar="TIME", help="It ends by itself after TIME, such as 10m."),
+]
+
+app = group("Look at limits, change, pause and resume them.")
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    after: Annotated[str, typer.Option("--after", metavar="NAME", help="Begin behind this name.")] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Limits at most.")] = 100,
+) -> None:
+    """List the limits by name: their numbers, how many of their jobs run and wait, when the next may start."""
+    from headrace.admin.documents import limit_document
+
+    with session.view() as headrace:
+        page = headrace.limits.page(after, limit)
+    if session.output.json:
+        for state in page.rows:
+            session.output.document(limit_document(state))
+        return
+    rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page.rows]
+    session.output.table(("limit", "by", "numbers", ">running", ">waiting", "next start"), rows, keep=("limit",))
+    if not page.rows:
+        session.output.remark("there is no limit: workers tell of those of their code when they start")
+    elif len(page.rows) == limit and page.count > limit:
+        session.output.remark(f"{page.count:,} in all: go on with --after {page.rows[-1].name}")
+
+
+def _columns(one: LimitState, now: float) -> tuple[str, str, str, str]:
+    from headrace.admin.documents import limit_numbers
+
+    changed = " (set)" if any(other.part != "paused" for other in one.overrides) else ""
+    weight = f", weight {one.weight:g}" if one.weight != 1 else ""
+    held = "-" if one.held is None else f"{one.held:,}"
+    return limit_numbers(one.rate, one.concurrency) + weight + changed, held, f"{one.waiting:,}", _opens(one, now)
+
+
+def _opens(one: LimitState, now: float) -> str:
+    if one.paused:
+        return f"paused, resumes {distance(one.until, now)}" if one.until else "paused"
+    if one.opens is None:
+        return "when a job ends"
+    return distance(one.opens, now) if one.opens else "now"
+
+
+@command(app, "show")
+def show(
+    session: Session,
+    name: Name,
+    value: Value = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Values at most.")] = 20,
+) -> None:
+    """Show one limit, its tasks and queues, and its values whose jobs wait or that were changed; or one value."""
+    from headrace.admin.documents import limit_document
+
+    with session.view() as headrace:
+        found = headrace.limits[name]
+        page = found.values(limit)
+        whole, rows = page.rows[0], page.rows[1:]
+        if value is not None:
+            whole, rows = found.state(value), ()
+    has = sorted(which for which, limits in page.limited.items() if name in limits)
+    if session.output.json:
+        more = {"tasks_and_queues": has, "values": [limit_document(one) for one in rows]}
+        session.output.document(limit_document(whole) | ({} if value is not None else more))
+        return
+    _tell(session, whole, has, page.now / 1e6)
+    if rows:
+        session.output.line("")
+        columns = [(one.value or "(none)", *_columns(one, page.now / 1e6)) for one in rows]
+        session.output.table(("value", "numbers", ">running", ">waiting", "next start"), columns, keep=("value",))
+    if len(rows) == limit:
+        session.output.remark(f"these are {limit} values: --limit shows more, --value one of them")
+
+
+def _tell(session: Session, state: LimitState, has: list[str], now: float) -> None:
+    numbers, held, waiting, opens = _columns(state, now)
+    rows = [("limit", state.name)]
+    rows += [("value", state.value or "(none)")] if state.value is not None else []
+    rows += [("by", state.by)] if state.by else []
+    rows += [(*which.split(":", 1),) for which in has]  # type: ignore[misc]
+    rows += [("numbers", numbers)]
+    rows += [(one.part if one.part == "paused" else f"{one.part} set", _until(one, now)) for one in state.overrides]
+    rows += [("running", held)] if state.held is not None else []
+    rows += [("waiting", waiting), ("next start", opens)]
+    session.output.table(("", ""), rows)
+
+
+def _until(one: Override, now: float) -> str:
+    return f"until {moment(one.until, now)}" if one.until else "without end"
+
+
+@command(app, "set")
+def set_(
+    session: Session,
+    name: Name,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="N/TIME", help="N starts in each TIME, evenly, such as 500/1m.")
+    ] = None,
+    burst: Annotated[
+        int | None, typer.Option("--burst", metavar="N", min=0, help="With --rate: so many more together.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", metavar="N", min=1, help="N jobs at once.")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option("--weight", metavar="W", help="With --value: turns, where other values have one.")
+    ] = None,
+    value: Value = None,
+    duration: For = None,
+) -> None:
+    """Set numbers of a limit, or of one of its values, in place of those that code declares. It counts at once.
+
+    It stays when workers start, until it is unset or its time is over. What you do not name stays as it is.
+    """
+    numbers = _numbers(rate, burst, concurrency)
+    if not numbers and weight is None:
+        raise UsageFault("nothing to set: give --rate, --concurrency or --weight")
+    with session.app() as headrace:
+        headrace.limits[name].set(*numbers, value=value, weight=weight, duration=duration)
+        state = headrace.limits[name].state(value)
+    from headrace.admin.documents import limit_document
+
+    what = _columns(state, 0)[0].removesuffix(" (set)")
+    session.output.done(f"{_called(name, value)}: {what}{_ends(duration)}", limit_document(state))
+
+
+def _numbers(rate: str | None, burst: int | None, concurrency: int | None) -> list[Rate | Concurrency]:
+    from headrace.model.limit_rules import Concurrency, Rate
+
+    found: list[Rate | Concurrency] = []
+    if rate is not None:
+        n, slash, per = rate.partition("/")
+        try:
+            count = float(n)
+        except ValueError:
+            raise UsageFault(f"--rate is a number and a time, such as 500/1m, not {rate!r:.80}") from None
+        found.append(Rate(int(count) if count.is_integer() else count, parse_duration(per) if slash else 1, burst or 0))
+    elif burst is not None:
+        raise UsageFault("--burst goes with --rate")
+    if concurrency is not None:
+        found.append(Concurrency(concurrency))
+    return found
+
+
+def _called(name: str, value: str | None) -> str:
+    return name if value is None else f"{name} of {value or '(none)'}"
+
+
+def _ends(duration: float | None) -> str:
+    return f"; it ends in {span(duration)}" if duration is not None else ""
+
+
+@command(app, "unset")
+def unset(session: Session, name: Name, value: Value = None) -> None:
+    """Let the numbers and the weight count again that code declares. A pause stays."""
+    with session.app() as headrace:
+        changed = headrace.limits[name].unset(value)
+    text = "is as code declares it" if changed else "was as code declares it"
+    session.output.done(f"{_called(name, value)} {text}", {"name": name, "value": value, "changed": changed})
+
+
+@command(app, "pause")
+def pause(session: Session, name: Name, value: Value = None, duration: For = None) -> None:
+    """Pause a limit, or one of its values: none of its jobs starts; running jobs finish.
+
+    A second pause replaces the end of the first one; without --for, it has no end.
+    """
+    with session.app() as headrace:
+        changed = headrace.limits[name].pause(value, duration)
+    text = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
+    session.output.done(text, {"name": name, "value": value, "paused": True, "changed": changed, "for": duration})
+
+
+@command(app, "resume")
+def resume(session: Session, name: Name, value: Value = None) -> None:
+    """Resume a paused limit, or one of its values. A pause of the limit and one of a value end each on their own."""
+    with session.app() as headrace:
+        changed = headrace.limits[name].resume(value)
+        state = headrace.limits[name].state(value)
+    text = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
+    session.output.done(text, {"name": name, "value": value, "paused": state.paused, "changed": changed})
+    if state.paused:
+        session.output.remark(f"the limit as a whole is paused, too: headrace limits resume {name} ends that")

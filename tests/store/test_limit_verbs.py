@@ -1,0 +1,98 @@
+"""Limits through the public face: an operator looks at them and changes them, from sync and async code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Concurrency, Headrace, Limit, Rate
+from headrace.errors import OptionsError, UnknownLimit
+
+Verb = Callable[..., Any]
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        app.limit("api", Rate(10, per=1))
+        app.limit("account", Concurrency(2), by="account")
+        yield app
+
+
+@pytest.fixture(params=["sync", "async"])
+def do(request: pytest.FixtureRequest, app: Headrace) -> Iterator[Verb]:
+    """Calls a verb of a limit, or its asynchronous pair."""
+    with asyncio.Runner() as runner:
+
+        def call(limit: Limit, verb: str, *args: Any, **options: Any) -> Any:
+            if request.param == "sync":
+                return getattr(limit, verb)(*args, **options)
+            return runner.run(getattr(limit, f"a{verb}")(*args, **options))
+
+        yield call
+        runner.run(app.client.aclose())
+
+
+def test_numbers_are_set_and_unset(app: Headrace, do: Verb) -> None:
+    limit = app.limits["account"]
+    do(limit, "set", Rate(5, per=60), Concurrency(7), value="acme", weight=3)
+    state = do(limit, "state", "acme")
+    assert (state.rate, state.concurrency, state.weight, state.free) == (Rate(5, per=60), Concurrency(7), 3, 7)
+    assert do(limit, "state").concurrency == Concurrency(2)
+    assert [one.value for one in do(limit, "values").rows] == [None, "acme"]
+    assert do(limit, "unset", "acme") is True
+    assert do(limit, "unset", "acme") is False
+    assert do(limit, "state", "acme").rate is None
+
+
+def test_a_pause_is_put_and_ended(app: Headrace, do: Verb) -> None:
+    limit = app.limits["api"]
+    assert do(limit, "pause") is True
+    assert do(limit, "pause", duration=60) is False
+    assert do(limit, "state").until > 0
+    assert do(limit, "unset") is False
+    assert do(limit, "resume") is True
+    assert do(limit, "resume") is False
+
+
+def test_the_values_of_arguments_are_named_as_those_of_jobs_are(app: Headrace, do: Verb) -> None:
+    limit = app.limits["account"]
+    for value in ("a b", 7, True, "", "x" * 200):
+        do(limit, "set", Concurrency(9), value=value)
+        assert do(limit, "state", value).concurrency == Concurrency(9), value
+    assert {"a b", "7", "true", ""} < {one.value for one in do(limit, "values").rows}
+
+
+def test_what_cannot_be_is_refused(app: Headrace, do: Verb) -> None:
+    account, api = app.limits["account"], app.limits["api"]
+    with pytest.raises(OptionsError, match="give value="):
+        do(account, "set", weight=2)
+    with pytest.raises(OptionsError, match="weight must be a number from"):
+        do(account, "set", weight=0, value="x")
+    with pytest.raises(OptionsError, match="one of each"):
+        do(account, "set", Rate(1), Rate(2))
+    with pytest.raises(OptionsError, match="one of each"):
+        do(account, "set")
+    with pytest.raises(OptionsError, match=r"give Rate\(\.\.\.\)"):
+        do(account, "set", 5)
+    with pytest.raises(OptionsError, match="goes by no value"):
+        do(api, "pause", "x")
+    with pytest.raises(OptionsError, match="duration"):
+        do(api, "pause", duration=0)
+    with pytest.raises(OptionsError, match="no limit goes by the value"):
+        do(account, "pause", object())
+
+
+def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: Headrace, do: Verb) -> None:
+    for verb in ("pause", "resume", "unset", "state", "values"):
+        with pytest.raises(UnknownLimit, match="knows no limit other"):
+            do(app.limits["other"], verb)
+    # One that is declared here is stored with the first change.
+    with pytest.raises(UnknownLimit):
+        do(app.limits["api"], "state")
+    do(app.limits["api"], "pause")
+    assert [one.name for one in app.limits.page().rows] == ["api"]
+    assert app.limits.page("api").rows == ()

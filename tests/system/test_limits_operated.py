@@ -1,0 +1,97 @@
+"""An operator changes limits from the command line while a worker runs: what waits feels it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace, State
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import time
+from pathlib import Path
+from headrace import Concurrency, Headrace, Rate
+
+app = Headrace()
+account = app.limit("account", Concurrency(1), by="account")
+app.limit("daily", Rate(1, per=86400))
+
+@app.task(limits=[account])
+def hold(account: str) -> None:
+    while not Path("go").exists():
+        time.sleep(0.005)
+
+@app.task(limits=["daily"])
+def rare() -> int:
+    return 1
+"""
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Iterator[Program]:
+    program = Program(tmp_path, url)
+    program.write("tasks", CODE)
+    worker = Worker(program.start("worker", "tasks:app", "--processes", "4"))
+    worker.says("serves default")
+    yield program
+    (tmp_path / "go").touch()
+    worker.close()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+def test_a_higher_number_starts_jobs_that_wait_in_an_idle_worker(headrace: Program, app: Headrace) -> None:
+    jobs = [app.by_name("tasks.hold").enqueue("acme") for _ in range(4)]
+    eventually(lambda: app.limits["account"].state("acme").held == 1)
+    headrace("limits", "set", "account", "--value", "acme", "--concurrency", "3")
+    eventually(lambda: app.limits["account"].state("acme").held == 3)
+    assert sum(job.state == State.RUNNING for job in jobs) == 3
+    document = headrace("limits", "show", "account", "--value", "acme", "--json").json
+    assert (document["concurrency"], document["running"], document["waiting"]) == (3, 3, 1)
+
+
+def test_a_rate_of_a_day_is_lifted_for_a_job_that_waits(headrace: Program, app: Headrace) -> None:
+    first, second = app.by_name("tasks.rare").enqueue(), app.by_name("tasks.rare").enqueue()
+    assert first.result(timeout=30) == 1
+    assert "in " in headrace("limits", "list").out
+    headrace("limits", "set", "daily", "--rate", "100/1s", "--for", "1h")
+    assert second.result(timeout=30) == 1
+    assert "was as code" not in headrace("limits", "unset", "daily").out
+
+
+def test_a_pause_holds_a_value_and_ends_by_itself(headrace: Program, app: Headrace) -> None:
+    (headrace.directory / "go").touch()
+    headrace("limits", "pause", "account", "--value", "acme", "--for", "3s")
+    held, other = app.by_name("tasks.hold").enqueue("acme"), app.by_name("tasks.hold").enqueue("b c")
+    other.result(timeout=30)
+    assert held.state == State.READY
+    held.result(timeout=30)
+    assert app.limits["account"].values().rows[1:] == ()
+
+
+def test_a_pause_of_the_limit_holds_all_values_until_it_is_resumed(headrace: Program, app: Headrace) -> None:
+    (headrace.directory / "go").touch()
+    headrace("limits", "pause", "account")
+    jobs = [app.by_name("tasks.hold").enqueue(f"a{n}") for n in range(20)]
+    assert app.by_name("tasks.rare").enqueue().result(timeout=30) == 1
+    assert {job.state for job in jobs} == {State.READY}
+    assert "paused" in headrace("limits", "show", "account").out
+    assert "account goes on" in headrace("limits", "resume", "account").out
+    for job in jobs:
+        job.result(timeout=30)
+
+
+def test_errors_say_what_to_do(headrace: Program) -> None:
+    assert "knows no limit nope" in headrace("limits", "pause", "nope", code=1).fault
+    assert "nothing to set" in headrace("limits", "set", "account", code=2).fault
+    assert "such as 500/1m" in headrace("limits", "set", "account", "--rate", "x", code=2).fault
