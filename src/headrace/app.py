@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 
 import msgspec
 
+from headrace import registry
+from headrace.admin.act_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
@@ -25,16 +27,7 @@ from headrace.model.form import of_call, of_task
 from headrace.model.options import CallOptions, Kind, TaskOptions
 from headrace.model.signature import Unchecked
 from headrace.protocol import operations
-from headrace.registry import (
-    Decorator,
-    Tasks,
-    WorkflowDecorator,
-    decorated,
-    define_lifespan,
-    define_task,
-    define_workflow,
-    include,
-)
+from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.tasks import bulk, middleware, naming
@@ -82,6 +75,7 @@ class Headrace:
         tasks, workflow_definitions: by name.
         context: what tasks and definitions know of this application.
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
+        acts: what people did by hand.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
@@ -118,7 +112,7 @@ class Headrace:
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
         self.queues, self.workers, self.limits = Queues(self.client), Workers(self.client), LimitSet(self.context)
-        self.limit = self.limits.declare
+        self.limit, self.acts = self.limits.declare, ActLog(self.client)
         self.middlewares: list[Callable[[CurrentJob], Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []
@@ -207,7 +201,7 @@ class Headrace:
             OptionsError: an option is unknown, out of range, or contradicts another.
             DuplicateTask: another task has this name.
         """
-        return decorated(partial(define_task, self.context, options), functions, options)
+        return decorated(partial(registry.define_task, self.context, options), functions, options)
 
     @overload
     def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
@@ -264,7 +258,7 @@ class Headrace:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
             DuplicateTask: another workflow has this name.
         """
-        decorate = partial(define_workflow, self.context, options)
+        decorate = partial(registry.define_workflow, self.context, options)
         return decorate(functions[0]) if functions else decorate
 
     @overload
@@ -293,7 +287,7 @@ class Headrace:
         """
 
         def decorate(function: F) -> F:
-            define_lifespan(self.context, kind, function)
+            registry.define_lifespan(self.context, kind, function)
             return function
 
         kinds_of(kind)
@@ -326,7 +320,7 @@ class Headrace:
             OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
             DuplicateTask: two tasks, or two workflows, have one name.
         """
-        include(self.context, many, move=move)
+        registry.include(self.context, many, move=move)
 
     def by_name(self, name: str, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.

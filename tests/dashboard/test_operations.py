@@ -9,7 +9,7 @@ import pytest
 
 from headrace.dashboard import Dashboard
 from headrace.testing import Kit
-from tests.dashboard.asking import Answer, ask, operator
+from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
 
@@ -117,3 +117,35 @@ async def test_words_on_a_page_come_from_no_link(dashboard: Dashboard) -> None:
     assert "Send money" not in (await ask(dashboard, "/?said=Send+money")).text
     page = await ask(dashboard, "/", headers={"cookie": "headrace_said=Queue%20%3Cb%3E%20is%20paused"})
     assert "Queue &lt;b&gt; is paused" in page.text
+
+
+async def test_each_act_is_in_the_record_with_its_reply(shop: Shop, dashboard: Dashboard) -> None:
+    await ask(dashboard, f"/jobs/{shop.failed}/act/retry", form={})
+    await ask(dashboard, f"/jobs/{shop.failed}/act/retry", form={})
+    headers = {"authorization": "Bearer x", "origin": ""}
+    await ask(dashboard, "/queues/mail/act/pause", form={"minutes": "5"}, headers=headers)
+    acts = shop.app.acts.page().acts
+    assert [(act.who, act.by, act.verb, act.kind, act.name) for act in acts] == [
+        ("ada", "api", "pause", "queues", "mail"),
+        ("ada", "dashboard", "retry", "jobs", shop.failed),
+        ("ada", "dashboard", "retry", "jobs", shop.failed),
+    ]
+    assert acts[0].reply == "Queue mail is paused for 5 min."
+    assert acts[1].reply.startswith("Nothing was done")
+    assert "lines up again" in acts[2].reply
+
+
+async def test_what_a_viewer_may_not_do_is_in_the_record_too(shop: Shop) -> None:
+    await ask(Dashboard(shop.app, viewer), "/queues/a/act/b/act/purge", form={})
+    await ask(Dashboard(shop.app, viewer), "/queues/mail", form={})
+    (act,) = shop.app.acts.page()
+    assert (act.who, act.verb, act.kind, act.name) == ("bob", "purge", "queues", "a/act/b")
+    assert act.reply == "refused: Only operators may do this."
+
+
+async def test_without_a_visitor_nothing_is_written(shop: Shop) -> None:
+    before = shop.app.client.store.round_trips
+    await ask(Dashboard(shop.app), "/queues/mail/act/pause", form={})
+    await ask(Dashboard(shop.app, lambda _: None), "/queues/mail/act/pause", form={})
+    assert shop.app.client.store.round_trips == before
+    assert len(shop.app.acts.page()) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.model.form import Form
 from headrace.model.job import Outcome
-from headrace.protocol import cache, consume, operations, produce, stats, ticks
+from headrace.protocol import cache, consume, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import change_limit, read_limits
@@ -133,6 +133,10 @@ JOBS: dict[str, Play] = {
     "limit_read": Play(
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
         lambda k, _, t: read_limits(k, ["account"], values=True, now=t),
+    ),
+    "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"})),
+    "told": Play(
+        lambda s: s.run(streams.tell(s.keys, "acts", "r", {"who": "ada"})), lambda k, _, __: streams.told(k, "acts", 9)
     ),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
 }

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.model import codec
+from headrace.model.activity import Act
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.limit_rules import Concurrency, Rate
@@ -224,6 +225,22 @@ def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
     return known | {
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,
+    }
+
+
+def act_document(one: Act) -> dict[str, Any]:
+    """Something that a person did."""
+    return {
+        "id": one.id,
+        "at": iso(one.at_us),
+        "who": one.who,
+        "by": one.by,
+        "verb": one.verb,
+        "kind": one.kind,
+        "name": one.name,
+        "scope": one.scope,
+        "count": one.count,
+        "reply": one.reply,
     }
 
 

@@ -5,6 +5,7 @@ Decides what may be asked; asks the store nothing.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -83,3 +84,19 @@ def position(text: str, name: str) -> tuple[int, str, str]:
         return int(score), id, index
     except (ValueError, AttributeError):
         raise OptionsError(f"{name}={text!r} is not the `next` of a page") from None
+
+
+_STREAM_ID = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?", re.ASCII)
+
+
+def stream_position(after: str | None, name: str) -> str:
+    """The id of an entry of a stream that was given as the argument ``name``; empty for none.
+
+    Raises:
+        OptionsError: no entry has such an id.
+    """
+    if after is None:
+        return ""
+    if not isinstance(after, str) or not _STREAM_ID.fullmatch(after):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"{name}={after!r:.80} is not the id of an act or event, nor the `next` of a page")
+    return after

@@ -114,26 +114,27 @@ def pause(
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; `list` and `show` tell it.")] = "",
 ) -> None:
     """Pause a schedule: its ticks make no jobs, and are not made up for later. Running jobs finish."""
-    with session.app() as headrace:
+    with session.acting("pause", "schedules", name) as (headrace, act):
         changed = headrace.schedules[name].pause(note)
-    text = f"{name} is paused" if changed else f"{name} was paused already"
+        act.reply = text = f"{name} is paused" if changed else f"{name} was paused already"
     session.output.done(text, {"name": name, "paused": True, "changed": changed, "note": note})
 
 
 @command(app, "resume")
 def resume(session: Session, name: Name) -> None:
     """Resume a paused schedule, from its next tick on."""
-    with session.app() as headrace:
+    with session.acting("resume", "schedules", name) as (headrace, act):
         changed = headrace.schedules[name].resume()
-    text = f"{name} ticks again" if changed else f"{name} was not paused"
+        act.reply = text = f"{name} ticks again" if changed else f"{name} was not paused"
     session.output.done(text, {"name": name, "paused": False, "changed": changed})
 
 
 @command(app, "run")
 def run(session: Session, name: Name, overlap: Overlap = None) -> None:
     """Make a job of a schedule now, if its overlap policy lets it."""
-    with session.app() as headrace:
+    with session.acting("run", "schedules", name) as (headrace, act):
         job = headrace.schedules[name].run(overlap)  # type: ignore[arg-type]
+        act.reply = f"made job {job.id}" if job else "a job of it is at work, and its overlap policy makes no other"
     if job is None:
         raise OperationFault(
             f"a job of {name} is at work, and its overlap policy makes no other: --overlap allow_all does"
@@ -157,12 +158,13 @@ def backfill(
 ) -> None:
     """Make the jobs of past ticks, each with its own tick; those that ran are left out."""
     first, last = parse_moment(start.removesuffix(" ago")), parse_moment(end.removesuffix(" ago"))
-    with session.app() as headrace:
+    with session.acting("backfill", "schedules", name) as (headrace, act):
         made = headrace.schedules[name].backfill(first, last, overlap=overlap, most=most, again=again)  # type: ignore[arg-type]
+        act.count, act.reply = len(made), f"made {several(len(made), 'job')} of {name}"
     if session.output.json:
         session.output.document({"name": name, "jobs": [job.id for job in made]})
     else:
-        session.output.line(f"made {several(len(made), 'job')} of {name}")
+        session.output.line(act.reply)
 
 
 @command(app, "rm")
@@ -174,9 +176,10 @@ def rm(
     """Delete schedules with their histories; their jobs stay. What code declares comes back with its next worker."""
     if not yes:
         _confirm(names)
-    with session.app() as headrace:
+    with session.acting("delete", "schedules", *names) as (headrace, act):
         gone = [name for name in names if headrace.schedules[name].delete()]
-    session.output.done(f"deleted {several(len(gone), 'schedule')}", {"deleted": gone})
+        act.reply = f"deleted {several(len(gone), 'schedule')}"
+    session.output.done(act.reply, {"deleted": gone})
     if len(gone) < len(names):
         raise OperationFault(f"there is no schedule {', '.join(sorted(set(names) - set(gone)))}")
 

@@ -177,7 +177,7 @@ def cancel(session: Session, ids: Ids) -> int:
             return "is cancelled", True
         return f"had ended already: {state}", False
 
-    return each(session, ids, one)
+    return each(session, ids, one, "cancel", "jobs")
 
 
 @command(app, "retry")
@@ -188,25 +188,27 @@ def retry(session: Session, ids: Ids) -> int:
         app.jobs.get(id).retry()
         return "is ready again", True
 
-    return each(session, ids, one)
+    return each(session, ids, one, "retry", "jobs")
 
 
-def each(session: Session, ids: list[str], operate: Any) -> int:
-    """Do one thing to each job or workflow; one that refuses does not keep the others from it."""
+def each(session: Session, ids: list[str], operate: Any, verb: str, kind: str) -> int:
+    """Do one thing to each job or workflow, as one act; one that refuses does not keep the others from it."""
     from headrace.errors import JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError
 
-    code = Exit.OK
-    with session.app() as app:
-        for id in dict.fromkeys(ids):
+    ids, failed = list(dict.fromkeys(ids)), 0
+    with session.acting(verb, kind, *ids) as (app, act):
+        for id in ids:
             try:
                 text, done = operate(app, id)
             except (JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError) as error:
-                code = Exit.FAILED
+                failed, act.reply = failed + 1, f"refused: {error}"
                 session.output.fault(str(error), type(error).__name__, Exit.FAILED)
                 continue
-            code = code if done else Exit.FAILED
+            failed, act.reply = failed + (not done), text
             session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
-    return code
+        if len(ids) > 1:
+            act.reply = f"{len(ids) - failed} done, {failed} not"
+    return Exit.FAILED if failed else Exit.OK
 
 
 @command(app, "result")

@@ -12,6 +12,7 @@ from headrace.cli import (
     cron,
     demo,
     enqueue,
+    history,
     jobs,
     limits,
     migrate,
@@ -59,6 +60,7 @@ app.add_typer(limits.app, name="limits")
 app.add_typer(cron.app, name="cron")
 app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
+command(app, "acts")(history.acts)
 command(app, "dashboard")(web.dashboard)
 command(app, "profile")(profile.profile)
 command(app, "migrate")(migrate.migrate)

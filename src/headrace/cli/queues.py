@@ -102,25 +102,26 @@ def pause(
 
     A second pause replaces the end of the first one; without --for, it has no end.
     """
-    with session.app() as app:
+    with session.acting("pause", "queues", name) as (app, act):
         queue = app.queues[name]
         if not create:
             _check_known(app, name, " Add --create to pause it all the same")
         changed = queue.pause(duration)
-    text = f"{name} is paused" if changed else f"{name} was paused already"
-    if duration is not None:
-        text += f"; it is resumed in {span(duration)}"
+        text = f"{name} is paused" if changed else f"{name} was paused already"
+        if duration is not None:
+            text += f"; it is resumed in {span(duration)}"
+        act.reply = text
     session.output.done(text, {"name": name, "paused": True, "changed": changed, "for": duration})
 
 
 @command(app, "resume")
 def resume(session: Session, name: Name) -> None:
     """Resume a paused queue: its jobs start again."""
-    with session.app() as app:
+    with session.acting("resume", "queues", name) as (app, act):
         queue = app.queues[name]
         _check_known(app, name)
         changed = queue.resume()
-    text = f"{name} is served again" if changed else f"{name} was not paused"
+        act.reply = text = f"{name} is served again" if changed else f"{name} was not paused"
     session.output.done(text, {"name": name, "paused": False, "changed": changed})
 
 
@@ -129,14 +130,15 @@ def purge(
     session: Session, name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
 ) -> None:
     """Delete the ready jobs of a queue; scheduled and running jobs stay. You cannot undo this."""
-    with session.app() as app:
+    with session.acting("purge", "queues", name) as (app, act):
         size = app.queues[name].size
         if not size and (unknown := _unknown(app, name)):
             session.output.remark(unknown)
         if size and not yes:
             _confirm(name, size)
         removed = _purge(session, app, name, size)
-    session.output.done(f"deleted {several(removed, 'job')} of {name}", {"name": name, "deleted": removed})
+        act.count, act.reply = size, f"deleted {several(removed, 'job')} of {name}"
+    session.output.done(act.reply, {"name": name, "deleted": removed})
 
 
 def _confirm(name: str, size: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,19 @@ from headrace.cli.output import Output
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+
+
+@dataclass(slots=True)
+class OpenAct:
+    """What a command does to what is stored, until it is recorded.
+
+    Attributes:
+        reply: what came of it, in words.
+        count: how many it was meant for.
+    """
+
+    reply: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,43 @@ class Session:
             embedded.require(app.settings.dir)
         return app
 
+    @contextmanager
+    def acting(
+        self, verb: str, kind: str, *names: str, scope: str = "", view: bool = False
+    ) -> Generator[tuple[Headrace, OpenAct]]:
+        """An application for a verb that changes what is stored, and the act to fill in; it is recorded at the end.
+
+        What the store refuses is recorded with the reason. Without a store to reach nothing is recorded.
+
+        Args:
+            names: of what the verb is done to.
+            scope: what it is done to all of.
+            view: it starts no private server.
+        """
+        from headrace.errors import HeadraceError, StoreUnavailable
+
+        act = OpenAct(count=len(names) or 1)
+        with self.view() if view else self.app() as app:
+            try:
+                yield app, act
+            except StoreUnavailable:
+                raise
+            except HeadraceError as error:
+                act.reply = f"refused: {error}"
+                raise
+            finally:
+                if act.reply:
+                    self._record(app, act, verb, kind, names, scope)
+
+    def _record(self, app: Headrace, act: OpenAct, verb: str, kind: str, names: tuple[str, ...], scope: str) -> None:
+        from headrace.errors import HeadraceError
+
+        shown = " ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        try:
+            app.acts.record(verb, kind, shown, who=_user(), by="cli", scope=scope, count=act.count, reply=act.reply)
+        except HeadraceError as error:
+            self.output.remark(f"this act is not in the record of acts: {error}")
+
     def code(self, target: str | None) -> Headrace:
         """The application of ``module:attribute``, with these settings. Nothing connects yet.
 
@@ -86,6 +138,18 @@ class Session:
             raise UsageFault(str(error)) from error
         check_url(app)
         return app
+
+
+def _user() -> str:
+    """Who types: the user, and the host of the shell."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"  # one that the system has no name for
+    return f"{user}@{socket.gethostname()}"
 
 
 def check_url(app: Headrace) -> None:

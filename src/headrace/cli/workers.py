@@ -102,9 +102,10 @@ def scale(
 
     The signals TTIN and TTOU, sent to the worker's process, add and remove one.
     """
-    with session.view() as app:
+    with session.acting("scale", "workers", name, view=True) as (app, act):
         worker = app.workers.scale(name, count, kind)
-    session.output.done(f"told {worker.owner}: {count} at once", {"worker": worker.owner, "size": count})
+        act.reply = f"told {worker.owner}: {count} at once"
+    session.output.done(act.reply, {"worker": worker.owner, "size": count})
 
 
 def _replaced(one: RunnerFacts) -> str:

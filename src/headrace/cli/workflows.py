@@ -74,10 +74,11 @@ def start(
     ] = None,
 ) -> None:
     """Start a workflow: the nodes that wait for no other, or the named ones; or resume one that was stopped."""
-    with session.app() as app:
+    with session.acting("start", "workflows", id) as (app, act):
         run = app.workflows.get(id)
         state = _long(session, run, lambda: run.start(*names or ()))
-    session.output.done(f"{id} is {state}", {"id": id, "state": state})
+        act.reply = f"{id} is {state}"
+    session.output.done(act.reply, {"id": id, "state": state})
 
 
 @command(app, "stop")
@@ -88,7 +89,7 @@ def stop(session: Session, ids: Ids) -> int:
         app.workflows.get(id).stop()
         return "is stopped", True
 
-    return each(session, ids, one)
+    return each(session, ids, one, "stop", "workflows")
 
 
 @command(app, "cancel")
@@ -103,7 +104,7 @@ def cancel(session: Session, ids: Ids) -> int:
         state = _long(session, run, run.cancel)
         return ("is cancelled" if state.final else "was asked to stop: jobs of it still run"), True
 
-    return each(session, ids, one)
+    return each(session, ids, one, "cancel", "workflows")
 
 
 @command(app, "retry")
@@ -115,7 +116,7 @@ def retry(session: Session, ids: Ids) -> int:
         state = _long(session, run, run.retry_failed)
         return f"is {state} again" if state == "running" else f"is {state}: start it to go on", True
 
-    return each(session, ids, one)
+    return each(session, ids, one, "retry", "workflows")
 
 
 @command(app, "expire")
@@ -128,17 +129,17 @@ def expire(
 ) -> None:
     """Set how long a workflow stays after its end; if it has ended, from now on."""
     wanted = None if after == "never" else parse_duration(after)
-    with session.app() as app:
+    with session.acting("expire", "workflows", id) as (app, act):
         run = app.workflows.get(id)
         run.expire(wanted)
         record = run.refresh()
-    if wanted is None:
-        text = f"{id} stays for ever"
-    elif record.state.final:
-        text = f"{id} goes {distance(record.lapses_us, time.time())}"
-    else:
-        text = f"{id} goes {after} after its end"
-    session.output.done(text, {"id": id, "ttl": wanted})
+        if wanted is None:
+            act.reply = f"{id} stays for ever"
+        elif record.state.final:
+            act.reply = f"{id} goes {distance(record.lapses_us, time.time())}"
+        else:
+            act.reply = f"{id} goes {after} after its end"
+    session.output.done(act.reply, {"id": id, "ttl": wanted})
 
 
 @command(app, "rm")
@@ -155,7 +156,7 @@ def rm(
         _long(session, run, run.delete)
         return "is removed", True
 
-    return each(session, ids, one)
+    return each(session, ids, one, "delete", "workflows")
 
 
 def _open(record: WorkflowRecord) -> str:

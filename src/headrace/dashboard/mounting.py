@@ -142,7 +142,7 @@ class Dashboard:
         changes = request.method not in SAFE and path not in ("/theme", "/logout")
         if changes and (self._site.read_only or not visitor.operates):
             why = "This dashboard is read only." if self._site.read_only else "Only operators may do this."
-            log.warning("refused %s %s by %s: %s", request.method, path, visitor.name, why)
+            await page_verbs.note_refused(self._site, request, path, why)
             return await self._problem(request, 403, why)
         return None
 

@@ -6,6 +6,7 @@ A page says before what will happen, and after what the store replied: a verb th
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
@@ -22,6 +23,8 @@ log = logging.getLogger("headrace.dashboard")
 
 # Bytes of a form.
 MOST = 64 * 1024
+
+_ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 
 Form = Mapping[str, str]
 Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
@@ -143,6 +146,33 @@ ACTS: dict[str, dict[str, Act]] = {
 }
 
 
+async def note(site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1) -> None:
+    """Record an act of the visitor, and log it: verb, kind and name, and what came of it.
+
+    The act is recorded after the store's reply to it, so that the record has that reply. A store that takes no record
+    (it may be full) keeps nobody from acting: the log has the act all the same.
+    """
+    visitor = visitor_of(request)
+    who = visitor.name if visitor else "?"
+    verb, kind, name = (site.redactor.text(text) for text in what)
+    reply = site.redactor.text(reply)
+    log.info("%s of %s %s by %s: %s", verb, kind.removesuffix("s"), name, who, reply)
+    by = "api" if request.headers.get("authorization") else "dashboard"
+    try:
+        await site.app.acts.arecord(verb, kind, name, who=who, by=by, count=count, reply=reply)
+    except HeadraceError as error:
+        log.warning("an act is not in the record of acts: %s", error)
+
+
+async def note_refused(site: DashboardSite, request: Request, path: str, why: str) -> None:
+    """Record what a visitor may not do."""
+    found = _ACT.fullmatch(path)
+    visitor = visitor_of(request)
+    log.warning("refused %s %s by %s: %s", request.method, path, visitor.name if visitor else "?", why)
+    if found is not None and not site.read_only:
+        await note(site, request, (found["verb"], found["kind"], found["name"]), f"refused: {why}")
+
+
 async def act(site: DashboardSite, request: Request) -> Response:
     """Do what a form asks for, and show the page that it was sent from."""
     kind, name, verb = (request.path_params[part] for part in ("kind", "name", "verb"))
@@ -150,12 +180,11 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if verb not in verbs:
         raise HTTPException(404, "There is no such verb.")
     form = await form_of(request)
-    visitor = visitor_of(request)
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
         said = f"Nothing was done: {error}"
-    log.info("%s of %s %s by %s: %s", verb, kind.removesuffix("s"), name, visitor.name if visitor else "?", said)
+    await note(site, request, (verb, kind, name), said)
     await site.frames.get(fresh=True)
     place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quoted(name)}"
     return to(request, place, site.redactor.text(said))

@@ -80,6 +80,9 @@ key                    type    meaning, owner and end
 ``stat-events``        zset    Ids of events, by the time that they happened. Ends with the last.
 ``stat-stream``        stream  Batches of counts that wait to be added, bounded. Ends when it was not used for a week.
 ``stat-flow``          hash    ``lost`` batches, and when one was ``taken`` from the stream. Ends a week after that.
+``acts``               stream  Acts of people, the newest 10,000. Ends a year after the last one.
+``events``             stream  What failed or changed, the newest 10,000. Ends a week after the last one.
+``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
 ``schema``             string  Version of this layout. One per shard.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================

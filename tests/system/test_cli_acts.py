@@ -1,0 +1,52 @@
+"""Acts from the shell: each verb that changes something is recorded once, with who did it and what the store replied."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
+    one, two = headrace.enqueue("tasks.add", "1"), headrace.enqueue("tasks.add", "2")
+    headrace("jobs", "list")
+    headrace("jobs", "cancel", one, two, two)
+    headrace("jobs", "retry", one)
+    headrace("jobs", "cancel", "0" * 22, code=1)
+    headrace("queues", "pause", "default", "--for", "5m")
+    headrace("queues", "purge", "default", code=2)
+    headrace("queues", "purge", "default", "--yes")
+    found = headrace("acts", "--json", "--order", "asc").lines
+    assert [(act["verb"], act["kind"], act["name"], act["count"], act["reply"]) for act in found] == [
+        ("cancel", "jobs", f"{one} {two}", 2, "2 done, 0 not"),
+        ("retry", "jobs", one, 1, "is ready again"),
+        ("cancel", "jobs", "0" * 22, 1, f"refused: no job {'0' * 22} is stored: it never existed, or it ended and its "
+         "retention (result_ttl, failure_ttl) is over"),
+        ("pause", "queues", "default", 1, "default is paused; it is resumed in 5m"),
+        ("purge", "queues", "default", 1, "deleted 1 job of default"),
+    ]  # fmt: skip
+    assert {(act["who"], act["by"]) for act in found} == {(f"{getpass.getuser()}@{socket.gethostname()}", "cli")}
+
+
+def test_acts_for_people(headrace: Program) -> None:
+    headrace.enqueue("tasks.add", "1")
+    assert "no act is recorded" in headrace("acts").err
+    headrace("queues", "pause", "default")
+    headrace("queues", "resume", "default")
+    shown = headrace("acts", "--limit", "1")
+    assert "resume" in shown.out
+    assert "default is served again" in shown.out
+    cursor = shown.err.split("--after ")[1].split()[0]
+    assert "default is paused" in headrace("acts", "--after", cursor).out
+    assert "not the id of an act" in headrace("acts", "--after", "yesterday", code=2).err
