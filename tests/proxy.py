@@ -30,6 +30,7 @@ class Proxy:
         delay: seconds that each piece from the server is held back.
         cut: called with each piece from the server; True drops it and resets the connection: the command was
             executed, its reply is lost.
+        lost_request: called with each piece from a client; True drops it, and the connection stays open.
         accepted: connections so far.
         lost: replies that ``cut`` dropped.
     """
@@ -38,6 +39,7 @@ class Proxy:
         self.mode = "pass"
         self.delay = 0.0
         self.cut: Callable[[bytes], bool] = lambda _: False
+        self.lost_request: Callable[[bytes], bool] = lambda _: False
         self.accepted = 0
         self.lost = 0
         self._server = server
@@ -139,6 +141,8 @@ class Proxy:
             if from_server and self.cut(data):
                 self.lost += 1
                 self._reset(one)
+                return
+            if not from_server and self.lost_request(data):
                 return
             peer = self._peers[one]
         if from_server and self.delay:

@@ -169,7 +169,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "failures"
     metrics: Annotated[
         str | None,
-        Meta(description="Address where a worker serves Prometheus metrics, such as 127.0.0.1:9464. Default: nowhere."),
+        Meta(description="Address where a worker serves metrics and probes, such as 127.0.0.1:9464. Default: nowhere."),
     ] = None
     stats: Annotated[
         str,

@@ -73,6 +73,16 @@ def test_work_without_a_token_gets_one(stage: Stage) -> None:
     assert not stage.client.exists(stage.keys.wake("empty"))
 
 
+def test_queues_with_ready_jobs_that_are_not_paused_are_counted(stage: Stage) -> None:
+    stage.register()
+    assert stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "low"], now=stage.now)).ready == 0
+    for queue in ("default", "low", "other"):
+        stage.put(queue=queue)
+    assert stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "low", "none"], now=stage.now)).ready == 2
+    stage.run(pause(stage.keys, "low", 0, stage.now))
+    assert stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "low"], now=stage.now)).ready == 1
+
+
 def test_the_next_end_of_a_pause_is_told(stage: Stage) -> None:
     stage.register()
     for queue, duration in (("a", 9 * SECOND), ("b", 4 * SECOND), ("c", 0)):

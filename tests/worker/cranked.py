@@ -330,11 +330,30 @@ class Store:
         incarnation = self.owners.get(args["owner"])
         if incarnation is None:
             return [b"gone"]
-        self.tokens |= {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
+        waiting = {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
+        self.tokens |= waiting
         cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
         held = len(incarnation.claims)
         paused = [queue.encode() for queue in sorted(self.paused)]
-        return [b"ok", self.now, self.due, 0, b"", cancels, [], 0, 0, 0, 0, 0, 0, held, 0, paused]
+        return [
+            b"ok",
+            self.now,
+            self.due,
+            0,
+            b"",
+            cancels,
+            [],
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            held,
+            0,
+            paused,
+            len(waiting - self.paused),
+        ]
 
     def promote(self, args: dict[str, Any]) -> Any:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
@@ -741,6 +760,8 @@ class World:
         if self.core.worker.phase == "working" and not self.under_way:
             assert self.core.worker.owner, "it is not registered"
             assert not self.startable(), (self.startable(), self.core.demand.known, self.asleep)
+            _, _, starving = self.core.vitals.look(self.now)
+            assert not starving or self.now - starving < 30, "it counts as one whose claims stopped"
 
     def calm(self) -> None:
         """Let all that is under way come to its end, while no job that runs ends and nothing else happens."""

@@ -40,6 +40,11 @@ def _run(arguments: list[str]) -> int:
 
         # Until the process that it becomes can hear them: some mean something to a worker, and would end a command.
         signals.hold_back()
+    if arguments[:1] == ["health"]:
+        from headrace.cli.probe import quick
+
+        if (code := quick(arguments[1:])) is not None:
+            return code
     missing = [name for name in ("typer", "rich") if find_spec(name) is None]
     if missing:
         print(f"headrace: the command line needs {missing[0]}: pip install 'headrace[cli]'", file=sys.stderr)

@@ -95,7 +95,7 @@ def metrics_address(text: str | None) -> tuple[str, int] | None:
     """
     if text is None:
         return None
-    from headrace.stats.prometheus import address_of
+    from headrace.stats.http_server import address_of
 
     if find_spec("prometheus_client") is None:
         raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")

@@ -12,6 +12,7 @@ from headrace.cli import (
     cron,
     demo,
     enqueue,
+    health,
     history,
     jobs,
     limits,
@@ -62,6 +63,7 @@ app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
 command(app, "acts")(history.acts)
 command(app, "dashboard")(web.dashboard)
+command(app, "health", shared=health.SHARED)(health.health)
 command(app, "profile")(profile.profile)
 command(app, "migrate")(migrate.migrate)
 command(app, "demo", shared=demo.SHARED)(demo.demo)

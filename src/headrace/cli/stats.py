@@ -128,15 +128,15 @@ def serve(
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
 ) -> None:
     """Serve statistics to Prometheus, under /metrics, until Ctrl-C; only to this machine unless you give --host."""
-    from headrace.stats import prometheus
+    from headrace.stats import http_server, prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:
         raise UsageFault("this needs prometheus-client: pip install 'headrace[prometheus]'")
-    with session.app() as headrace, prometheus.listen(host, port) as sock:
-        url = prometheus.url_of(sock)
+    with session.app() as headrace, http_server.listen(host, port) as sock:
+        url = http_server.url_of(sock)
         session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
         sys.stdout.flush()
-        prometheus.serve(sock, [prometheus.Scrape(headrace.stats, labels or [""])])
+        prometheus.serve(sock, [prometheus.Scrape(headrace.stats, labels or [""])], {})
 
 
 @command(app, "consume")

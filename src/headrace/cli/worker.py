@@ -80,7 +80,7 @@ def worker(
         typer.Option(
             "--metrics",
             metavar="ADDRESS",
-            help="Serve Prometheus metrics there: a port on this machine only, or ADDRESS:PORT. Port 0: any.",
+            help="Serve metrics and probes over HTTP there: a port on this machine, or ADDRESS:PORT. Port 0: any.",
             show_default="nowhere",
         ),
     ] = None,

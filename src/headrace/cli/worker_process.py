@@ -26,6 +26,7 @@ from headrace.settings import SECRET
 from headrace.store.url import passwords
 from headrace.worker.forking import leak_check
 from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.apply import apply_learned
 from headrace.worker.supervisor.metrics_server import Metrics
@@ -57,12 +58,15 @@ def _obey(order: Order, launch: Launch) -> int:
     origin = Origin.taken(launch)
     session = Session(Output(json=order.json), order.settings)
     with origin.confessing():
+        stamps = HealthStamps(0 if origin.heir is None else os.getppid())
         before = leak_check.look()
         app = session.code(order.target)
-        return _serve(app, str(order.target), order.options, order.level, origin, before)
+        return _serve(app, str(order.target), order.options, order.level, origin, before, stamps)
 
 
-def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen) -> int:
+def _serve(
+    app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen, stamps: HealthStamps
+) -> int:
     log = logging.getLogger("headrace.worker")
     form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
     secrets = _secrets(app)
@@ -81,7 +85,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
         log.warning(complaint)
     warmup.warm_up(app)
     learned = apply_learned(app)
-    metrics = None if address is None else Metrics(*address)
+    metrics = None if address is None else Metrics(*address, stamps)
     # A later image takes the address when the one before it gives it up.
     url = metrics.listen() if metrics is not None and origin.heir is None else ""
     facts = _banner(app, target, options, version, url)
@@ -94,7 +98,7 @@ def _serve(app: Headrace, target: str, options: WorkerOptions, level: int, origi
     for warning in warnings:
         log.warning("%s", warning)
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, metrics, learned).run())
+    return origin.carry_on(Supervisor(app, options, lineage, metrics, learned, stamps).run())
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:

@@ -416,8 +416,7 @@ class Renewed:
         alive: False when the lease was lost.
         now, due: as in :class:`Claimed`.
         lapse: when the first lease in the store ends (microseconds), and whose it is.
-        cancels: ids that run here and were asked to stop.
-        parking: tasks that have parked jobs.
+        cancels: ids that run here and were asked to stop; ``parking``: tasks that have parked jobs.
         over: when the next finished job's retention ends, 0 when none is kept.
         kept, bytes: finished jobs in the store, and what their results and errors take.
         ends: when the next workflow's retention ends, 0 when none does.
@@ -425,7 +424,7 @@ class Renewed:
         resumes: when the next pause ends by itself, 0 when none does.
         held: how many jobs the incarnation holds.
         tick: when the next tick of a schedule is due, 0 when none is.
-        paused: those of its queues that are paused.
+        paused: those of its queues that are paused; ``ready``: how many of the others have ready jobs.
     """
 
     alive: bool
@@ -444,12 +443,14 @@ class Renewed:
     held: int = 0
     tick: int = 0
     paused: tuple[str, ...] = ()
+    ready: int = 0
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
-    _, now, due, lapse, lapsing, cancels, parking, over, size, kept, ends, chore, resumes, held, tick, paused = reply
+    _, now, due, lapse, lapsing, cancels, parking, over, *rest = reply
+    size, kept, ends, chore, resumes, held, tick, paused, ready = rest
     return Renewed(
         True,
         now,
@@ -467,6 +468,7 @@ def _renewed(reply: Any) -> Renewed:
         held,
         moment(tick),
         tuple(_text_of(queue) for queue in paused),
+        ready,
     )
 
 

@@ -22,7 +22,7 @@
 -- arg     facts      packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, {its queues that are paused}} | {gone}
+--         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, {its queues that are paused}, how many others have ready jobs} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
@@ -41,18 +41,22 @@ if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local held = redis.call('ZCARD', claims)
 local places = {cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
 for n, queue in ipairs(names) do places[9 + n] = ready .. queue end
-if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0, {}} end
+if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0, {}, 0} end
 -- A wake-up token may have died with the dispatcher that took it.
+local waiting = {}
 for _, queue in ipairs(names) do
-  if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
+  if redis.call('EXISTS', ready .. queue) == 1 then
+    wake_up(queue)
+    waiting[queue] = true
+  end
 end
-local stopped = {}
+local stopped, some = {}, 0
 for n, is in ipairs(#names > 0 and redis.call('SMISMEMBER', paused, unpack(names)) or {}) do
-  if is == 1 then stopped[#stopped + 1] = names[n] end
+  if is == 1 then stopped[#stopped + 1] = names[n] elseif waiting[names[n]] then some = some + 1 end
 end
 local due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 local kept_till = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
 return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),
   kept_till, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
   redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0,
-  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, stopped}
+  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, stopped, some}

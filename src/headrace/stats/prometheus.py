@@ -1,7 +1,6 @@
 """A Prometheus endpoint of statistics: what was counted under chosen labels, on this machine's own address unless told.
 
-Owns one HTTP server, with a thread for each scrape; reads at each of them, and stores nothing. Needs the
-``prometheus`` extra.
+Reads at each scrape, and stores nothing. Needs the ``prometheus`` extra.
 """
 
 from __future__ import annotations
@@ -9,15 +8,14 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from socketserver import ThreadingMixIn
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from headrace.errors import HeadraceError, OptionsError
 from headrace.protocol import operations
 from headrace.protocol.stats import children, peek
+from headrace.stats import http_server
 from headrace.stats.engine_labels import UNITS
+from headrace.stats.http_server import Page
 from headrace.stats.reading import Reading, ask
 from headrace.stats.stats_client import Way
 
@@ -36,7 +34,6 @@ MOST = 500
 QUANTILES = (50, 90, 95, 99)
 # Seconds that the quantiles are of.
 WINDOW = 3600
-LOCAL, PORT = "127.0.0.1", 9464
 
 
 class Scrape:
@@ -164,73 +161,8 @@ class Engine:
         return []
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own.
-
-    Raises:
-        OptionsError: it names no address.
-    """
-    host, _, port = text.strip().rpartition(":")
-    if not port.isdecimal() or not port.isascii() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise OptionsError(f"metrics={text!r} is no address: write 127.0.0.1:9464, [::1]:9464 or a port alone")
-    return host.strip("[]") or LOCAL, int(port)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
-
-    Raises:
-        HeadraceError: the address cannot be used.
-    """
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, proto)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(16)
-        except BaseException:
-            sock.close()
-            raise
-    except (OSError, OverflowError) as error:
-        raise HeadraceError(f"cannot listen on {host}:{port}: {error}; take another port or address") from None
-    return sock
-
-
-def url_of(sock: socket.socket) -> str:
-    """Where a listening socket is asked."""
-    host, port = sock.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
-
-
-class _Quiet(WSGIRequestHandler):
-    # Who connects and says nothing holds a thread for so long, seconds.
-    timeout = 10
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        log.debug(format, *args)
-
-
-class _Threaded(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
-def _or_else(answer: Callable[[Any, Any], Iterable[bytes]]) -> Callable[[Any, Any], Iterable[bytes]]:
-    """The same, but for a store that does not answer, which is a failed scrape and no fault of this program."""
-
-    def told(environ: Any, start: Any) -> Iterable[bytes]:
-        try:
-            return answer(environ, start)
-        except HeadraceError as error:
-            log.warning("Prometheus got an error instead of metrics: %s", error)
-            start("503 Service Unavailable", [("Content-Type", "text/plain; charset=utf-8")])
-            return [f"{error}\n".encode()]
-
-    return told
-
-
-def serve(sock: socket.socket, sources: Sequence[Scrape | Engine]) -> NoReturn:
-    """Answer whoever asks at a listening socket, in a thread each, until an exception ends it.
+def serve(sock: socket.socket, sources: Sequence[Scrape | Engine], pages: Mapping[str, Page]) -> NoReturn:
+    """Answer Prometheus at a listening socket, and other pages by their path, until an exception ends it.
 
     Raises:
         ImportError: the ``prometheus`` extra is not installed.
@@ -241,12 +173,4 @@ def serve(sock: socket.socket, sources: Sequence[Scrape | Engine]) -> NoReturn:
     registry = CollectorRegistry()
     for source in sources:
         registry.register(cast(Any, source))
-    server = _Threaded(sock.getsockname()[:2], _Quiet, bind_and_activate=False)
-    server.socket.close()
-    server.socket = sock
-    # What binding would have done, but for the look-up of our own name, which may take seconds.
-    server.server_name, server.server_port = sock.getsockname()[:2]
-    server.setup_environ()
-    server.set_app(_or_else(cast(Any, prometheus_client).make_wsgi_app(registry)))
-    server.serve_forever()
-    raise AssertionError
+    http_server.serve(sock, cast(Any, prometheus_client).make_wsgi_app(registry), pages)

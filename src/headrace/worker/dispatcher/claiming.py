@@ -34,6 +34,7 @@ class Claiming:
     Attributes:
         arrivals: claims that were answered, until the next request is on its way: call, reply and number.
         unnoted: the claim of a sleep whose job goes out first: what it took, the reply, what was wanted, its number.
+        answered: when the last claim was answered (monotonic seconds).
         woken: whether a queue ended the last sleep.
         paused: queues that are paused, as far as is known.
         found_none: a claim showed that a worker that leaves when all is done may do so.
@@ -52,6 +53,7 @@ class Claiming:
     ) -> None:
         self.arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
         self.unnoted: tuple[consume.Claimed, Any, Wish, int] | None = None
+        self.answered = 0.0
         self.woken = self.found_none = False
         self.paused = frozenset[str]()
         self._worker = worker
@@ -70,6 +72,10 @@ class Claiming:
         known, parked = self._demand.known, self._maintenance.unparking.parked
         wish = self._wish(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
         return wish if wish is not None and wish.now else None
+
+    def has_room(self, now: float) -> bool:
+        """Whether a claim could bring a job."""
+        return self._wish(now) is not None
 
     @property
     def _asks_anyway(self) -> bool:
@@ -204,6 +210,7 @@ class Claiming:
             self._maintenance.renewal.gone = True
             return False
         worker.starts.took(claimed.jobs, number)
+        self.answered = worker.now
         worker.server_ahead = claimed.now - worker.now * 1e6
         self._maintenance.promotion.learn(worker.now, claimed.now, claimed.due)
         for id in claimed.lost:

@@ -58,6 +58,7 @@ from headrace.worker.dispatcher.site import Site
 from headrace.worker.dispatcher.starts import Starts
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.vitals import Vitals
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Owner
 
@@ -70,7 +71,7 @@ class Core:
 
     Attributes:
         worker: what all parts know.
-        crew, lines, ends, demand, maintenance: parts that the loop and tests look at.
+        crew, lines, ends, demand, maintenance, vitals: parts that the loop and tests look at.
     """
 
     def __init__(self, site: Site) -> None:
@@ -99,6 +100,7 @@ class Core:
             worker, requests, crew, endings, placing, claiming, settling, demand, maintenance, reconciler
         )
         self._control = RemoteControl(worker, crew, lines, demand, maintenance, self.report, self._departure)
+        self.vitals = Vitals(worker, crew, requests, claiming, maintenance.renewal)
         self._heed = self._hearers()
         # Whether this turn heard of the end of a sleep.
         self._awoken = False

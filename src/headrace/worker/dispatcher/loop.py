@@ -40,6 +40,7 @@ from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.site import Site
 from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
@@ -64,11 +65,15 @@ class Dispatcher:
         options: WorkerOptions,
         control: Channel[FromSupervisor],
         place: str,
+        stamp: Callable[[float, int, float, float], None],
         anchor: int = 0,
         learned: Learned = NOTHING,
     ) -> None:
         store, settings = app.client.store, app.settings
         self._app = app
+        # Not stamped since the last turn: it may have changed what probes are told.
+        self._stamp, self._stamp_at, self._unstamped = stamp, 0.0, True
+        self._stamp_every = min(STAMP_EVERY, settings.lease * STAMP_SHARE)
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
@@ -136,6 +141,8 @@ class Dispatcher:
         """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         tally = self._tally
         until = min(until, STREAMS.next, self._links.next, self._session.links.next, tally.next if tally else until)
+        if self._unstamped:
+            until = min(until, self._stamp_at)
         pause = max(0.0, until - time.monotonic())
         gather = min(GATHER, pause) if self._core.crew.assignment.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
@@ -154,6 +161,12 @@ class Dispatcher:
         self._session.links.keep(now)
         if self._inbox:
             self._turn()
+        self._unstamped = now < self._stamp_at
+        if not self._unstamped:
+            flags, until, starving = self._core.vitals.look(now)
+            self._stamp(now, flags, until, starving)
+            # What makes a worker ready is told at once.
+            self._stamp_at = now + self._stamp_every if flags == WELL else now
 
     def _see_off(self) -> None:
         """Stay while runners leave: what their exit hooks write to stderr goes through here."""

@@ -14,12 +14,14 @@ class StoreRequests:
         number: of the last call that has one, so that the store recognizes one that is repeated.
         ready: whether a request may be sent.
         firsts: whether some were sent first in this turn: then ``ready`` must be told anew.
+        away: the connections were lost, and nothing was answered since.
         armed: whether a sleep is under way; ``waking``: whether it is being ended.
     """
 
     def __init__(self, actions: Actions) -> None:
         self.number = 0
         self.ready = self.firsts = self.armed = self.waking = False
+        self.away = True
         self._actions = actions
 
     def send(self, steps: list[Step]) -> None:
@@ -47,7 +49,8 @@ class StoreRequests:
     def lost(self) -> None:
         """The connections are gone. What was under way is sent again before anything else."""
         self.ready = self.armed = False
+        self.away = True
 
     def may_send(self) -> None:
         """Everything that was sent is answered."""
-        self.ready = not self.firsts
+        self.ready, self.away = not self.firsts, False

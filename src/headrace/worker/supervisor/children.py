@@ -9,13 +9,28 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from headrace.worker.channel import decoder
 from headrace.worker.forking import signals
-from headrace.worker.forking.process_ties import die_with
+from headrace.worker.forking.process_ties import die_with, prctl
 from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.messages import FromRunner, FromSupervisor, ToRunner, ToSupervisor
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
+
+
+def make_once(app: Headrace) -> None:
+    """What each child would make for itself otherwise."""
+    for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
+        decoder(reads)
+    prctl()
+    for task in app.tasks.values():
+        if task.kind == "fork":
+            task.prepare()
 
 
 def pipe(stack: contextlib.ExitStack) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The process that answers Prometheus for a worker: forked from the warm image, and again when it dies.
+"""The process that answers Prometheus and probes for a worker: forked from the warm image, and again when it dies.
 
 A process of its own, because neither of the others may do this: the supervisor may have no thread and no connection,
 the dispatcher may not wait for a slow reader, runners run user code. The supervisor holds the socket, so that an
@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.errors import HeadraceError
+from headrace.stats.http_server import Answer, Page
+from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor.children import be_child
 
 if TYPE_CHECKING:
@@ -39,11 +41,12 @@ class Metrics:
         next: when one must be forked (monotonic seconds).
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, stamps: HealthStamps) -> None:
         self.sock: socket.socket | None = None
         self.pid = 0
         self.next = 0.0
         self._address = host, port
+        self._stamps = stamps
         self._refused = False
 
     def listen(self) -> str:
@@ -52,10 +55,10 @@ class Metrics:
         Raises:
             HeadraceError: it cannot be used.
         """
-        from headrace.stats import prometheus
+        from headrace.stats import http_server
 
-        self.sock = prometheus.listen(*self._address)
-        return prometheus.url_of(self.sock)
+        self.sock = http_server.listen(*self._address)
+        return http_server.url_of(self.sock)
 
     def listens(self) -> bool:
         """Whether the address is ours; if not, it is tried again after a pause: the image before this may have it."""
@@ -86,7 +89,7 @@ class Metrics:
             # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
             os.setpgid(0, 0)
             selector.close()
-            answer(app, sock)
+            answer(app, self._stamps, sock)
 
         pid = os.fork()
         if not pid:
@@ -111,8 +114,24 @@ class Metrics:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-def answer(app: Headrace, sock: socket.socket) -> NoReturn:
+def answer(app: Headrace, stamps: HealthStamps, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
     from headrace.stats import engine_labels, prometheus
 
-    prometheus.serve(sock, [prometheus.Engine(app.client), prometheus.Scrape(app.stats, engine_labels.ALL)])
+    sources: list[prometheus.Scrape | prometheus.Engine] = [
+        prometheus.Engine(app.client),
+        prometheus.Scrape(app.stats, engine_labels.ALL),
+    ]
+    prometheus.serve(sock, sources, pages(stamps))
+
+
+def pages(stamps: HealthStamps) -> dict[str, Page]:
+    """What is told besides metrics, by path."""
+
+    def verdict(troubles: list[str]) -> Answer:
+        return Answer(503, "".join(f"{trouble}\n" for trouble in troubles)) if troubles else Answer(200, "ok\n")
+
+    return {
+        "/healthz": lambda _: verdict(stamps.read().unhealthy(time.monotonic())),
+        "/readyz": lambda _: verdict(stamps.read().unready(time.monotonic())),
+    }

@@ -25,27 +25,25 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.worker.channel import Channel, decoder
+from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
-from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import (
     Drain,
-    FromRunner,
     FromSupervisor,
     Owner,
     Resize,
     Signal,
     Size,
     Spawn,
-    ToRunner,
     ToSupervisor,
 )
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.reload.image_protocol import Heir, Lineage
-from headrace.worker.supervisor.children import how
+from headrace.worker.supervisor.children import how, make_once
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.metrics_server import Metrics
 from headrace.worker.supervisor.readiness import Settling
@@ -79,12 +77,14 @@ class Supervisor:
         lineage: Lineage | None = None,
         metrics: Metrics | None = None,
         learned: Learned = NOTHING,
+        stamps: HealthStamps | None = None,
     ) -> None:
         self.app = app
         self.options = options
         self.lineage = lineage
         self.metrics = metrics
         self.learned = learned
+        self.stamps = stamps or HealthStamps()
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         self.owner = ""
@@ -102,40 +102,38 @@ class Supervisor:
     def run(self) -> int:
         """Work until told to stop; the exit code."""
         STREAMS.install()
-        # What each child would make for itself otherwise.
-        for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
-            decoder(reads)
-        prctl()
-        for task in self.app.tasks.values():
-            if task.kind == "fork":
-                task.prepare()
+        make_once(self.app)
         warmup.compact()
         self._listen_to_signals()
+        self.stamps.begin(self.app.settings.lease, time.monotonic())
         try:
             while self._dispatcher.fork_at is not None or self._dispatcher.pid:
                 self._fork_due()
                 for key, _ in self._selector.select(self._pause()):
                     key.data()
-                if time.monotonic() >= STREAMS.next:
+                now = time.monotonic()
+                if now >= STREAMS.next:
                     STREAMS.pass_on()
+                self.stamps.supervised(now, forks=self._again_after == FIRST_PAUSE)
                 if self.lineage is not None:
-                    self.lineage.tick(time.monotonic())
+                    self.lineage.tick(now)
         finally:
+            self.stamps.end()
             if self.metrics is not None:
                 self.metrics.stop()
             self._runners.stop(EXIT_PATIENCE)
             STREAMS.drain()
         return 0
 
-    def _pause(self) -> float | None:
+    def _pause(self) -> float:
         fork = min(
             _FOREVER if self._dispatcher.fork_at is None else self._dispatcher.fork_at,
             _FOREVER if self.metrics is None else self.metrics.next,
             0.0 if self._wanted else _FOREVER,
         )
         lineage = _FOREVER if self.lineage is None else self.lineage.next
-        wanted = min(max(fork, self._again_at), lineage, STREAMS.next)
-        return None if wanted == _FOREVER else max(0.0, wanted - time.monotonic())
+        wanted = min(max(fork, self._again_at), lineage, STREAMS.next, self.stamps.next)
+        return max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
         """Fork what is wanted. What the system has no room for now is tried again later; what lives goes on."""
@@ -160,7 +158,8 @@ class Supervisor:
             self._claims()
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
-        Dispatcher(self.app, self.options, control, self.place, self._anchor, self.learned).run(self.owner)
+        stamp = self.stamps.dispatched
+        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor, self.learned).run(self.owner)
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""

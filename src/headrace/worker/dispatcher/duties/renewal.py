@@ -23,6 +23,7 @@ class Renewal:
         gone: the lease was lost.
         doubts: how many renewals in a row have counted other jobs than we do.
         paused: queues that it serves and that were paused at the last renewal.
+        ready: how many of its queues had ready jobs at the last renewal and were not paused.
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
 
@@ -49,6 +50,7 @@ class Renewal:
         self.lease_until = 0.0
         self.gone = False
         self.doubts = 0
+        self.ready = 0
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
         self._keys, self._lease, self._queues = keys, settings.lease, queues
@@ -70,7 +72,7 @@ class Renewal:
 
     def on_reply(self, reply: consume.Renewed, sent: float) -> None:
         if reply.alive:
-            self.paused = frozenset(reply.paused)
+            self.paused, self.ready = frozenset(reply.paused), reply.ready
             self._tell(reply, sent)
         else:
             self.gone = True

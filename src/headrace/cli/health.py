@@ -1,0 +1,28 @@
+"""``headrace health``: the command as its help shows it; ``probe`` answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.session import Session
+
+SHARED = ("json", "debug")
+
+
+def health(
+    session: Session,
+    worker: Annotated[
+        int | None, typer.Argument(metavar="[PID]", help="Process id of one worker. Default: all of this user.", min=1)
+    ] = None,
+    ready: Annotated[bool, typer.Option("--ready", help="Also check that it takes jobs.")] = False,
+) -> int:
+    """Tell whether the workers of this user on this machine live; for probes.
+
+    The exit code is 1 if one does not, or if none runs. It imports no application and asks no server. A server that is
+    away leaves a worker healthy, but not ready.
+    """
+    from headrace.cli.probe import probe
+
+    return probe(worker, ready=ready, json=session.output.json)

@@ -1,0 +1,70 @@
+"""The answer to an exec probe, from shared bytes alone: ``headrace health`` without the parser of commands."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.worker.health_stamps import Stamp
+
+
+def probe(worker: int | None, *, ready: bool, json: bool) -> int:
+    """Say how the workers of this machine fare; the exit code.
+
+    Args:
+        worker: process id of one of them; None: all.
+        ready: whether each must take jobs.
+    """
+    from headrace.worker.health_stamps import stamps
+
+    now = time.monotonic()
+    found: dict[int, list[Stamp]] = {}
+    for stamp in stamps():
+        if worker in (None, stamp.worker, stamp.process):
+            found.setdefault(stamp.worker, []).append(stamp)
+    rows = [_verdict(images, now, ready=ready) for _, images in sorted(found.items())]
+    if json:
+        from headrace.cli.output import to_json
+
+        for row in rows:
+            print(to_json(row))
+    else:
+        _tell(rows, worker, "ready" if ready else "healthy")
+    return 0 if rows and all(row["ready" if ready else "healthy"] for row in rows) else 1
+
+
+def _verdict(images: Sequence[Stamp], now: float, *, ready: bool) -> dict[str, Any]:
+    """A worker is as well as the best of its images: in a rolling restart one of them drains and one starts."""
+
+    def troubles(image: Stamp) -> list[str]:
+        return image.unready(now) if ready else image.unhealthy(now)
+
+    best = min(images, key=lambda image: (len(troubles(image)), len(image.unready(now))))
+    return {
+        "worker": best.worker,
+        "process": best.process,
+        "healthy": not best.unhealthy(now),
+        "ready": not best.unready(now),
+        "reasons": troubles(best),
+    }
+
+
+def _tell(rows: Sequence[dict[str, Any]], worker: int | None, wanted: str) -> None:
+    for row in rows:
+        why = "; ".join(row["reasons"])
+        print(f"worker {row['worker']} is {f'not {wanted}: {why}' if why else wanted}")
+    if not rows:
+        which = "no worker" if worker is None else f"no worker with process id {worker}"
+        print(f"headrace: {which} of this user runs on this machine, or it has another TMPDIR", file=sys.stderr)
+
+
+def quick(words: Sequence[str]) -> int | None:
+    """Answer the plain forms of the command; the exit code. None: it must be parsed, which takes long."""
+    flags = {word for word in words if word.startswith("-")}
+    numbers = [int(word) for word in words if word.isascii() and word.isdecimal()]
+    if not flags <= {"--ready", "--json"} or len(flags) + len(numbers) != len(words) or len(numbers) > 1:
+        return None
+    return probe(numbers[0] if numbers else None, ready="--ready" in flags, json="--json" in flags)

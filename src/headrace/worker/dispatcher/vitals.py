@@ -1,0 +1,41 @@
+"""How a dispatcher fares, as probes ask it: whether it holds its lease, has runners, and claims what it could run."""
+
+from __future__ import annotations
+
+from headrace.worker.dispatcher.claiming import Claiming
+from headrace.worker.dispatcher.duties.renewal import Renewal
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.store_requests import StoreRequests
+from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
+
+
+class Vitals:
+    """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
+
+    def __init__(
+        self, worker: WorkerState, crew: RunnerPool, requests: StoreRequests, claiming: Claiming, renewal: Renewal
+    ) -> None:
+        self._worker = worker
+        self._crew = crew
+        self._requests = requests
+        self._claiming = claiming
+        self._renewal = renewal
+        self._starving = 0.0
+
+    def look(self, now: float) -> tuple[int, float, float]:
+        """Flags, end of the lease and since when it starves, as :class:`headrace.worker.health_stamps.Stamp` has them.
+
+        To be called about once a second: it starves from the first look on that finds jobs and room for them.
+        """
+        worker, claiming = self._worker, self._claiming
+        kinds = {seat.kind for seat in self._crew.assignment.seats.values() if not (seat.starting or seat.single)}
+        flags = REGISTERED if worker.owner and not worker.fenced else 0
+        flags |= 0 if self._requests.away else ANSWERED
+        flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
+        flags |= 0 if worker.phase == "working" else DRAINING
+        if self._renewal.ready and claiming.has_room(now):
+            self._starving = max(self._starving or now, claiming.answered)
+        else:
+            self._starving = 0.0
+        return flags, self._renewal.lease_until, self._starving

@@ -1,0 +1,202 @@
+"""Whether a worker lives and is ready, as its processes stamp it into 64 shared bytes and as a probe judges it.
+
+Owns the form of these bytes and their file. The supervisor and the dispatcher write their own fields; the process of
+``--metrics`` reads the same memory, and ``headrace health`` the file, which imports no application and asks no server.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+# Seconds between two stamps of the dispatcher at least, and the share of a lease: the lease is to look held.
+STAMP_EVERY, STAMP_SHARE = 1.0, 0.2
+# After so many leases without a stamp a process counts as hanging, and without a claim, claims have stopped.
+SILENT = 2.0
+# Shares of a lease between two stamps of the supervisor, which has nothing else to wake for.
+_SUPERVISED = 0.5
+SIZE = 64
+REGISTERED, ANSWERED, RUNNERS, DRAINING = 1, 2, 4, 8
+WELL = REGISTERED | ANSWERED | RUNNERS
+
+_MAGIC = b"HRh1"
+# Each field is written alone and aligned, so that a reader sees the old or the new one.
+_FORM = struct.Struct("4sIII6d")
+_SUFFIX = ".health"
+_FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER, _UNTIL, _STARVING = 12, 16, 24, 32, 40, 48
+
+
+class Stamp(NamedTuple):
+    """What was read. Moments are seconds of the monotonic clock, which all processes of a machine share.
+
+    Attributes:
+        process: of the supervisor.
+        worker: the process that started the worker, which stays the same through rolling restarts.
+        flags: of the dispatcher: ``REGISTERED``, ``ANSWERED`` (its last exchange with the server), ``RUNNERS`` (one of
+            each kind takes jobs), ``DRAINING``.
+        lease: seconds.
+        supervisor, dispatcher: when each was last seen to turn; 0: the worker has not begun.
+        until: the end of its lease.
+        starving: since when jobs are ready, runners free, and nothing is claimed; 0: they are not.
+    """
+
+    process: int
+    worker: int
+    flags: int
+    lease: float
+    supervisor: float
+    dispatcher: float
+    until: float
+    starving: float
+
+    def unhealthy(self, now: float) -> list[str]:
+        """Why the worker should be restarted; empty: it lives. A server that is away is no reason."""
+        if not self.supervisor:
+            # It imports the application, or waits for its server.
+            return []
+        seen = (("supervisor", self.supervisor), ("dispatcher", self.dispatcher))
+        return [f"the {name} is silent for {now - at:.0f} s" for name, at in seen if now - at > SILENT * self.lease]
+
+    def unready(self, now: float) -> list[str]:
+        """Why the worker takes no jobs, or may take none; empty: it is ready."""
+        if not self.supervisor:
+            return ["the worker starts"]
+        flags, starves = self.flags, now - self.starving
+        checks = (
+            (flags & DRAINING, "the worker is stopping"),
+            (not flags & ANSWERED, "the server does not answer"),
+            (not flags & REGISTERED, "the worker is not registered"),
+            (flags & REGISTERED and now > self.until, "its lease is over"),
+            (not flags & RUNNERS, "its runners are starting"),
+            (
+                self.starving and starves > SILENT * self.lease,
+                f"claims stopped: jobs are ready, runners are free, and nothing was claimed for {starves:.0f} s",
+            ),
+        )
+        return self.unhealthy(now) + [text for wrong, text in checks if wrong]
+
+
+class HealthStamps:
+    """The bytes of one worker: its file, and the memory that its processes share.
+
+    Attributes:
+        next: when the supervisor must stamp again (monotonic seconds).
+        path: of the file; empty where none could be made, so that only the process of ``--metrics`` can tell.
+    """
+
+    def __init__(self, worker: int = 0) -> None:
+        """Make those of this process, which is to become a supervisor.
+
+        Args:
+            worker: the process that started the worker, if it is another one.
+        """
+        self.next = 0.0
+        self.path = ""
+        self._every = 0.0
+        self._file = -1
+        with suppress(OSError):
+            self._file = self._made()
+        # Shared with the processes that are forked from here.
+        self._bytes = mmap.mmap(self._file, SIZE)
+        self._bytes[:] = _FORM.pack(_MAGIC, os.getpid(), worker or os.getpid(), 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def _made(self) -> int:
+        """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
+        for path in _paths():
+            if _read(path) is None:
+                _unlink(path)
+        path = f"{_directory()}/{_prefix()}{os.getpid()}"
+        _unlink(path)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.ftruncate(file, SIZE)
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        # Named when it is locked: no other process may take it for that of a dead worker.
+        self.path = f"{path}{_SUFFIX}"
+        os.rename(path, self.path)  # noqa: PTH104 - see _paths
+        return file
+
+    def begin(self, lease: float, now: float) -> None:
+        """The supervisor begins its work, and the dispatcher is to follow."""
+        self._every = lease * _SUPERVISED
+        for place, value in ((_LEASE, lease), (_DISPATCHER, now), (_SUPERVISOR, now)):
+            struct.pack_into("d", self._bytes, place, value)
+        self.next = now + self._every
+
+    def supervised(self, now: float, *, forks: bool) -> None:
+        """The supervisor turns; without being able to fork it is of no use, and stamps nothing."""
+        if now < self.next:
+            return
+        self.next = now + self._every
+        if forks:
+            struct.pack_into("d", self._bytes, _SUPERVISOR, now)
+
+    def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:
+        """The dispatcher turns; see :class:`Stamp`."""
+        struct.pack_into("I", self._bytes, _FLAGS, flags)
+        struct.pack_into("ddd", self._bytes, _DISPATCHER, now, until, starving)
+
+    def read(self) -> Stamp:
+        """What is stamped now, in any process that was forked from the one that made this."""
+        return _stamp(self._bytes)
+
+    def end(self) -> None:
+        """The worker has ended in order; ending twice is fine."""
+        if self.path:
+            _unlink(self.path)
+            self.path = ""
+
+
+def stamps() -> list[Stamp]:
+    """Those of all workers of this user on this machine, as far as their supervisors live."""
+    found = (_read(path) for path in _paths())
+    return [stamp for stamp in found if stamp is not None]
+
+
+def _directory() -> str:
+    return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the file is the user's own, and made anew
+
+
+def _prefix() -> str:
+    return f"headrace-{os.geteuid()}-"
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)  # noqa: PTH108 - see _paths
+
+
+def _paths() -> Iterator[str]:
+    # No pathlib here: a probe is to cost as little as can be.
+    with suppress(OSError), os.scandir(_directory()) as entries:
+        yield from [one.path for one in entries if one.name.startswith(_prefix()) and one.name.endswith(_SUFFIX)]
+
+
+def _read(path: str) -> Stamp | None:
+    """What a file tells; None: no living worker of this user writes it."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        about = os.fstat(file)
+        if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
+            return None
+        data = os.read(file, SIZE + 1)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return _stamp(data) if len(data) == SIZE and data.startswith(_MAGIC) else None
+        return None
+    finally:
+        os.close(file)
+
+
+def _stamp(data: mmap.mmap | bytes) -> Stamp:
+    _, process, worker, flags, *moments, _ = _FORM.unpack_from(data)
+    return Stamp(process, worker, flags, *moments)

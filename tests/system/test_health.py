@@ -1,0 +1,220 @@
+"""``headrace health``, ``/healthz`` and ``/readyz``: what probes are told while a worker's processes and server fail."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.worker.health_stamps import stamps
+from tests.deadline import eventually
+from tests.processes import dispatcher_of
+from tests.program import Program, Worker
+from tests.proxy import Proxy
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+LEASE = "3"
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Program:
+    program = Program(tmp_path, url)
+    # Probes see the workers of this test alone.
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    program.environment |= {"TMPDIR": str(tmp_path / "tmp"), "HEADRACE_LEASE": LEASE}
+    return program
+
+
+@pytest.fixture
+def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    started: list[Worker] = []
+
+    def start(*arguments: str) -> Worker:
+        process = headrace.start("worker", "tasks:app", "--processes", "1", *arguments, stderr=subprocess.PIPE)
+        started.append(Worker(process))
+        return started[-1]
+
+    yield start
+    for one in started:
+        for stopped in (one.process.pid, *(stamp.process for stamp in stamps())):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stopped, signal.SIGCONT)
+        one.stop()
+        one.close()
+
+
+def reasons(headrace: Program, *flags: str) -> list[str]:
+    """Why the one worker is not as it should be."""
+    (row,) = headrace("health", "--json", *flags, code=None).lines
+    return list(row["reasons"])
+
+
+def is_ready(headrace: Program) -> bool:
+    return headrace("health", "--ready", code=None).code == 0
+
+
+def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    assert "no worker" in headrace("health", code=1).err
+    one = worker()
+    eventually(lambda: is_ready(headrace), 20)
+    assert headrace("health").out == f"worker {one.process.pid} is healthy\n"
+    assert headrace("health", str(one.process.pid), "--ready").out == f"worker {one.process.pid} is ready\n"
+    assert headrace("health", "1", code=1).err.startswith("headrace: no worker with process id 1 ")
+    assert headrace("health", "--worker", code=2).fault
+    one.stop()
+    assert "no worker" in headrace("health", code=1).err
+    assert list(Path(os.environ["TMPDIR"]).iterdir()) == []
+
+
+@pytest.mark.parametrize("role", ["supervisor", "dispatcher"])
+def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(
+    headrace: Program, worker: Callable[..., Worker], role: str
+) -> None:
+    one = worker()
+    eventually(lambda: is_ready(headrace), 20)
+    dispatcher = dispatcher_of(one.process.pid)
+    assert dispatcher is not None
+    pid = one.process.pid if role == "supervisor" else dispatcher.pid
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: headrace("health", code=None).code == 1, 20)
+    assert any(f"the {role} is silent" in why for why in reasons(headrace))
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: is_ready(headrace), 20)
+
+
+def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
+    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
+) -> None:
+    server = new_server(append_only=True)
+    headrace.environment |= {"HEADRACE_URL": server.url}
+    worker()
+    eventually(lambda: is_ready(headrace), 20)
+    server.kill()
+    eventually(lambda: "the server does not answer" in reasons(headrace, "--ready"), 20)
+    until = time.monotonic() + 3 * float(LEASE)
+
+    def later() -> bool:
+        assert reasons(headrace) == []
+        assert not is_ready(headrace)
+        return time.monotonic() > until
+
+    eventually(later, 20)
+    server.start()
+    eventually(lambda: is_ready(headrace), 20)
+
+
+def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, worker: Callable[..., Worker]) -> None:
+    headrace.environment |= {"HEADRACE_URL": "redis://127.0.0.1:1"}
+    worker().says("Waiting for it")
+    assert reasons(headrace) == []
+    assert reasons(headrace, "--ready") == ["the worker starts"]
+
+
+def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..., Worker], tmp_path: Path) -> None:
+    one = worker()
+    headrace("enqueue", "tasks.nap", "60")
+    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 20)
+    one.process.terminate()
+    eventually(lambda: reasons(headrace, "--ready") == ["the worker is stopping"], 20)
+    assert reasons(headrace) == []
+    one.process.send_signal(signal.SIGQUIT)
+    one.ended()
+
+
+def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
+    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
+) -> None:
+    with Proxy(new_server(tcp=True)) as proxy:
+        headrace.environment |= {"HEADRACE_URL": proxy.url}
+        # The request that sleeps on the queues is lost on a connection that stays open; all else is answered.
+        proxy.lost_request = lambda data: b"BZPOPMIN" in data
+        one = worker()
+        eventually(lambda: is_ready(headrace), 20)
+        headrace("enqueue", "tasks.add", "1")
+        eventually(lambda: any("claims stopped" in why for why in reasons(headrace, "--ready")), 20)
+        assert reasons(headrace) == []
+        one.stop(signal.SIGQUIT)
+
+
+def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    one = worker("--queues", "default,low")
+    headrace("queues", "pause", "low", "--create")
+    headrace("enqueue", "tasks.add", "1", "--queue", "low")
+    nap = headrace.enqueue("tasks.nap", "60")
+    for _ in range(3):
+        headrace("enqueue", "tasks.add", "1")
+    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 20)
+    seen = {stamp.dispatcher for stamp in stamps()}
+    until = max(seen) + 3 * float(LEASE)
+
+    def later() -> bool:
+        assert reasons(headrace, "--ready") == []
+        return max(stamp.dispatcher for stamp in stamps()) > until
+
+    eventually(later, 30)
+    headrace("jobs", "cancel", nap)
+    one.stop(signal.SIGQUIT)
+
+
+def test_a_restart_in_place_is_one_worker_that_stays_ready(headrace: Program, worker: Callable[..., Worker]) -> None:
+    one = worker()
+    eventually(lambda: is_ready(headrace), 20)
+    one.process.send_signal(signal.SIGHUP)
+
+    def replaced() -> bool:
+        assert reasons(headrace, "--ready") == []
+        return [stamp.process for stamp in stamps()] != [one.process.pid] and len(stamps()) == 1
+
+    eventually(replaced, 30)
+    (row,) = headrace("health", "--ready", "--json").lines
+    assert row["worker"] == one.process.pid != row["process"]
+
+
+def ask(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_server_of_metrics_answers_probes(headrace: Program, worker: Callable[..., Worker]) -> None:
+    one = worker("--metrics", "0")
+    where = one.says("http://").rpartition("http://")[2].split("/metrics")[0]
+    eventually(lambda: ask(f"http://{where}/readyz") == (200, "ok\n"), 20)
+    assert ask(f"http://{where}/healthz") == (200, "ok\n")
+    dispatcher = dispatcher_of(one.process.pid)
+    assert dispatcher is not None
+    dispatcher.suspend()
+    eventually(lambda: ask(f"http://{where}/healthz")[0] == 503, 20)
+    assert "the dispatcher is silent" in ask(f"http://{where}/readyz")[1]
+    dispatcher.resume()
+    eventually(lambda: ask(f"http://{where}/readyz")[0] == 200, 20)
+
+
+def test_the_probe_loads_neither_an_application_nor_a_driver(headrace: Program, tmp_path: Path) -> None:
+    shown = "import sys; sys.argv[1:] = ['health', '--ready']\nimport atexit, json, headrace.cli\n"
+    shown += "atexit.register(lambda: print(json.dumps(sorted(sys.modules))))\nheadrace.cli.main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, text=True, check=False, env=headrace.environment
+    )
+    assert ended.returncode == 1
+    loaded = set(json.loads(ended.stdout))
+    assert not loaded & {"redis", "typer", "rich", "msgspec", "asyncio", "logging", "headrace.app", "headrace.settings"}

@@ -1,0 +1,111 @@
+"""Whether a worker lives and is ready: what is judged from its stamps, and whose stamps count."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS, WELL, HealthStamps, Stamp, stamps
+
+LEASE = 15.0
+
+
+def stamp(**changes: float) -> Stamp:
+    well = Stamp(1, 1, WELL, LEASE, supervisor=1000.0, dispatcher=1000.0, until=1010.0, starving=0.0)
+    return well._replace(**changes)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_turns_lives_and_is_ready() -> None:
+    assert stamp().unhealthy(1001) == []
+    assert stamp().unready(1001) == []
+
+
+@pytest.mark.parametrize("who", ["supervisor", "dispatcher"])
+def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
+    silent = stamp(**{who: 1000 - 2 * LEASE})
+    assert silent.unhealthy(1000) == []
+    assert silent.unhealthy(1001) == [f"the {who} is silent for 31 s"]
+    assert f"the {who} is silent for 31 s" in silent.unready(1001)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"flags": WELL | DRAINING}, "the worker is stopping"),
+        ({"flags": WELL & ~ANSWERED}, "the server does not answer"),
+        ({"flags": WELL & ~REGISTERED}, "the worker is not registered"),
+        ({"flags": WELL & ~RUNNERS}, "its runners are starting"),
+        ({"until": 1000.5}, "its lease is over"),
+        ({"starving": 970.0}, "claims stopped: jobs are ready, runners are free, and nothing was claimed for 31 s"),
+        ({"supervisor": 0.0, "flags": 0, "lease": 0.0}, "the worker starts"),
+    ],
+)
+def test_a_worker_that_takes_no_jobs_lives_and_is_not_ready(changes: dict[str, float], why: str) -> None:
+    assert stamp(**changes).unready(1001) == [why]
+    assert stamp(**changes).unhealthy(1001) == []
+
+
+def test_claims_that_stopped_a_moment_ago_are_no_reason() -> None:
+    assert stamp(starving=975.0).unready(1001) == []
+
+
+def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    begun, ends = os.pipe(), os.pipe()
+    maker = os.fork()
+    if not maker:
+        made = HealthStamps(worker=7)
+        made.begin(LEASE, 10.0)
+        made.dispatched(11.0, WELL, 20.0, 12.0)
+        os.write(begun[1], b"x")
+        os.read(ends[0], 1)
+        os._exit(0)
+    os.read(begun[0], 1)
+    assert stamps() == [Stamp(maker, 7, WELL, LEASE, 10.0, 11.0, 20.0, 12.0)]
+    # Another worker removes what the dead leave behind, and nothing of the living.
+    HealthStamps().end()
+    assert [one.process for one in stamps()] == [maker]
+    os.kill(maker, signal.SIGKILL)
+    os.waitpid(maker, 0)
+    for end in (*begun, *ends):
+        os.close(end)
+    assert stamps() == []
+    assert len(list(tmp_path.iterdir())) == 1
+    HealthStamps().end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_no_worker_made_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name, data in (("1", b""), ("2", b"x" * 64), ("3", b"HRh1" * 17)):
+        (tmp_path / f"headrace-{os.geteuid()}-{name}.health").write_bytes(data)
+    (tmp_path / f"headrace-{os.geteuid()}-4.health").symlink_to("/etc/passwd")
+    assert stamps() == []
+
+
+def test_a_worker_that_can_write_no_file_stamps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    made = HealthStamps()
+    assert made.path == ""
+    made.begin(LEASE, 10.0)
+    assert made.read().supervisor == 10.0
+    made.end()
+
+
+def test_a_supervisor_that_cannot_fork_counts_as_silent() -> None:
+    made = HealthStamps()
+    try:
+        made.begin(LEASE, 100.0)
+        made.supervised(101.0, forks=True)
+        assert made.read().supervisor == 100.0  # not yet due
+        made.supervised(made.next, forks=False)
+        assert made.read().supervisor == 100.0
+        made.supervised(made.next, forks=True)
+        assert made.read().supervisor == 100 + LEASE
+    finally:
+        made.end()
