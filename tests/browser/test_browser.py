@@ -50,7 +50,11 @@ def test_figures_stay_fresh_and_a_list_stands_still(store: Store, open_page: Ope
     before = count.inner_text()
     store.shop.add.options(queue="mail").enqueue(7)
     page.wait_for_function("old => document.querySelector('#states a[aria-current] b').textContent !== old", arg=before)
+    page.locator("#newer:visible").wait_for()
+    assert page.locator("#newer").inner_text() == "1 newer: show"
     assert page.locator("tbody tr").count() == rows
+    page.locator("#newer a").click()
+    page.wait_for_function("rows => document.querySelectorAll('tbody tr').length > rows", arg=rows)
 
 
 def test_keys_search_step_and_go(store: Store, open_page: OpenPage) -> None:

@@ -159,6 +159,64 @@ async def test_a_search_takes_words_for_states_queues_and_tasks(shop: Shop) -> N
     assert (await ask(dashboard, f"/jobs?q={shop.flow}")).headers["location"] == f"/workflows/{shop.flow}"
 
 
+def ids_of(answer: Answer) -> list[str]:
+    return [attributes["data-id"] for tag, attributes in answer.elements if tag == "tr" and "data-id" in attributes]
+
+
+def link_of(answer: Answer, rel: str) -> str:
+    return next(
+        attributes["href"] for tag, attributes in answer.elements if tag == "a" and attributes.get("rel") == rel
+    )
+
+
+async def test_a_list_goes_on_and_back_without_a_gap(empty: Shop) -> None:
+    jobs = [empty.add.options(delay=3600 + n).enqueue(n).id for n in range(120)][::-1]
+    dashboard = Dashboard(empty.app, operator)
+    pages = [await ask(dashboard, "/jobs?state=scheduled")]
+    for _ in range(2):
+        pages.append(await ask(dashboard, link_of(pages[-1], "next")))
+    assert [id for page in pages for id in ids_of(page)] == jobs
+    back = await ask(dashboard, link_of(pages[-1], "prev"))
+    assert ids_of(back) == ids_of(pages[1])
+    assert ids_of(await ask(dashboard, link_of(back, "next"))) == ids_of(pages[2])
+    assert ids_of(await ask(dashboard, link_of(back, "prev"))) == ids_of(pages[0])
+    assert (await ask(dashboard, "/jobs?after=nonsense")).status == 400
+
+
+async def test_jobs_are_found_by_their_cause_and_time(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    found = ids_of(await ask(dashboard, "/jobs?q=state:failed+cause:ValueError"))
+    assert shop.failed in found
+    assert shop.hostile not in found
+    assert shop.hostile in ids_of(await ask(dashboard, "/jobs?state=failed&cause=RuntimeError&since=1h"))
+    assert ids_of(await ask(dashboard, "/jobs?state=failed&until=1h")) == []
+    assert ids_of(await ask(dashboard, "/jobs?state=failed&since=2026-01-01T00:00")) != []
+    assert (await ask(dashboard, "/jobs?state=failed&since=yesterday")).status == 400
+
+
+async def test_a_list_fetches_no_large_arguments(empty: Shop, client: redis.Redis) -> None:
+    id = empty.show.enqueue("x" * 900_000).id
+    dashboard = Dashboard(empty.app, operator)
+    await ask(dashboard, "/jobs?state=ready")
+    before: int = client.info("stats")["total_net_output_bytes"]
+    page = await ask(Dashboard(empty.app, operator), "/jobs?state=ready")
+    assert ids_of(page) == [id]
+    assert "879 KiB of arguments" in page.text
+    assert client.info("stats")["total_net_output_bytes"] - before < 100_000
+    assert (await ask(dashboard, "/queues/default")).status == 200
+    whole = json.loads((await ask(dashboard, f"/jobs/{id}.json")).text)
+    assert len(whole["kwargs"]["text"]) == 900_000
+
+
+async def test_a_refresh_repeats_no_search(shop: Shop, client: redis.Redis) -> None:
+    poll = {"x-headrace-poll": "1"}
+    dashboard = Dashboard(shop.app, operator)
+    assert "data-rows" in (await ask(dashboard, "/jobs?state=failed", headers=poll)).text
+    assert ids_of(await ask(dashboard, "/jobs?state=failed&q=alert")) == [shop.hostile]
+    polled = await ask(dashboard, "/jobs?state=failed&q=alert", headers=poll)
+    assert (ids_of(polled), "data-rows" in polled.text, "data-live" in polled.text) == ([], False, True)
+
+
 async def test_a_job_that_waits_says_why(shop: Shop) -> None:
     page = await ask(Dashboard(shop.app, operator), f"/jobs/{shop.waiting}")
     assert "Why it waits:" in page.text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.errors import ArgumentError
 from headrace.model.job import JobError, State, error_json
 from headrace.protocol import consume, produce
 from headrace.protocol.produce import read
@@ -97,3 +98,29 @@ def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> 
     (record,) = stage.run(read(stage.keys, [id]))
     assert record is not None
     assert (record.state, record.attempt, record.started_us) == (State.CANCELLED, 0, 0)
+
+
+def test_a_list_leaves_long_arguments_and_results_in_the_store(stage: Stage) -> None:
+    id = stage.finished("succeeded", b"\xa6result")
+    stage.client.hset(stage.keys.job(id), "args", b"x" * 5000)
+    short, whole = (stage.run(read(stage.keys, [id, "0" * 22], lean=lean)) for lean in (True, False))
+    assert short[1] is whole[1] is None
+    assert short[0] is not None
+    assert whole[0] is not None
+    assert (short[0].left_out, short[0].packed_args, short[0].packed_result) == (5000, b"", None)
+    assert (whole[0].left_out, len(whole[0].packed_args), whole[0].packed_result) == (0, 5000, b"\xa6result")
+    left_out = {"args", "result", "left_out"}
+    assert {k: v for k, v in short[0].fields.items() if k not in left_out} == {
+        k: v for k, v in whole[0].fields.items() if k not in left_out
+    }
+    with pytest.raises(ArgumentError, match=r"5,000 bytes.*app\.jobs\.get"):
+        short[0].arguments  # noqa: B018 - it is decoded when it is asked for
+
+
+def test_a_list_shows_what_is_no_job(stage: Stage) -> None:
+    alien = stage.keys.job("0" * 22)
+    stage.client.set(alien, "text")
+    (record,) = stage.run(read(stage.keys, ["0" * 22], lean=True))
+    assert record is not None
+    assert record.state is State.QUARANTINED
+    stage.client.delete(alien)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from headrace.admin.pagination import Order, check_limit, cursor_of, descending, position, window
+from headrace.admin.job_query import JobQuery, query_of, state_of
+from headrace.admin.pagination import Order, cursor_of
 from headrace.errors import CorruptOptions, OptionsError
-from headrace.model.ids import check_name
-from headrace.model.job import HEAD_START, MOST_PRIORITY, State
+from headrace.model.job import State
 from headrace.model.job_record import Finder, PlainReader, Record, ValueReader
 from headrace.protocol import operations, produce
 from headrace.protocol.operations import WALK
@@ -29,7 +29,7 @@ class JobPage:
     """A piece of the jobs of one state.
 
     Attributes:
-        jobs: their records. Fewer than asked for when a filter passed over most of those looked at.
+        jobs: their records; fewer than asked for when a filter passed over most of those looked at.
         count: how many jobs there are in this state, or in the one structure that the filter names.
         next: what to give as ``after`` for the next page; None when there is no more.
     """
@@ -43,43 +43,6 @@ class JobPage:
 
     def __len__(self) -> int:
         return len(self.jobs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    state: State
-    queue: str | None
-    task: str | None
-    key: str | None
-    limit: int
-    after: tuple[str, int, str] | None
-    desc: bool
-    since: int | None
-    until: int | None
-
-    @property
-    def filters(self) -> bool:
-        """Whether jobs must be looked at that the page may not want."""
-        by_queue = self.queue is not None and self.state is not State.READY
-        by_key = self.key is not None and self.state is not State.BLOCKED
-        return by_queue or by_key or (self.task is not None and self.state is not State.PARKED) or self._by_due
-
-    @property
-    def scores(self) -> tuple[int | None, int | None]:
-        """Between which scores to look. Those of ready jobs are not their times: a priority moves them."""
-        most = MOST_PRIORITY * HEAD_START if self.state is State.READY else 0
-        return None if self.since is None else self.since - most, None if self.until is None else self.until + most
-
-    @property
-    def _by_due(self) -> bool:
-        return self.state is State.READY and (self.since is not None or self.until is not None)
-
-    def wants(self, record: Record) -> bool:
-        if self._by_due and not (self.since or 0) <= record.due_us <= (self.until or record.due_us):
-            return False
-        return (
-            self.queue in (None, record.queue) and self.task in (None, record.task) and self.key in (None, record.key)
-        )
 
 
 class Jobs:
@@ -147,6 +110,7 @@ class Jobs:
         order: Order = "desc",
         since: datetime | None = None,
         until: datetime | None = None,
+        values: bool = True,
     ) -> JobPage:
         """Jobs of one state, a page at a time.
 
@@ -160,6 +124,7 @@ class Jobs:
             after: ``next`` of the page before.
             order: ``desc``: the newest first; of ready jobs, those that start last.
             since, until: inclusive, with a time zone. Of ready jobs a page then looks at 1,000 at most, too.
+            values: read arguments and results, too. False: no results, and no arguments of more than 4 KiB.
 
         Raises:
             OptionsError: an argument is out of range.
@@ -168,7 +133,9 @@ class Jobs:
         these that hold jobs, or 500 jobs that are looked at.
         """
         return self._client.drive(
-            _page(self._client, self.reader, _query(state, queue, task, key, limit, after, order, since, until))
+            _page(
+                self._client, self.reader, query_of(state, queue, task, key, limit, after, order, since, until, values)
+            )
         )
 
     async def apage(
@@ -183,20 +150,21 @@ class Jobs:
         order: Order = "desc",
         since: datetime | None = None,
         until: datetime | None = None,
+        values: bool = True,
     ) -> JobPage:
         """See :meth:`page`."""
-        query = _query(state, queue, task, key, limit, after, order, since, until)
+        query = query_of(state, queue, task, key, limit, after, order, since, until, values)
         return await self._client.adrive(_page(self._client, self.reader, query))
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
-        name = _state(state)
-        return self._client.run(operations.overview(self._client.keys, details=False)).states.get(name, 0)
+        name, call = state_of(state), operations.overview(self._client.keys, details=False)
+        return self._client.run(call).states.get(name, 0)
 
     async def acount(self, state: State | str) -> int:
         """See :meth:`count`."""
-        name = _state(state)
-        return (await self._client.arun(operations.overview(self._client.keys, details=False))).states.get(name, 0)
+        name, call = state_of(state), operations.overview(self._client.keys, details=False)
+        return (await self._client.arun(call)).states.get(name, 0)
 
     def _found(self, id: str, records: list[Record | None]) -> Job[Any]:
         if records[0] is None:
@@ -204,36 +172,7 @@ class Jobs:
         return self.handle(records[0])
 
 
-def _state(state: State | str) -> State:
-    try:
-        return State(state)
-    except ValueError:
-        raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
-
-
-def _query(
-    state: State | str,
-    queue: str | None,
-    task: str | None,
-    key: str | None,
-    limit: int,
-    after: str | None,
-    order: str,
-    since: datetime | None,
-    until: datetime | None,
-) -> _Query:
-    last: tuple[str, int, str] | None = None
-    if after is not None:
-        score, id, index = position(after, "after")
-        last = index, score, id
-    low, high = window(since, until)
-    for kind, name in (("queue", queue), ("task", task)):
-        if name is not None:
-            check_name(kind, name)
-    return _Query(_state(state), queue, task, key, check_limit(limit), last, descending(order), low, high)
-
-
-def _indexes(client: Client, query: _Query) -> Steps[tuple[list[str], int | None]]:
+def _indexes(client: Client, query: JobQuery) -> Steps[tuple[list[str], int | None]]:
     """The structures that hold the jobs asked for, in order; and how many jobs, where that had to be asked anyway."""
     if query.state is State.BLOCKED and query.key is not None:
         return [f"chain:{query.key}"], None
@@ -255,7 +194,7 @@ def _indexes(client: Client, query: _Query) -> Steps[tuple[list[str], int | None
     return names[query.state], seen.states.get(query.state, 0)
 
 
-def _page(client: Client, finder: Finder, query: _Query) -> Steps[JobPage]:
+def _page(client: Client, finder: Finder, query: JobQuery) -> Steps[JobPage]:
     names, count = yield from _indexes(client, query)
     last: tuple[int, str] | None = None
     if query.after is not None:
@@ -272,7 +211,8 @@ def _page(client: Client, finder: Finder, query: _Query) -> Steps[JobPage]:
                 client.keys, names[0], want, last, 0, query.desc, *query.scores
             )
             count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
-        records: list[Record | None] = yield produce.read(client.keys, [id for _, id, _ in rows], finder=finder)
+        records: list[Record | None]
+        records = yield produce.read(client.keys, [id for _, id, _ in rows], finder=finder, lean=not query.values)
         for (name, id, score), record in zip(rows, records, strict=True):
             looked += 1
             if record is not None and query.wants(record):
@@ -288,7 +228,7 @@ def _page(client: Client, finder: Finder, query: _Query) -> Steps[JobPage]:
 
 
 def _walked(
-    client: Client, query: _Query, names: list[str], last: tuple[int, str] | None, limit: int
+    client: Client, query: JobQuery, names: list[str], last: tuple[int, str] | None, limit: int
 ) -> Steps[list[tuple[str, str, int]]]:
     """The next rows of several structures: name, id and score; fewer than asked for when 50 structures hold no more."""
     some, kind = names[:WALK], names[0].partition(":")[0]

@@ -110,7 +110,7 @@ def _pages(
 ) -> Iterator[JobPage]:
     """Pages of one state after the other, until ``limit`` jobs are found or a page says that it is not the last."""
     for state in states:
-        page = app.jobs.page(state, limit=limit, after=after, **filters)
+        page = app.jobs.page(state, limit=limit, after=after, values=False, **filters)
         yield page
         limit, after = limit - len(page), None
         if page.next is not None or limit == 0:

@@ -94,7 +94,10 @@ def _document(cause: Cause) -> dict[str, Any]:
 async def causes(site: DashboardSite, request: Request) -> Response:
     """Failures by their causes."""
     task = request.query_params.get("task", "").strip()
-    pages = [await site.app.jobs.apage(state, limit=LOOK, task=task or None) for state in ("failed", "quarantined")]
+    pages = [
+        await site.app.jobs.apage(state, limit=LOOK, task=task or None, values=False)
+        for state in ("failed", "quarantined")
+    ]
     found = causes_of([record for page in pages for record in page.jobs], site)
     order = request.query_params.get("order", "")
     if order == "number":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 import jinja2
 from markupsafe import Markup
@@ -95,22 +95,28 @@ class DashboardSite:
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
         """The course of all jobs, a task or a queue, shared by the tabs that show it."""
-        found: Course = await self._reading(
+        found: Course = await self.reading(
             ("course", span.name, kind, name), lambda: figures.course(self.app, span, kind, name)
         )
         return found
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         """Figures by task or queue, shared by the tabs that show them."""
-        found: list[TaskFigures] = await self._reading(
+        found: list[TaskFigures] = await self.reading(
             ("table", span.name, kind), lambda: figures.table(self.app, span, kind)
         )
         return found
 
-    async def _reading(self, key: tuple[str, ...], read: Callable[[], Any]) -> Any:
+    async def refresh(self) -> None:
+        """Read anew what is shown, as after a verb whose effect is to be seen."""
+        self._readings.clear()
+        await self.frames.get(fresh=True)
+
+    async def reading(self, key: tuple[str, ...], read: Callable[[], Any], age: float = READING_AGE) -> Any:
+        """What ``read`` gives, shared by those who ask for the same key within its age, in seconds."""
         found = self._readings.get(key)
         if found is None:
-            found = self._readings[key] = Shared(read, READING_AGE)
+            found = self._readings[key] = Shared(read, age)
             if len(self._readings) > READINGS:
                 self._readings.popitem(last=False)
         self._readings.move_to_end(key)
@@ -202,10 +208,3 @@ def to(request: Request, path: str, said: str = "") -> Response:
             SAID, quote(said[:500]), max_age=60, path=base_of(request) or "/", httponly=True, samesite="lax"
         )
     return response
-
-
-def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
-    """A path with a query, without the parts that are empty."""
-    pairs = query.items() if isinstance(query, Mapping) else query
-    text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
-    return f"{path}?{text}" if text else path

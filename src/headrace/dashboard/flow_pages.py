@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, link, wants_json
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, wants_json
 from headrace.dashboard.graph_drawing import Drawer
 from headrace.dashboard.values_shown import Shown, arguments_document, shown
+from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
 from headrace.admin.jobs import JobPage
-from headrace.dashboard.dashboard_site import DashboardSite, link, to, visitor_of
-from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
+from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
 from headrace.errors import HeadraceError
 from headrace.model.ids import flow_of, is_flow, is_node
@@ -28,60 +28,13 @@ from headrace.tasks.reasons import reason
 
 PAGE = 50
 # Jobs that one press of a search looks at.
-LOOK = 1000
+LOOK = 500
+# A request with this header refreshes a page that is shown.
+POLL = "x-headrace-poll"
 # Lines of a job's log that its page shows.
 LINES = 200
 
-LISTED = (
-    "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
-)  # fmt: skip
 _ID = re.compile(r"[0-9a-z]{22}")
-_WORD = re.compile(r'(state|queue|task|key):("[^"]*"|\S+)')
-
-
-@dataclass(frozen=True, slots=True)
-class JobSearch:
-    """What a list of jobs was asked for.
-
-    Attributes:
-        state: whose jobs are listed.
-        queue, task, key: only theirs; empty: all.
-        text: only jobs that have it in their arguments or error; empty: all.
-        after: the cursor of the page.
-    """
-
-    state: str
-    queue: str = ""
-    task: str = ""
-    key: str = ""
-    text: str = ""
-    after: str = ""
-
-    def link(self, **changes: str) -> str:
-        """The page with some of it changed."""
-        facts = {name: getattr(self, name) for name in ("state", "queue", "task", "key", "text")} | changes
-        facts["q"] = facts.pop("text")
-        return link("/jobs", facts)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether jobs of the state may be passed over."""
-        return bool(self.queue or self.task or self.key or self.text)
-
-
-def search_of(request: Request, frame: LiveFrame) -> JobSearch:
-    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search."""
-    params = request.query_params
-    found = {name: params.get(name, "").strip() for name in ("state", "queue", "task", "key")}
-    typed = params.get("q", "")
-    for name, value in _WORD.findall(typed):
-        found[name] = value.strip('"')
-    text = " ".join(_WORD.sub("", typed).split())
-    if found["state"] not in LISTED:
-        counts = frame.overview.states
-        first = ("failed", "running", "ready", "scheduled", "quarantined", "succeeded")
-        found["state"] = next((state for state in first if counts.get(state)), "failed")
-    return JobSearch(text=text, after=params.get("after", ""), **found)
 
 
 async def jobs(site: DashboardSite, request: Request) -> Response:
@@ -90,33 +43,44 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     if is_flow(typed) or _ID.fullmatch(typed):
         return to(request, f"/{'workflows' if is_flow(typed) else 'jobs'}/{typed}")
     frame = await site.frames.get()
-    search = search_of(request, frame)
+    search = search_of(request.query_params, frame.overview.states)
+    first = not (search.after or search.before)
+    # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
+    passes = POLL in request.headers and (search.looks or not first)
     try:
-        found = await _found(site, search)
-    except HeadraceError as error:
+        found = JobPage([], 0, None) if passes else await site.reading(("jobs", repr(search)), _finder(site, search), 2)
+        older = search.older if search.before else search.link(after=found.next) if found.next else ""
+        newer = search.link(before=found.next) if search.before and found.next else search.newer
+    except (HeadraceError, ValueError) as error:
         raise HTTPException(400, str(error)) from None
     unnamed = (visitor := visitor_of(request)) is not None and visitor.operates
     rows = [(one, preview(one, site.redactor, unnamed=unnamed), error_line(one, site.redactor)) for one in found.jobs]
     return await site.page(
-        request,
-        "jobs.html",
+        request, "jobs.html",
         lambda: {"jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next},
-        frame=frame,
-        search=search,
-        rows=rows,
-        page=found,
-        listed=LISTED,
-        look=LOOK,
-    )
+        frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK, older=older, newer=newer,
+        stands=first and not passes,
+    )  # fmt: skip
+
+
+def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[JobPage]]:
+    return lambda: _found(site, search)
 
 
 async def _found(site: DashboardSite, search: JobSearch) -> JobPage:
-    filters: dict[str, Any] = {name: getattr(search, name) or None for name in ("queue", "task", "key", "after")}
-    page = await site.app.jobs.apage(search.state, limit=LOOK // 2 if search.text else PAGE, **filters)
-    if not search.text:
+    filters: dict[str, Any] = {name: getattr(search, name) or None for name in ("queue", "task", "key")}
+    frame = await site.frames.get()
+    since, until = search.window(frame.now)
+    page = await site.app.jobs.apage(
+        search.state, limit=LOOK if search.looks else PAGE, order="asc" if search.before else "desc",
+        after=search.before or search.after or None, since=since, until=until, values=False, **filters,
+    )  # fmt: skip
+    if search.before:
+        return JobPage(page.jobs[::-1], page.count, page.next)
+    if not search.looks:
         return page
     wanted = search.text.lower()
-    kept = [record for record in page.jobs if _holds(record, wanted, site)]
+    kept = [record for record in page.jobs if search.failed_so(record) and _holds(record, wanted, site)]
     return JobPage(kept, page.count, page.next)
 
 

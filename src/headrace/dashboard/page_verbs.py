@@ -185,7 +185,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     except HeadraceError as error:
         said = f"Nothing was done: {error}"
     await note(site, request, (verb, kind, name), said)
-    await site.frames.get(fresh=True)
+    await site.refresh()
     place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quoted(name)}"
     return to(request, place, site.redactor.text(said))
 

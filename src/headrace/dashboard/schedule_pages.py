@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.dashboard.dashboard_site import DashboardSite, link
-from headrace.dashboard.wording import duration
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.wording import duration, link
 from headrace.errors import HeadraceError
 from headrace.model.ids import check_name
 from headrace.model.schedule_record import ScheduleRecord, TickRecord

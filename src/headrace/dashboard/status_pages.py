@@ -98,7 +98,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     frame = await site.frames.get()
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
     course = await site.course(span, "queues", name)
-    page = await site.app.jobs.apage("ready", queue=name, limit=10, order="asc")
+    page = await site.app.jobs.apage("ready", queue=name, limit=10, order="asc", values=False)
     return await site.page(
         request, "queue.html",
         lambda: {

@@ -19,8 +19,6 @@ from headrace.model.workflow_record import WorkflowRecord
 
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
-# Bytes of arguments up to which a list decodes them for its preview.
-PREVIEWED = 16 * 1024
 PREVIEW = 120
 
 
@@ -106,8 +104,8 @@ def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, *, u
 
 def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
     """The arguments of a job on one line of at most 120 characters."""
-    if len(record.packed_args) > PREVIEWED:
-        return f"{size(len(record.packed_args))} of arguments"
+    if record.left_out:
+        return f"{size(record.left_out)} of arguments"
     try:
         found = record.arguments
     except (HeadraceError, ValueError, TypeError, RecursionError):

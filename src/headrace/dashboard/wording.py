@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -124,3 +125,10 @@ def jobs_wait(number: int) -> str:
 def plural(number: int, noun: str) -> str:
     """``1 job``, ``2,000 jobs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
+    """A path with a query, without the parts that are empty."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
+    return f"{path}?{text}" if text else path

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from headrace.errors import ArgumentError
 from headrace.model import codec, slots
 from headrace.model.headers import NO_HEADERS
 from headrace.model.job import JobError, State
@@ -93,7 +94,8 @@ class Record:
         headers: texts by name that travel with the job.
         note: the text for people that its enqueue gave; empty: none.
         swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
-        fields: every stored field, undecoded.
+        left_out: bytes of arguments that stayed in the store, since a list was read; 0: none did.
+        fields: every field that was read, undecoded.
         finder: gives what reads the values of a task's jobs; None: they are read plain.
     """
 
@@ -124,6 +126,7 @@ class Record:
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     note: str = ""
     swallowed: JobError | None = None
+    left_out: int = 0
     finder: Finder | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -169,7 +172,8 @@ class Record:
         """The arguments by position, decoded at each access.
 
         Raises:
-            ArgumentError: they do not fit the task as it is here; ``fields["args"]`` has the bytes.
+            ArgumentError: they do not fit the task as it is here; ``fields["args"]`` has the bytes. Or a list left them
+                in the store: :attr:`left_out`.
             CorruptArguments: no enqueue wrote these bytes.
         """
         return self._unpacked()[0]
@@ -201,6 +205,8 @@ class Record:
         return replace(self, finder=finder)
 
     def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.left_out:
+            raise ArgumentError(f"a list reads no arguments of {self.left_out:,} bytes: app.jobs.get({self.id!r}) does")
         # What is to come from parents has no type yet.
         reader = PlainReader(self.task) if slots.has_slots(self.packed_args) else self._reader
         return reader.unpack(self.packed_args)

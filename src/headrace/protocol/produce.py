@@ -19,6 +19,8 @@ from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
+# The longest arguments that a list brings, in bytes.
+LISTED_ARGS = 4096
 # The queue of a record that names none; the scripts say it, too.
 DEFAULT_QUEUE = "default"
 
@@ -265,6 +267,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         headers=shown(get("headers", b"")),
         note=_text(get(FIELDS["note"].stored)),
         swallowed=parse_error(get("swallowed")),
+        left_out=number(get("left_out")),
         finder=finder,
     )
     return plausible(record)
@@ -282,13 +285,16 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
     return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
 
 
-def read(keys: Keys, ids: Sequence[str], now: int = 0, finder: Finder | None = None) -> Call[list[Record | None]]:
-    """Everything stored of up to 500 jobs of one shard; None where nothing is.
+def read(
+    keys: Keys, ids: Sequence[str], now: int = 0, finder: Finder | None = None, *, lean: bool = False
+) -> Call[list[Record | None]]:
+    """What is stored of up to 500 jobs; None where nothing is. Cost: one round trip.
 
-    Cost: one round trip.
+    Args:
+        lean: for lists: results, and arguments longer than ``LISTED_ARGS``, stay in the store.
     """
 
     def parsed(reply: Any) -> list[Record | None]:
         return [record_of(id.decode(), moment(due), pairs(flat), finder) if flat else None for id, due, flat in reply]
 
-    return load("read").bind(keys, parsed, now=now, ids=list(ids))
+    return load("read").bind(keys, parsed, now=now, ids=list(ids), most=LISTED_ARGS if lean else 0)

@@ -1,12 +1,29 @@
--- Read: everything stored of some jobs, for handles and people.
+-- Read: what is stored of some jobs, for handles and people: everything, or what a list shows.
 -- key     scheduled  zset    scheduled
 -- derive  job        hash    job:<id>
 -- derive  ready      zset    ready:<queue>
 -- arg     ids        packed  at most 500
--- return  {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields
+-- arg     most       int     longest arguments that are told, in bytes, and no results; 0: everything
+-- return  {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields; left_out: bytes of arguments that are not told
+local function lean(key)
+  local names = redis.pcall('HKEYS', key)
+  if names.err or #names == 0 then return names end
+  local size, wanted, fields = redis.call('HSTRLEN', key, 'args'), {}, {}
+  for _, name in ipairs(names) do
+    if name ~= 'result' and (name ~= 'args' or size <= most) then wanted[#wanted + 1] = name end
+  end
+  for n, value in ipairs(redis.call('HMGET', key, unpack(wanted))) do
+    fields[2 * n - 1], fields[2 * n] = wanted[n], value
+  end
+  if size > most then
+    fields[#fields + 1], fields[#fields + 2] = 'left_out', size
+  end
+  return fields
+end
+
 local found = {}
 for n, id in ipairs(ids) do
-  local fields = redis.pcall('HGETALL', job .. id)
+  local fields = most > 0 and lean(job .. id) or redis.pcall('HGETALL', job .. id)
   local due = 0
   if fields.err then
     fields = {'state', 'quarantined', 'error', '{"type":"Corrupt","message":"the key of its record holds another type"}'}

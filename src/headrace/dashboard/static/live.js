@@ -51,16 +51,34 @@ function replaceFragments(fresh) {
       [...old.querySelectorAll(".graph-frame")].forEach((f, n) => { if (scrolled[n]) [f.scrollLeft, f.scrollTop] = scrolled[n]; });
     }
   }
+  tellNewer(fresh);
   const now = Number(fresh.body.dataset.now || 0);
   if (now) skew = now - Date.now();
   showCopies();
   refreshTimes();
 }
 
+// A list stands still: what is new above it is counted, and shown when a person asks for it.
+function tellNewer(fresh) {
+  const told = document.getElementById("newer"), list = document.querySelector("[data-rows]"), now = fresh.querySelector("[data-rows]");
+  if (!told || !list || !now) return;
+  const ids = (where) => [...where.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id);
+  const known = new Set(ids(list)), found = ids(now), at = found.findIndex((id) => known.has(id));
+  const count = at < 0 ? found.length : at;
+  const words = count ? `${count}${at < 0 && known.size ? " or more" : ""} newer: ` : "";
+  // Screen readers tell each change: one in ten seconds at most.
+  if (told.dataset.words === words || Date.now() < Number(told.dataset.next || 0)) return;
+  Object.assign(told.dataset, { words, next: Date.now() + 10000 });
+  told.hidden = !words;
+  const link = document.createElement("a");
+  Object.assign(link, { href: location.href, textContent: "show" });
+  told.replaceChildren(words, link);
+}
+
 async function refresh() {
   if (document.hidden || !(document.querySelector("[data-live]") || document.querySelector("[data-retry]"))) return;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
+    const answer = await fetch(location.href, { headers: { accept: "text/html", "x-headrace-poll": "1" }, credentials: "same-origin", cache: "no-store" });
     if (answer.redirected && !document.querySelector("[data-retry]")) return;
     if (answer.ok) {
       if (document.querySelector("[data-retry]")) { location.reload(); return; }

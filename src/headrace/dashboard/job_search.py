@@ -1,0 +1,130 @@
+"""What a list of jobs was asked for: words of a search and fields of a form, as filters, cursors and links. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from headrace.admin.pagination import cursor_of, position
+from headrace.dashboard.wording import link
+from headrace.model.job_record import Record
+
+LISTED = (
+    "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
+)  # fmt: skip
+FIELDS = ("state", "queue", "task", "key", "cause", "since", "until")
+
+_WORD = re.compile(rf'({"|".join(FIELDS)}):("[^"]*"|\S+)')
+_AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+# Jobs of these states are in one structure, so that a page can go back; of others, if one is named.
+_IN_ONE = ("scheduled", "failed", "quarantined", "cancelled", "succeeded")
+# Behind every id that a page may end with.
+_LAST = "z" * 22
+
+
+@dataclass(frozen=True, slots=True)
+class JobSearch:
+    """A list of jobs of one state.
+
+    Attributes:
+        queue, task, key: only theirs; empty: all.
+        cause: only failures with this exception, by its name with or without its module.
+        since, until: only jobs of this time, as it was typed.
+        text: only jobs that have it in what a list shows of them.
+        after, before: the cursor of an older, and of a newer page.
+    """
+
+    state: str
+    queue: str = ""
+    task: str = ""
+    key: str = ""
+    cause: str = ""
+    since: str = ""
+    until: str = ""
+    text: str = ""
+    after: str = ""
+    before: str = ""
+
+    def link(self, **changes: str) -> str:
+        """The page with some of it changed; its first page, if no cursor is among the changes."""
+        changed = replace(self, **{"after": "", "before": "", **changes})
+        facts = {name: getattr(changed, name) for name in (*FIELDS, "after", "before")}
+        return link("/jobs", facts | {"q": changed.text})
+
+    @property
+    def narrow(self) -> bool:
+        """Whether jobs of the state may be passed over."""
+        return any(getattr(self, name) for name in FIELDS if name != "state") or self.looks
+
+    @property
+    def looks(self) -> bool:
+        """Whether each job must be looked at here."""
+        return bool(self.text or self.cause)
+
+    @property
+    def newer(self) -> str:
+        """The page before this one; empty where there is none, or none can be found."""
+        named = {"ready": self.queue, "parked": self.task, "blocked": self.key}.get(self.state)
+        if not self.after or self.looks or not (self.state in _IN_ONE or named):
+            return ""
+        score, _, index = position(self.after, "after")
+        return self.link(before=cursor_of(score - 1, _LAST, index))
+
+    @property
+    def older(self) -> str:
+        """Of a page that went back: the one after it."""
+        score, id, index = position(self.before, "before")
+        return self.link(after=cursor_of(score, id + "z", index))
+
+    def window(self, now: int) -> tuple[datetime | None, datetime | None]:
+        """The times between which jobs are asked for.
+
+        Raises:
+            ValueError: one cannot be read.
+        """
+        return moment_of(self.since, now), moment_of(self.until, now)
+
+    def failed_so(self, record: Record) -> bool:
+        """Whether a job failed of the cause that is asked for."""
+        if not self.cause:
+            return True
+        kind = record.error.type if record.error is not None else ""
+        return self.cause in (kind, kind.rpartition(".")[2])
+
+
+def moment_of(text: str, now: int) -> datetime | None:
+    """A time in UTC of ``2026-11-21T22:30``, or that long ago of ``2h``; None of nothing.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if not text:
+        return None
+    found = _AGO.fullmatch(text.strip())
+    if found is not None:
+        return datetime.fromtimestamp(now / 1e6, UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def search_of(params: Mapping[str, str], counts: Mapping[str, int]) -> JobSearch:
+    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search.
+
+    Args:
+        counts: jobs by state: without one that was asked for, the first that holds any is shown.
+    """
+    found = {name: params.get(name, "").strip() for name in (*FIELDS, "after", "before")}
+    typed = params.get("q", "")
+    for name, value in _WORD.findall(typed):
+        found[name] = value.strip('"')
+    text = " ".join(_WORD.sub("", typed).split())
+    if found["state"] not in LISTED:
+        first = ("failed", "running", "ready", "scheduled", "quarantined", "succeeded")
+        found["state"] = next((state for state in first if counts.get(state)), "failed")
+    return JobSearch(text=text, **found)
