@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.context import CurrentJob as CurrentJob
     from headrace.context import current_job as current_job
     from headrace.errors import HeadraceError as HeadraceError
+    from headrace.errors import RateLimited as RateLimited
     from headrace.model.job import State as State
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
@@ -42,6 +43,7 @@ _HOMES = {
     "current_job": "context",
     "Workflow": "workflows.definition",
     "HeadraceError": "errors",
+    "RateLimited": "errors",
     "Flow": "workflows.builder",
     "Job": "tasks.job_handle",
     "Pool": "pool.pool",

@@ -12,13 +12,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-import msgspec
-
-from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, ResultUndecodable, Snooze, WaitRefused
-from headrace.model import codec
+from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, Snooze, WaitRefused
 from headrace.model.headers import NO_HEADERS, SCHEDULE, unpacked
 from headrace.model.ids import flow_of, is_node, ticked_at
-from headrace.model.job import Claim, Input
+from headrace.model.job import Claim
+from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 LINE_CAP = 4_000
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
-
 StopReason = Literal["", "shutdown", "interrupt", "cancel", "soft"]
 
 
@@ -48,8 +45,8 @@ class CurrentJob:
     """
 
     __slots__ = (
-        "_claim", "_emit", "_flow", "_headers", "_stopping", "added", "args", "kwargs", "state", "stopped_by",
-        "swallowed",
+        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_stopping", "added", "args", "kwargs", "state",
+        "stopped_by", "swallowed",
     )  # fmt: skip
 
     def __init__(
@@ -60,12 +57,14 @@ class CurrentJob:
         state: Any = None,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] = _NO_KWARGS,
+        limit_of: Callable[[Claim, object], str] = name_of_any,
     ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
         # Few lines, since every job passes here: what most jobs never ask for is read off the claim when they do.
         self._claim = claim
         self._emit = emit
         self._flow = flow
+        self._limit_of = limit_of
         self._headers: Mapping[str, str] | None = None
         self.state = state
         self.args = args
@@ -141,13 +140,12 @@ class CurrentJob:
         shutdown began the job may finish within ``shutdown_timeout``; when that is nearly over, ``JobInterrupted`` is
         raised in it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, uncharged.
         """
-        found = self._stopping
-        if found is None:
-            found = self._stopping = Stopping(lambda: bool(self.stopped_by))
+        if self._stopping is None:
+            self._stopping = Stopping(lambda: bool(self.stopped_by))
             if self.stopped_by:
                 # A signal came before there was anything to wake.
-                found.wake()
-        return found
+                self._stopping.wake()
+        return self._stopping
 
     def begin_stop(self, reason: StopReason) -> None:
         """A stop begins; called by the runner, also from a signal handler."""
@@ -171,8 +169,7 @@ class CurrentJob:
             ResultUndecodable: an output cannot be read, or is nested too deeply.
         """
         # Values that several nodes take, and that are stored once for all of them, are parents without a name.
-        parents = [one for one in self._claim.inputs if one.name]
-        return [Payload(one.id, one.name, one.task, one.state, _output(one)) for one in parents]
+        return [Payload(p.id, p.name, p.task, p.state, p.value) for p in self._claim.inputs if p.name]
 
     @property
     def workflow(self) -> Flow:
@@ -186,21 +183,36 @@ class CurrentJob:
         """
         if self.added is None:
             if self._flow is None:
-                text = f"job {self.id} of {self.task} is not a node of a workflow, so nothing can be added to one: "
-                raise NoWorkflow(f"{text}enqueue a job, or create a workflow")
+                text = "is not a node of a workflow: enqueue a job, or create a workflow"
+                raise NoWorkflow(f"job {self.id} of {self.task} {text}")
             self.added = self._flow(self._claim)
         return self.added
 
     def progress(self, share: float, text: str = "") -> None:
-        """Tell how far the job is; the store learns it within a moment, the newest word counts.
+        """Tell how far the job is, from 0 to 1, and a few words for people, at most 4,000 characters.
 
-        Args:
-            share: from 0 to 1.
-            text: a few words for people, at most 4,000 characters.
+        The store learns it within a moment; the newest word counts.
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
         self._emit(Note(self.id, self.token, progress=float(share), text=str(text)[:LINE_CAP]))
+
+    @property
+    def cost(self) -> int:
+        """Of how many starts it uses up the rates of its limits."""
+        return self._claim.cost
+
+    def spend(self, limit: object, units: int) -> None:
+        """Say that this start costs so much more than ``cost``: ``job.spend("tokens", reply.tokens - job.cost)``.
+
+        Below 0: less. The server learns it within half a second. Cost: none.
+
+        Raises:
+            UnknownLimit, OptionsError: no limit of the job has this name; ``units`` is no whole number, or too large.
+        """
+        name = self._limit_of(self._claim, limit)
+        if check_units(units):
+            self._emit(Note(self.id, self.token, spent=((name, units),)))
 
     def log(self, text: str) -> None:
         """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000. Cost: none."""
@@ -208,22 +220,14 @@ class CurrentJob:
         self._emit(Note(self.id, self.token, lines=lines))
 
     def snooze(self, delay: Duration) -> NoReturn:
-        """End this start, and run the job again after ``delay`` seconds; no retry is used up.
+        """End this start by ``Snooze``, which passes ``except Exception``: the job runs again after ``delay`` seconds.
 
-        Raises:
-            Snooze: always; it passes ``except Exception``.
+        No retry is used up.
         """
         raise Snooze(seconds(delay, "the delay of a snooze"))
 
     def __repr__(self) -> str:
         return f"<CurrentJob {self.id} {self.task} attempt {self.attempt}>"
-
-
-def _output(one: Input) -> Any:
-    try:
-        return codec.decode(one.output)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ResultUndecodable(f"what {one.name} returned cannot be read: {error}") from None
 
 
 _current: ContextVar[CurrentJob] = ContextVar("headrace_current_job")

@@ -1,10 +1,16 @@
 """Every error that Headrace raises: typed, and each text says what to do next.
 
-Errors derive from :class:`HeadraceError`. The four signals that enter *user code* (a time limit, a cancellation, an
-interruption, a snooze) derive from ``BaseException``, so that ``except Exception`` in a job cannot swallow them.
+Errors derive from :class:`HeadraceError`. The signals that enter *user code* (a time limit, a cancellation, an
+interruption) or leave it (a snooze, a refused call) derive from ``BaseException``, so that ``except Exception`` in a
+job cannot swallow them.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class HeadraceError(Exception):
@@ -325,6 +331,25 @@ class JobInterrupted(Interrupt):
 
 class CancelRequested(Interrupt):
     """Raised inside a running job that was cancelled."""
+
+
+class RateLimited(Interrupt):
+    """Raised by a job whose call was refused as too frequent: ``raise RateLimited("account", after=30)``.
+
+    The job returns to the head of its line, without using up a retry, and nothing passes the limit, for the value of
+    this job, until ``after`` is over.
+
+    Attributes:
+        limit: name of one of the job's limits.
+        after: seconds or a timedelta. None or 0: a second, twice as long each time, up to five minutes; a job that
+            succeeds meanwhile begins anew with a second.
+    """
+
+    def __init__(self, limit: object, after: float | timedelta | None = None) -> None:
+        """``limit`` is what ``app.limit`` returned, or its name."""
+        name = getattr(limit, "name", limit)
+        super().__init__(name, after)
+        self.limit, self.after = str(name), after
 
 
 class Snooze(Interrupt):

@@ -18,6 +18,7 @@ from headrace.model.options import KINDS, Kind, TaskOptions
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
+from headrace.tasks.limit import check_cost
 from headrace.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
         loose = flag("loose", given.pop("loose", None) or False)
         limits = limit_names("limits", given.pop("limits", None) or ())
         task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose, limits=limits)
+        check_cost(context.limits_of(limits, task.defaults.queue), task.defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
     if name in context.tasks:

@@ -146,7 +146,7 @@ class LaneMachine(RuleBasedStateMachine):
                 assert gate.open(rule_, self.stage.now), f"{claim.id} exceeds {rule_}"
                 gate.charge(rule_, self.stage.now)
             del self.waiting[claim.id]
-            lane = (self.client.hget(f"{self.keys.prefix}slots:{owner}", claim.id) or b"").decode()
+            lane = (self.client.hget(f"{self.keys.prefix}slots:{owner}", claim.id) or b"").decode().partition(" ")[0]
             names = [*shared_gates(lane), *own_gates(lane)] if lane else []
             assert len(names) == len(gates)
             self.running[owner][claim.id] = (claim.token, names)

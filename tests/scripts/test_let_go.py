@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.protocol import consume
-from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, put
+from headrace.model.job import Claim
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
+from headrace.protocol import consume, produce
+from headrace.protocol.consume import Note
+from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, promote, put
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 ONE = LimitRule("one", concurrency=Concurrency(1))
@@ -78,3 +80,85 @@ def test_a_hundred_starts_let_go_in_one_settle(stage: Stage) -> None:
     assert stage.take() == []
     assert {key.decode().partition("}:")[2] for key in stage.client.keys("*gate*")} == set()
     assert SECOND < KEEP
+
+
+def refused(stage: Stage, claim: Claim, delay: int = 0, limit: str = "account") -> None:
+    stage.settle(stage.outcome(claim, "limited", limit.encode(), delay), ready=claim.score)
+
+
+def test_a_refused_call_closes_the_gate_and_its_job_is_first_when_it_opens(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("account", by="account")]})
+    first, second = put(stage, "x", "x")
+    (other,) = put(stage, "y")
+    (claim,) = stage.take(limit=1)
+    refused(stage, claim, 30 * SECOND)
+    assert ids(stage.take(limit=10)) == [other]
+    assert (stage.state(first), stage.record(first)["limited"]) == ("ready", b"1")
+    assert stage.claim().due == stage.now + 30 * SECOND
+    stage.now += 30 * SECOND
+    promote(stage)
+    again, other_x = stage.take(limit=10)
+    assert (again.id, again.limited, again.failures, again.attempt) == (first, 1, 0, 2)
+    assert other_x.id == second
+
+
+def test_refusals_in_a_row_close_the_gate_for_twice_as_long_until_one_succeeds(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("account", by="account")]})
+    put(stage, *["x"] * 2)
+    waits: list[int] = []
+    for _ in range(11):
+        (claim, mate) = stage.take(limit=10)
+        refused(stage, claim)
+        # Its mate ran beside it: no reason to wait for longer.
+        refused(stage, mate)
+        waits.append((stage.claim().due - stage.now) // SECOND)
+        stage.now += waits[-1] * SECOND
+        promote(stage)
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    claim, mate = stage.take(limit=10)
+    stage.end(claim, amount=0)
+    refused(stage, mate)
+    assert stage.claim().due - stage.now == SECOND
+
+
+def test_a_success_that_began_before_the_refusal_says_nothing(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("account", by="account")]})
+    put(stage, "x", "x", "x")
+    first, second, third = stage.take(limit=10)
+    refused(stage, first)
+    stage.end(second, amount=0)
+    stage.now += SECOND
+    promote(stage)
+    refused(stage, third)
+    assert stage.claim().due - stage.now == 2 * SECOND
+
+
+def test_a_job_without_the_limit_that_it_names_waits_alone(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("account", by="account")]})
+    put(stage, "x", "x")
+    claim, _ = stage.take(limit=10)
+    refused(stage, claim, 5 * SECOND, "gone")
+    assert stage.state(claim.id) == "scheduled"
+    assert stage.client.zscore(stage.keys("scheduled"), claim.id) == stage.now + 5 * SECOND
+
+
+def test_a_job_that_was_cancelled_while_its_call_was_refused_ends(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("account", by="account")]})
+    put(stage, "x")
+    (claim,) = stage.take(limit=10)
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    refused(stage, claim)
+    assert stage.state(claim.id) == "cancelled"
+
+
+@pytest.mark.parametrize("units", [4, -2])
+def test_what_a_start_spends_counts(stage: Stage, units: int) -> None:
+    declare(stage, {"call": [LimitRule("slow", Rate(10, per=1000))]})
+    put(stage, 1, cost=3)
+    (claim,) = stage.take(limit=10)
+    assert gate(stage, "slow:")[0] == stage.now + 290 * SECOND
+    # A repeat, or another limit, counts nothing.
+    for limit, request in (("slow", 5), ("slow", 5), ("other", 6)):
+        said = Note(claim.id, claim.token, spent=((limit, units),))
+        stage.run(consume.note(stage.keys, "w1", [said], request=request, now=stage.now))
+    assert gate(stage, "slow:")[0] == stage.now + (290 + 100 * units) * SECOND

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.model.form import CLAIMED, FIELDS, OVERRIDES, Form, Options, Overrides
-from headrace.model.option_checks import OptionRow
-from headrace.model.options import ROWS, CallOptions, JobOptions, TaskOptions, rows_of
+from headrace.model.option_checks import OptionRow, rows_of
+from headrace.model.options import ROWS, CallOptions, JobOptions, TaskOptions
 from headrace.protocol import graph
 from headrace.protocol.option_fields import fields_of
 from headrace.tasks.envelope_fields import OPTION_FIELDS

@@ -60,6 +60,7 @@ def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
         "crashes": record.crashes,
         "interruptions": record.interruptions,
         "snoozes": record.snoozes,
+        "limited": record.limited,
         "progress_text": record.progress_text or None,
         "form": record.form,
         "args": args,

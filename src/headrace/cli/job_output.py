@@ -119,6 +119,7 @@ def _attempts(record: Record) -> str:
         (record.crashes, "crashed"),
         (record.interruptions, "interrupted"),
         (record.snoozes, "snoozed"),
+        (record.limited, "limited"),
     )
     words = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"{record.attempt}" + (f" ({words})" if words else "")

@@ -15,7 +15,8 @@ import typer
 
 from headrace.cli.exit_codes import Exit
 from headrace.cli.program import app
-from headrace.model.options import ROWS, TASK_ONLY, TaskOptions, rows_of
+from headrace.model.option_checks import rows_of
+from headrace.model.options import ROWS, TASK_ONLY, TaskOptions
 from headrace.settings import Settings, environment_name
 from headrace.tasks.envelope_fields import OPTION_FIELDS
 

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 EndKind: TypeAlias = Literal[
-    "succeeded", "grown", "growing", "skipped", "failed", "retry", "snoozed", "cancelled", "crashed", "released",
-    "interrupted", "parked", "corrupt",
+    "succeeded", "grown", "growing", "skipped", "failed", "retry", "snoozed", "limited", "cancelled", "crashed",
+    "released", "interrupted", "parked", "corrupt",
 ]  # fmt: skip
 
 
@@ -122,6 +122,22 @@ class Snoozed(_Plain, frozen=True, array_like=True, gc=False, tag="snoozed"):
         return self.delay
 
 
+class RateRefused(_Plain, frozen=True, array_like=True, gc=False, tag="limited"):
+    """It was told that it calls too often: the gate of its limit closes for ``delay`` microseconds; 0: as is usual."""
+
+    kind: ClassVar[EndKind] = "limited"
+    limit: str
+    delay: int
+
+    @property
+    def data(self) -> bytes:
+        return self.limit.encode()
+
+    @property
+    def amount(self) -> int:
+        return self.delay
+
+
 class Cancelled(_WithError, frozen=True, array_like=True, gc=False, tag="cancelled"):
     """It was cancelled, or did not start before its time was over."""
 
@@ -159,6 +175,6 @@ class Corrupt(_WithError, frozen=True, array_like=True, gc=False, tag="corrupt")
 
 
 Ended: TypeAlias = (
-    Succeeded | Growing | GrownNode | Skipped | Failed | Retried | Snoozed | Cancelled | Crashed | Interrupted
-    | Released | Parked | Corrupt
+    Succeeded | Growing | GrownNode | Skipped | Failed | Retried | Snoozed | RateRefused | Cancelled | Crashed
+    | Interrupted | Released | Parked | Corrupt
 )  # fmt: skip

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.errors import ResultUndecodable
+from headrace.model import codec
 from headrace.model.ended import EndKind
 
 
@@ -88,6 +90,18 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
     state: str
     output: bytes
 
+    @property
+    def value(self) -> Any:
+        """What it returned.
+
+        Raises:
+            ResultUndecodable: it cannot be read.
+        """
+        try:
+            return codec.decode(self.output)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ResultUndecodable(f"what {self.name} returned cannot be read: {error}") from None
+
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One job leased to a dispatcher; also what it sends to a runner.
@@ -97,7 +111,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
         queue: where it came from.
         ready: microseconds of server time when it became ready; 0: unknown, since the reply to its claim was lost.
         task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
-        failures, crashes, interruptions, snoozes: how earlier starts of it ended.
+        failures, crashes, interruptions, snoozes, limited: how earlier starts of it ended.
         once: at most one start.
         expires: microseconds of server time after which it must not start; 0: never.
         parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
@@ -105,6 +119,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
         priority: as enqueued; 0 for what is no priority.
         journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
         headers: as enqueued, undecoded; empty for none.
+        cost: of how many starts it uses up the rates of its limits.
     """
 
     id: str
@@ -127,14 +142,16 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: int = 0
     journaled: int = 0
     headers: bytes = b""
+    cost: int = 1
+    limited: int = 0
 
     @property
     def waited(self) -> int | None:
         """Microseconds from when it became ready until this start; None where that is unknown.
 
-        A start that crashed or was interrupted lines up where it stood before it ran.
+        A start that crashed, was interrupted or refused lines up where it stood before it ran.
         """
-        known = self.ready and not (self.crashes or self.interruptions)
+        known = self.ready and not (self.crashes or self.interruptions or self.limited)
         return max(0, self.token - self.ready) if known else None
 
     @property
@@ -145,7 +162,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def attempt(self) -> int:
         """Which start this is, from 1."""
-        return 1 + self.failures + self.crashes + self.interruptions + self.snoozes
+        return 1 + self.failures + self.crashes + self.interruptions + self.snoozes + self.limited
 
 
 class StartNote(msgspec.Struct, frozen=True):

@@ -116,6 +116,7 @@ class Record:
     crashes: int
     interruptions: int
     snoozes: int
+    limited: int
     owner: str
     packed_result: bytes | None = field(repr=False)
     error: JobError | None
@@ -132,7 +133,7 @@ class Record:
     @property
     def attempt(self) -> int:
         """How many starts there were, the current one included; 0 before the first."""
-        ended = self.failures + self.crashes + self.interruptions + self.snoozes
+        ended = self.failures + self.crashes + self.interruptions + self.snoozes + self.limited
         known = ended + (1 if self.state in (State.RUNNING, State.SUCCEEDED) else 0)
         # A start that was cancelled is counted nowhere, but its error says which it was.
         return max(known, self.error.attempt or 0) if self.error is not None else known
@@ -234,7 +235,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
         ready_us: when the job became ready for it; 0: unknown, since its worker died.
         started_us, ended_us: when it was claimed, and when its end was stored.
         worker: where it ran: ``host:pid``.
-        outcome: failed, retry, snoozed, interrupted, crashed, cancelled, corrupt, skipped, grown or succeeded.
+        outcome: failed, retry, snoozed, limited, interrupted, crashed, cancelled, corrupt, skipped, grown or succeeded.
         error: type and first line of the error; empty where there is none.
         signal: number of the signal that ended its process.
         exit_code: exit code of its process.

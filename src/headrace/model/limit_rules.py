@@ -6,6 +6,7 @@ The scripts keep limits (docs/design/limits.md); this module makes what they rea
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class LimitRule:
     queue: str = ""
 
     @property
+    def most_cost(self) -> float:
+        """What a job may cost at most, so that it ever starts."""
+        return math.inf
+
+    @property
     def fields(self) -> list[str]:
         """Field, value, ... of its hash."""
         found = {
@@ -197,6 +203,34 @@ def limit_names(option: str, value: object) -> tuple[str, ...]:
     if len(names) > MOST_LIMITS:
         raise OptionsError(f"a job has at most {MOST_LIMITS} limits, not {len(names)}")
     return tuple(names)
+
+
+def name_of_any(_: object, limit: object) -> str:
+    """The name of a limit, given as one or by name."""
+    return str(getattr(limit, "name", limit))
+
+
+def check_units(units: object) -> int:
+    """What a job spends.
+
+    Raises:
+        OptionsError: it is no whole number, or too large.
+    """
+    if not isinstance(units, int) or isinstance(units, bool) or abs(units) > _MOST_NUMBER:
+        raise OptionsError(f"units must be a whole number of at most {_MOST_NUMBER:,}, not {units!r:.80}")
+    return units
+
+
+def pause_of(after: Duration | None) -> int:
+    """Microseconds for which a refused call closes a limit; 0: as is usual.
+
+    Raises:
+        OptionsError: it is no duration, or more than a year.
+    """
+    pause = 0.0 if after is None else seconds(after, "RateLimited: after")
+    if pause > 366 * 86400:
+        raise OptionsError(f"RateLimited: after must be at most a year, not {after!r}")
+    return microseconds(pause)
 
 
 def value_name(packed: bytes) -> str:

@@ -72,6 +72,11 @@ class OptionRow:
     flag: Flag | None = None
 
 
+def rows_of(kind: Any) -> dict[str, OptionRow]:
+    """The rows of one of the dictionaries in ``options.py``, by option."""
+    return {name: wanted.__metadata__[0] for name, wanted in kind.__annotations__.items()}
+
+
 def whole(least: int, most: int) -> Callable[[str, Any], int]:
     """The check of a whole number."""
 

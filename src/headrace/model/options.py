@@ -2,7 +2,7 @@
 
 The rows stand in the annotations of three dictionaries, so that type checkers read the same table. The decorator,
 ``task.options(...)``, ``app.by_name(...)``, the records of ``form.py``, envelopes, ``headrace enqueue`` and the
-reference follow from it. docs/design/tasks.md tells how to add an option.
+reference follow from it (docs/design/tasks.md).
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,12 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 from headrace.model import option_checks as check
 from headrace.model.headers import check as check_headers
 from headrace.model.limit_rules import GivenLimits, limit_names
-from headrace.model.option_checks import Flag, OptionRow, Strategy
+from headrace.model.option_checks import Flag, OptionRow, Strategy, rows_of
 from headrace.model.retry import Retry
 from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
-DEFAULT_CRASHES = 3
 
 
 class JobOptions(TypedDict, total=False):
@@ -114,8 +112,7 @@ class JobOptions(TypedDict, total=False):
         Duration | None,
         OptionRow(
             check=check.limit,
-            doc="the runner is killed. ``math.inf``: as if not given, ``timeout`` plus the settings' ``kill_timeout``, "
-            "if there is a ``timeout``.",
+            doc="the runner is killed. ``math.inf``: as if not given, ``timeout`` plus ``kill_timeout``, if any.",
             travels="override",
             kind=float,
             unit="limit",
@@ -175,8 +172,7 @@ class JobOptions(TypedDict, total=False):
         str | None,
         OptionRow(
             check=check.text,
-            doc="the customer, the account, ...: a worker starts jobs of one key in order (``hash``, where no strategy "
-            "is given), and ``current_job().key`` has it.",
+            doc="the customer, the account, ...: a worker starts jobs of one key in order (without a strategy).",
             travels="field",
             default="",
             claimed=True,
@@ -207,6 +203,19 @@ class JobOptions(TypedDict, total=False):
             default="",
             envelope="which runner of a worker gets it: `available`, `least_loaded`, `round_robin`, `random` or `hash`",
             flag=Flag(value="NAME", text="Which runner of a worker gets it."),
+        ),
+    ]
+    cost: Annotated[
+        int | None,
+        OptionRow(
+            check=check.whole(1, 1_000_000_000),
+            doc="of how many starts it uses up the rates of its limits, a whole number; 1.",
+            travels="field",
+            kind=int,
+            default=0,
+            claimed=True,
+            envelope="of how many starts it uses up the rates of its limits; 0: of one",
+            flag=Flag(value="N", text="Use up the rates of its limits as N starts do."),
         ),
     ]
     headers: Annotated[
@@ -274,11 +283,6 @@ class TaskOptions(JobOptions, total=False):
         ),
     ]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
-
-
-def rows_of(kind: Any) -> dict[str, OptionRow]:
-    """The rows of one of these dictionaries, by option."""
-    return {name: wanted.__metadata__[0] for name, wanted in kind.__annotations__.items()}
 
 
 # What a job may be asked for, in the order of the table.

@@ -94,7 +94,7 @@ _NO_REST, _NO_NODE = [None] * 10, [b""] * 3
 
 
 def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *headers = fields
+    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *late = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
     rest: tuple[Any, ...] = (
@@ -111,8 +111,9 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> C
         (),
         level := priority_of(priority) if priority else 0,
         number(attempts) if attempts else 0,
-        *headers,
     )
+    headers, cost, limited = (*late, None, None, None)[:3]
+    rest += (headers or b"", number(cost) or 1, number(limited))
     if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])
     return Claim(*head, *rest)
@@ -393,16 +394,14 @@ def register(
 
     Cost: one round trip.
     """
-    known = [word for row in (tasks or {}).items() for word in row]
-    call = load("register")
-    return call.bind(
+    return load("register").bind(
         keys,
         int,
         now=now,
         owner=owner,
         lease=lease,
         facts=list(facts),
-        tasks=known,
+        tasks=[word for row in (tasks or {}).items() for word in row],
         limits=list(limits.limits),
         rows=[part if isinstance(part, str) else blob(part) for part in limits.rows],
     )
@@ -565,8 +564,8 @@ class Note:
     """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log.
 
     Attributes:
-        swallowed: the exception that a middleware swallowed, as JSON of :class:`headrace.model.job.JobError`;
-            empty: none.
+        swallowed: JSON of the :class:`headrace.model.job.JobError` that a middleware swallowed; empty: none.
+        spent: limits, and units that it cost them beyond what its enqueue said.
     """
 
     id: str
@@ -575,9 +574,10 @@ class Note:
     text: str = ""
     lines: tuple[str, ...] = ()
     swallowed: str = ""
+    spent: tuple[tuple[str, int], ...] = ()
 
 
-def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
+def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0, now: int = 0) -> Call[int]:
     """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
 
     Args:
@@ -593,8 +593,8 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
             "" if n.progress is None else str(n.progress),
             n.text,
             n.lines,
-            *([n.swallowed] * bool(n.swallowed)),
+            *([n.swallowed, n.spent] if n.spent else [n.swallowed] * bool(n.swallowed)),
         )
         for n in notes
     ]
-    return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)
+    return load("note").bind(keys, int, now=now, owner=owner, request=request, notes=rows, most=most)

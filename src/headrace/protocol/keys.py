@@ -42,16 +42,18 @@ key                    type    meaning, owner and end
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
                                end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
-                               the task, or the limit, change them.
+                               the task, or the limit, change them. ``back``: the last token when the clock was last
+                               set back.
 ``lane:<lane>``        zset    Ids of one queue that pass the same gates, scored as in their queue. Empty means absent.
 ``class:<class>``      zset    Lanes with the same limits that hold any, scored by their turn: behind a gate, above
                                2**50. Their class is ``~<limits>`` in ``ready:<queue>``. Empty means absent.
 ``classes:<queue>``    hash    Jobs that wait in each class; with ``|`` behind its name, the turn of the last start.
 ``waiting:<limit>``    set     Classes with this limit in which jobs wait. Empty means absent.
 ``gate:<gate>``        string  A limit for one value, ``<limit>:<value>``: when the next may start, how many run, and
-                               whether anything waits behind it. Ends when it says nothing more; see gates.lua.
+                               whether anything waits behind it. Ends when it says nothing more; see gate_record.lua.
 ``behind:<gate>``      set     Lanes and classes that wait until the gate opens. Ends when it does.
-``slots:<owner>``      hash    Of limited ids that an incarnation claims: their lanes. Ends with the incarnation.
+``slots:<owner>``      hash    Of limited ids that an incarnation claims: lane, cost, when that was charged. Ends with
+                               the incarnation.
 ``timers``             zset    When closed gates open (``gate:<gate>``), overrides end (``limit:<gate>``), and what
                                else is due; the first of the times is the score of ``~`` in ``scheduled``.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.

@@ -232,8 +232,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         due: its score in the structure of its state, where that is one of times; else 0.
         finder: gives what reads its values; None: they are read plain.
     """
-    get = fields.get
-    progress = get("progress")
+    get, progress = fields.get, fields.get("progress")
     try:
         state, share = State(_text(get("state"))), float(progress) if progress else None
     except ValueError:
@@ -257,6 +256,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         crashes=number(get("crashes")),
         interruptions=number(get("interruptions")),
         snoozes=number(get("snoozes")),
+        limited=number(get("limited")),
         owner=_text(get("owner")),
         packed_result=get("result"),
         error=parse_error(get("error")),

@@ -4,7 +4,7 @@
 local function retry_node(id, f)
   local h = redis.call('HMGET', job .. id, 'state', 'soft', 'queue', 'priority')
   if h[1] ~= 'failed' and h[1] ~= 'quarantined' and h[1] ~= 'cancelled' then return end
-  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
+  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'finished', 'progress', 'note',
     'cancel', 'expires', 'swallowed')
   count(f, h[1], -1)
   if not h[2] then count(f, 'hard', -1) end

@@ -4,7 +4,7 @@
 -- derive  job  hash  job:<id>
 local function start_callback(id)
   local c = redis.call('HMGET', job .. id, 'queue', 'priority')
-  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes', 'again')
+  redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'again')
   ready_again(id, c[1], c[2], 0)
 end
 

@@ -26,7 +26,7 @@
 --                            are; behind which entries of a queue to go on looking for them
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, how many paused queues it met} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and headers if it has any.
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 if not lease_end(owner) then return {'gone'} end
@@ -41,9 +41,9 @@ local function claimed(id, token, queue, score, f)
   size = size + 6
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
-      'attempts', 'headers')
+      'attempts', 'headers', 'cost', 'limited')
     -- No byte for what few jobs have.
-    rest[11] = rest[11] or nil
+    while #rest > 10 and not rest[#rest] do rest[#rest] = nil end
     more[#more + 1] = {id, rest}
   end
   if is_node(id) then
@@ -118,11 +118,13 @@ local function take_plain(queue, id, score)
 end
 
 -- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate.
-local function take_limited(queue, id, score, may)
+local function take_limited(queue, id, score, passes, may)
   local fields = read(id)
+  local rest = not fields.err and fields[3] and redis.call('HMGET', job .. id, 'expires', 'cost') or {}
+  local over, cost = (tonumber(rest[1]) or math.huge) <= now, limiting().cost_of(rest[2])
+  if cost > 1 and not over and limiting().gates().too_dear(passes, cost) then return 'dear' end
   if not fields.err and may and not may(queue, fields[1]) then return 'later' end
-  local over = fields[3] and tonumber(redis.call('HGET', job .. id, 'expires'))
-  return take(queue, id, score, fields) and not (over and over <= now) and 'taken' or 'gone'
+  return take(queue, id, score, fields) and not over and 'taken' or 'gone', cost
 end
 
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
@@ -163,7 +165,7 @@ if passing ~= '' then
       local fields = read(rows[n])
       if string.byte(rows[n]) == 126 then
         redis.call('ZREM', ready .. queue, rows[n])
-        left = limiting().serve_line(queue, {rows[n], rows[n + 1]}, left, function(id, score) return take_limited(queue, id, score, may) end)
+        left = limiting().serve_line(queue, {rows[n], rows[n + 1]}, left, function(id, score, passes) return take_limited(queue, id, score, passes, may) end)
       elseif before[3] and to_lane(queue, rows[n], rows[n + 1], fields) then
         redis.call('ZREM', ready .. queue, rows[n])
       elseif may(queue, fields[1]) then
@@ -207,7 +209,7 @@ for _, queue in ipairs(names) do
       for n = 1, #popped, 2 do
         local id = popped[n]
         if byte(id) == 126 then
-          left = limiting().serve_line(queue, {unpack(popped, n)}, left - took, function(one, score) return take_limited(queue, one, score) end,
+          left = limiting().serve_line(queue, {unpack(popped, n)}, left - took, function(one, score, passes) return take_limited(queue, one, score, passes) end,
             function(one, score) return take_plain(queue, one, score) end)
           took = 0
           break

@@ -1,6 +1,8 @@
 -- Gates: a gate is a limit for one value: how many of its jobs run, and when the next may start. Included, never run alone.
 -- A gate that is closed has behind it the lanes and classes that wait for it; what is behind a gate is nowhere else.
--- lazy    limiting gates
+-- include rates
+-- include gate_record
+-- lazy    limiting gates cost_of
 -- clock   now
 -- key     timers  zset    timers
 -- derive  limit_at  hash  limit:<limit>
@@ -11,6 +13,12 @@
 -- many    UNLINK
 -- many    ZADD
 -- batch   gates   nil     functions for gates
+-- What a start costs, as its record says.
+local function cost_of(text)
+  local cost = tonumber(text or 1) or 1
+  return cost >= 1 and cost <= 1e9 and math.floor(cost) or 1
+end
+
 -- Made at first use: every script that lines jobs up includes this, and few jobs are limited.
 local function gates()
   if batch.gates then return batch.gates end
@@ -20,11 +28,11 @@ local function gates()
 
   -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
   local function reckoned(found)
-    found.step, found.slack = nil, nil
-    if found.rate then
-      found.step = found.per / found.rate
-      found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
-    end
+    found.kind = found.rate and RATES[found.shape or 'even']
+    if not found.kind then return found end
+    found.step, found.cell, found.changes = found.per / found.rate, found.per / 128, {}
+    found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
+    for word in string.gmatch(found.zone or '', '%S+') do found.changes[#found.changes + 1] = tonumber(word) end
     return found
   end
 
@@ -33,7 +41,7 @@ local function gates()
     local own = {}
     for field, value in pairs(found) do own[field] = value end
     for _, part in pairs(cmsgpack.unpack(packed)) do
-      for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do own[part[2][n]] = tonumber(part[2][n + 1]) end
+      for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do own[part[2][n]] = tonumber(part[2][n + 1]) or part[2][n + 1] ~= '' and part[2][n + 1] or nil end
     end
     return reckoned(own)
   end
@@ -73,7 +81,7 @@ local function gates()
         local over = redis.call('HGET', overrides_at .. limit_name, value)
         if over then found = overlaid(found, over) end
       end
-      g = {name = name, limit = found, next = 0, held = 0, waits = false}
+      g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
       known[name] = g
       unread[#unread + 1] = g
     end
@@ -86,24 +94,37 @@ local function gates()
       for n = first, math.min(first + 999, #unread) do names[n - first + 1] = gate .. unread[n].name end
       for n, text in ipairs(redis.call('MGET', unpack(names))) do
         local g = unread[first + n - 1]
-        if text and #text == 13 then
-          local waits
-          g.next, g.held, waits = struct.unpack('<dI4B', text)
-          g.waits = waits == 1
-          -- A clock that was set back must not keep it closed.
-          if g.limit.step then g.next = math.min(g.next, now + g.limit.step) end
-        end
+        if text and unpack_gate(g, text) then self.changed[g.name] = g end
       end
     end
     unread = {}
   end
 
-  -- When it opens by itself: false, it is open; infinity: when a job of it ends, or a pause.
-  self.closed = function(g)
-    local numbers_now = g.limit
-    if numbers_now.paused then return numbers_now.paused > 0 and numbers_now.paused or math.huge end
-    if numbers_now.most and g.held >= numbers_now.most then return math.huge end
-    return numbers_now.step and g.next > now and g.next
+  -- No job may cost more than there ever is, also where the number became smaller since it was enqueued.
+  local function units_of(g, cost)
+    return g.limit.shape and math.min(cost, g.limit.rate) or cost
+  end
+
+  -- When it opens by itself for a job of this cost: false, it is open; infinity: when a job of it ends, or a pause.
+  self.closed = function(g, cost)
+    local limit = g.limit
+    if limit.paused then return limit.paused > 0 and limit.paused or math.huge end
+    if limit.most and g.held >= limit.most then return math.huge end
+    local opens = g.till
+    if limit.kind then opens = math.max(opens, limit.kind.opens(g, limit, units_of(g, cost or 1))) end
+    return opens > now and opens
+  end
+
+  -- What is open, but not for a job of this cost, closes until that fits, so that cheap ones do not keep it waiting for ever. Whether there was any of these.
+  self.too_dear = function(lists, cost)
+    local found = false
+    for _, list in ipairs(lists) do
+      for _, g in ipairs(list) do
+        local opens = self.closed(g, cost)
+        if opens then g.next, found, self.changed[g.name] = math.max(g.next, opens), true, g end
+      end
+    end
+    return found
   end
 
   -- The first closed one of some.
@@ -113,17 +134,39 @@ local function gates()
     end
   end
 
-  -- A job starts. Lateness of its start is made good, up to the slack of its limit.
-  self.charge = function(g)
+  -- A job starts.
+  self.charge = function(g, cost)
     g.held = g.held + 1
-    if g.limit.step then g.next = math.max(g.next, now - g.limit.slack) + g.limit.step end
+    self.spend(g, cost)
+  end
+
+  -- More than a job cost, or, below 0, less: it has started at `since`.
+  self.spend = function(g, units, since)
+    local kind = g.limit.kind
+    if kind and units < 0 and g.limit.shape then kind.refund(g, g.limit, -units, since)
+    elseif kind then kind.charge(g, g.limit, units_of(g, units)) end
+    g.at = now
     self.changed[g.name] = g
   end
 
-  -- A job ended, or came back without having started: then its permit comes back, too.
-  self.release = function(g, unused)
+  -- A job ended, or came back without having started: then its permit comes back, too, which was charged at `unused`.
+  -- One that was fine ends a series of refusals.
+  self.release = function(g, cost, unused, fine)
     g.held = math.max(0, g.held - 1)
-    if unused and g.limit.step then g.next = g.next - g.limit.step end
+    if fine and g.till <= now then g.till, g.strikes = 0, 0 end
+    if unused and g.limit.kind then g.limit.kind.refund(g, g.limit, units_of(g, cost), unused) end
+    self.changed[g.name] = g
+  end
+
+  -- The other side has refused a call: closed for so long; 0: for a second, twice as long each time in a row, up to five minutes.
+  self.hold_off = function(g, delay)
+    -- Those that ran beside one that was refused were refused with it.
+    if delay == 0 and g.till > now then return end
+    if delay == 0 then
+      delay = math.min(2 ^ g.strikes, 300) * 1000000
+      g.strikes = math.min(g.strikes + 1, 9)
+    end
+    g.till, g.at = math.max(g.till, now + delay), now
     self.changed[g.name] = g
   end
 
@@ -149,8 +192,8 @@ local function gates()
   self.store = function()
     local stays, ends, times, timed = {}, {}, {}, nil
     for name, g in pairs(self.changed) do
-      local text = struct.pack('<dI4B', g.next, g.held, g.waits and 1 or 0)
-      local remembers = g.limit.step and g.next + g.limit.slack - now or 0
+      local text = pack_gate(g)
+      local remembers = math.max(g.limit.kind and g.limit.kind.ends(g, g.limit) or 0, g.next, g.till + g.strikes * 60000000) - now
       if g.held > 0 or g.waits then stays[#stays + 1], stays[#stays + 2] = gate .. name, text
       elseif remembers > 0 then redis.call('SET', gate .. name, text, 'PX', math.ceil(remembers / 1000) + 1000)
       else ends[#ends + 1] = gate .. name end

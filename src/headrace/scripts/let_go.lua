@@ -1,18 +1,37 @@
 -- Let go: starts that left their owner's claims let go of their gates, and only these. Included, never run alone.
 -- Nothing is read of the jobs, whose records may be gone: what a start holds is said beside the claims.
 -- include lanes
--- lazy    limiting let_go hold_again
--- derive  slots  hash  slots:<owner>
-local function let_go(owner, ids, unused)
+-- lazy    limiting let_go hold_again hold_off spend_held
+-- clock   now
+-- key     limited  hash  limited
+-- derive  slots    hash  slots:<owner>
+-- What a start holds: its lane, what it cost, and when that was charged.
+local function held_by(text)
+  local name, cost, since = string.match(text, '^(%S+) (%d+) (%d+)$')
+  return name, tonumber(cost), tonumber(since)
+end
+
+-- The gates that the jobs of a lane pass.
+local function passed_by(name)
+  local c = lanes().class_of(name)
+  local own = lanes().gates(c, name)
+  gates().load()
+  return {c.gates, own}
+end
+
+-- unused: tokens of the starts that were none, by id; fine: ids of those that succeeded.
+local function let_go(owner, ids, unused, fine)
   local key = slots .. owner
   if redis.call('EXISTS', key) == 0 then return end
   local all, g, released = lanes(), gates(), {}
+  local back = next(unused) and tonumber(redis.call('HGET', limited, 'back')) or 0
   for first = 1, #ids, 1000 do
     local some = {unpack(ids, first, math.min(first + 999, #ids))}
-    for n, name in ipairs(redis.call('HMGET', key, unpack(some))) do
-      if name then
+    for n, text in ipairs(redis.call('HMGET', key, unpack(some))) do
+      if text then
+        local name, cost, since = held_by(text)
         local c = all.class_of(name)
-        released[#released + 1] = {c.gates, all.gates(c, name), unused[some[n]]}
+        released[#released + 1] = {c.gates, all.gates(c, name), cost, (unused[some[n]] or 0) > back and since, fine[some[n]]}
       end
     end
     redis.call('HDEL', key, unpack(some))
@@ -20,22 +39,46 @@ local function let_go(owner, ids, unused)
   g.load()
   for _, one in ipairs(released) do
     for n = 1, 2 do
-      for _, held in ipairs(one[n]) do g.release(held, one[3]) end
+      for _, held in ipairs(one[n]) do g.release(held, one[3], one[4], one[5]) end
     end
   end
 end
 
 -- A start goes on whose claim the store had forgotten: it holds its gates, also where that is more than they let in.
 local function hold_again(owner, id)
-  local f = redis.call('HMGET', job .. id, 'task', 'queue', 'args', 'key')
+  local f = redis.call('HMGET', job .. id, 'task', 'queue', 'args', 'key', 'cost')
   local rule = f[1] and limits_of(f[1], f[2] or 'default')
   if not rule then return end
-  local all, name = lanes(), lane_of(f[2] or 'default', rule, f[3] or '', f[4])
-  local c = all.class_of(name)
-  local mine = all.gates(c, name)
-  gates().load()
-  redis.call('HSET', slots .. owner, id, name)
-  for _, list in ipairs({c.gates, mine}) do
-    for _, held in ipairs(list) do gates().charge(held) end
+  local name = lane_of(f[2] or 'default', rule, f[3] or '', f[4])
+  local cost, passes = cost_of(f[5]), passed_by(name)
+  redis.call('HSET', slots .. owner, id, string.format('%s %.0f %.0f', name, cost, now))
+  for _, list in ipairs(passes) do
+    for _, held in ipairs(list) do gates().charge(held, cost) end
+  end
+end
+
+-- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual). False: it passed none of this limit.
+local function hold_off(id, limit, delay)
+  local name, found = redis.pcall('HGET', job .. id, 'lane'), false
+  for _, list in ipairs(type(name) == 'string' and passed_by(name) or {}) do
+    for _, g in ipairs(list) do
+      if string.match(g.name, '^[^:]*') == limit then
+        gates().hold_off(g, delay)
+        found = true
+      end
+    end
+  end
+  return found
+end
+
+-- A start that runs costs more than was said, or, below 0, less: {{limit, units}, ...}.
+local function spend_held(owner, id, spent)
+  local name, _, since = held_by(redis.call('HGET', slots .. owner, id) or '')
+  for _, list in ipairs(name and passed_by(name) or {}) do
+    for _, g in ipairs(list) do
+      for _, one in ipairs(spent) do
+        if string.match(g.name, '^[^:]*') == one[1] then gates().spend(g, one[2], since) end
+      end
+    end
   end
 end

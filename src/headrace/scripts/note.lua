@@ -1,4 +1,7 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
+-- include let_go
+-- clock   now
+-- commit  batch
 -- key     self    hash    owner:<owner>    the incarnation's last notes
 -- key     claims  zset    claims:<owner>
 -- derive  job     hash    job:<id>
@@ -7,7 +10,7 @@
 -- removes first claims
 -- arg     owner   text
 -- arg     request int     number of the request; the same again stores nothing; 0: not numbered
--- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed if there is one} each, at most 1000
+-- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or '', {{limit, units}, ...} that it spent}; the last two if there are any, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
 local stored = 0
@@ -18,12 +21,13 @@ if request > 0 then
   redis.call('HSET', self, 'noted', request)
 end
 for _, note in ipairs(notes) do
-  local id, token, progress, text, lines, swallowed = unpack(note)
+  local id, token, progress, text, lines, swallowed, spent = unpack(note)
   local held = redis.call('ZSCORE', claims, id)
   -- A workflow may have been deleted under its running nodes.
   if held and tonumber(held) == token and redis.call('EXISTS', job .. id) == 1 then
     if progress ~= '' then redis.call('HSET', job .. id, 'progress', progress, 'note', text) end
-    if swallowed then redis.call('HSET', job .. id, 'swallowed', swallowed) end
+    if swallowed and swallowed ~= '' then redis.call('HSET', job .. id, 'swallowed', swallowed) end
+    if spent then limiting().spend_held(owner, id, spent) end
     if #lines > 0 then
       rpush_all(log .. id, lines)
       redis.call('LTRIM', log .. id, -most, -1)

@@ -37,7 +37,7 @@ for n, id in ipairs(held) do
 end
 if #held > 0 then
   redis.call('ZREM', claims, unpack(held))
-  limiting().let_go(owner, held, {})
+  limiting().let_go(owner, held, {}, {})
 end
 leave_behind(owner, limit - #held, ttl)
 return function()

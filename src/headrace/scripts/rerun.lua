@@ -23,7 +23,7 @@ local field = f[1] == 'succeeded' and 'result' or 'error'
 redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
 redis.call('ZREM', finals[f[1]], id)
 redis.call('ZREM', expires, id)
-redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'finished', 'progress', 'note',
+redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'finished', 'progress', 'note',
   'cancel', 'expires', 'swallowed')
 redis.call('HSET', job .. id, 'retried', request)
 ready_again(id, f[2], f[3], 0)

@@ -1,9 +1,10 @@
 -- Serve: a claim takes limited jobs from the lanes of a class, by turns. Included by claim, never run alone.
 -- include lanes
 -- lazy    limiting serve_line store_holding
+-- clock   now
 -- derive  slots  hash  slots:<owner>
 -- many    HSET
--- batch   holding  {}  {id, lane, ...} of the limited jobs that this claim leases
+-- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
 -- many    ZADD
 -- many    ZREM
 -- A turn of a lane of weight 1 moves it this far; lanes of a class that are looked at in vain by one claim.
@@ -33,9 +34,18 @@ local function new_heads()
   return self
 end
 
--- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score) leases
--- a job, and says 'taken', 'gone' (it leaves, and nothing starts) or 'later'. Returns how many left their lanes, the class's next score if it stays in the
--- line, and why it is to be left alone by this claim.
+-- A start holds its gates: its lane, cost, and the time at which these were charged are told of it.
+local function hold(id, name, cost, passes)
+  local n = #batch.holding
+  batch.holding[n + 1], batch.holding[n + 2] = id, string.format('%s %.0f %.0f', name, cost, now)
+  for _, list in ipairs(passes) do
+    for _, one in ipairs(list) do gates().charge(one, cost) end
+  end
+end
+
+-- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score, gates)
+-- leases a job, and says 'taken' and its cost, 'gone' (it leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
+-- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by this claim.
 local function serve(c, score, bound, room, take)
   local all, g, heads = lanes(), gates(), new_heads()
   local took, refused, stop = 0, 0, false
@@ -53,10 +63,16 @@ local function serve(c, score, bound, room, take)
       return row.turn, false
     end
     local id, at = heads.first(name, most)
-    local word = id and take(id, at) or 'empty'
+    local word, cost = 'empty', 1
+    if id then word, cost = take(id, at, row.passes) end
     if word == 'later' then
       refused, stop = refused + 1, true
       return row.turn, false, true
+    end
+    if word == 'dear' then
+      shut = g.shut(row.gates)
+      if shut then g.park(name, shut) end
+      return row.turn, not shut
     end
     if id then
       heads.next(name)
@@ -64,13 +80,10 @@ local function serve(c, score, bound, room, take)
     end
     c.turn = math.max(c.turn, row.turn)
     if word == 'taken' then
-      local n = #batch.holding
-      batch.holding[n + 1], batch.holding[n + 2] = id, name
-      for _, one in ipairs(c.gates) do g.charge(one) end
-      for _, one in ipairs(row.gates) do g.charge(one) end
+      hold(id, name, cost, row.passes)
       local weight = 1
       for _, one in ipairs(row.gates) do weight = weight * (one.limit.weight or 1) end
-      row.turn = row.turn + TURN / weight
+      row.turn = row.turn + TURN * cost / weight
     end
     local _, next_at = heads.first(name, most)
     -- As if all that wait had come one after the other: so neither they nor other jobs of the queue stay behind for long.
@@ -86,7 +99,10 @@ local function serve(c, score, bound, room, take)
   local function round()
     local want = math.min(room - took, 128)
     local flat, rows = redis.call('ZRANGEBYSCORE', class .. c.name, '-inf', '(' .. PARKED, 'WITHSCORES', 'LIMIT', 0, want), {}
-    for n = 1, #flat, 2 do rows[#rows + 1] = {name = flat[n], turn = tonumber(flat[n + 1]), gates = all.gates(c, flat[n])} end
+    for n = 1, #flat, 2 do
+      local own = all.gates(c, flat[n])
+      rows[#rows + 1] = {name = flat[n], turn = tonumber(flat[n + 1]), gates = own, passes = {c.gates, own}}
+    end
     g.load()
     if #rows == 0 then return false end
     local alone, whole, last = #flat == 2, #flat < 2 * want, rows[#rows].turn
@@ -126,7 +142,7 @@ local function serve(c, score, bound, room, take)
   return took, first and all.score(c, first), stop and 'later' or refused >= REFUSALS and 'refused'
 end
 
--- The front of a line, in which classes stand: {id, score, ...} that have left it already. take(id, score) is for limited jobs, see serve. take_plain(id,
+-- The front of a line, in which classes stand: {id, score, ...} that have left it already. take(id, score, gates) is for limited jobs, see serve. take_plain(id,
 -- score) is for others, and says whether one took room; without it only what has left the line is served. Returns how much room is left.
 local function serve_line(queue, popped, room, take, take_plain)
   local rows, left_alone, set_aside, refused = {}, {}, {}, false

@@ -128,6 +128,13 @@ local outs = {
     later(id, delay, 'failures')
   end,
   snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
+  -- To the head of its lane, whose gate is closed for a time. One that has no such limit by now waits alone.
+  limited = function(id, limit, delay, score)
+    if not limiting().hold_off(id, limit, delay) then return later(id, math.max(delay, 1000000), 'limited') end
+    redis.call('HINCRBY', job .. id, 'limited', 1)
+    redis.call('HSET', job .. id, 'more', 1)
+    back(id, score)
+  end,
   released = function(id, _, _, score) back(id, score) end,
   interrupted = interrupted,
   parked = function(id, _, _, score)
@@ -143,11 +150,13 @@ local outs = {
 }
 -- What did not start gives its permits back.
 if redis.call('EXISTS', slots .. owner) == 1 then
-  local unused, UNSTARTED = {}, {released = true, parked = true, corrupt = true}
+  local unused, fine = {}, {}
+  local sets = {released = unused, parked = unused, corrupt = unused, succeeded = fine, grown = fine}
   for _, group in ipairs(outcomes) do
-    for n = 1, UNSTARTED[group[1]] and #group[3] or 0, 4 do unused[group[3][n]] = true end
+    local set = sets[group[1]]
+    for n = 1, set and #group[3] or 0, 4 do set[group[3][n]] = group[3][n + 1] end
   end
-  limiting().let_go(owner, left, unused)
+  limiting().let_go(owner, left, unused, fine)
 end
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}

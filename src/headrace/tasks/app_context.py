@@ -6,6 +6,7 @@ late, by ``app.include``. Owns no connection: the client makes those.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TasksNotIncluded
@@ -50,6 +51,11 @@ class AppContext:
         if client is None:
             raise self._lost()
         return client
+
+    def limits_of(self, names: Iterable[str], queue: str) -> list[Limit]:
+        """Those of jobs whose task has the limits of these names, in this queue, as far as they are declared."""
+        own = [self.limits[name] for name in names if name in self.limits]
+        return own + [one for one in self.limits.values() if one.rule.queue == queue]
 
     @property
     def included(self) -> bool:

@@ -25,7 +25,7 @@ from headrace.model.limit_rules import (
 from headrace.model.limit_state import LimitPage
 from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
 from headrace.tasks.app_context import AppContext
-from headrace.tasks.limit import Limit
+from headrace.tasks.limit import Limit, check_cost
 from headrace.tasks.task import Task
 
 
@@ -128,6 +128,7 @@ def _declared(context: AppContext) -> DeclaredLimits:
             raise OptionsError(
                 f"jobs of {name} have the limits {', '.join(sorted(together))}: a job has at most {MOST_LIMITS}"
             )
+        check_cost(context.limits_of(task.limits, task.defaults.queue), task.defaults.cost)
         if limits:
             row = task_row([one.rule for one in limits], task.signature.parameters.positions, _defaults(task))
             rows += (f"task:{name}", row)

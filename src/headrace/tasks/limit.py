@@ -4,7 +4,7 @@ docs/design/limits.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionsError, UnknownLimit
@@ -218,3 +218,30 @@ class Limit:
 def _length(duration: Duration | None) -> int:
     # Not even the shortest one may come out as 0, which has no end.
     return 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
+
+
+def check_cost(limits: Iterable[Limit], cost: int) -> None:
+    """Refuse a job that could never start.
+
+    Raises:
+        OptionsError: it costs more than a limit ever lets start together.
+    """
+    for limit in limits:
+        most = limit.rule.most_cost
+        if cost > most:
+            raise OptionsError(
+                f"cost={cost} can never start: limit {limit.name} has {most:g} in each of its windows; "
+                f"give the job a cost of at most {most:g}, or the limit a larger number"
+            )
+
+
+def name_of_own(limits: Iterable[Limit], task: str, limit: object) -> str:
+    """The name of one of a job's limits, given as a limit or by name.
+
+    Raises:
+        UnknownLimit: none of its limits has this name.
+    """
+    name, mine = getattr(limit, "name", limit), sorted({one.name for one in limits})
+    if name not in mine:
+        raise UnknownLimit(f"jobs of {task} have no limit {name!r}: theirs are {', '.join(mine) or 'none'}")
+    return str(name)

@@ -23,7 +23,7 @@ from headrace.model.form import RETRY_PARTS, Form, NewJob, Options, Overrides, f
 from headrace.model.headers import added, packed
 from headrace.model.ids import id_at, make_tail, ordered_id
 from headrace.model.option_checks import check_strategy
-from headrace.model.options import DEFAULT_CRASHES, CallOptions, Kind
+from headrace.model.options import CallOptions, Kind
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature, Unchecked
 from headrace.protocol import operations, produce
@@ -32,6 +32,7 @@ from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.job_handle import Job
+from headrace.tasks.limit import check_cost
 from headrace.tasks.submission import Submission, aaround, around, asubmit, of_rows, submit
 from headrace.tasks.unsent_job import UnsentJob
 
@@ -286,6 +287,9 @@ class BoundTask(Generic[P, R]):
         self._signature = signature
         self._options = options
         self._form = form_of(self.task, options)
+        if options.cost:
+            known = context.tasks.get(self.task)
+            check_cost(context.limits_of(known.limits if known else (), options.queue), options.cost)
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
         self._requests = (options.request_id,) if options.request_id else ()
@@ -430,6 +434,10 @@ def new_id() -> str:
         tail = tails.pop()
         _drawn.extend(tails)
     return id_at(time.time_ns() // 1_000_000, tail)
+
+
+# The budget that the store assumes when a record names none (reclaim.lua, crash.lua).
+DEFAULT_CRASHES = 3
 
 
 def budgets(tasks: Mapping[str, Task[..., Any, Any]], default: int) -> list[str | int]:

@@ -38,8 +38,8 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
     """When the next job may start, how many run, whether anything waits."""
     if raw is None:
         return 0.0, 0, False
-    opens, held, waits = struct.unpack("<dIB", raw)
-    return opens, held, bool(waits)
+    opens, _, _, held, flags, _ = struct.unpack("<dddIBB", raw[:30])
+    return opens, held, bool(flags & 1)
 
 
 def lane_breaches(values: Values) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _gates(values: Values) -> Iterator[str]:
     held: Counter[str] = Counter()
     for owner, slots in values["slots"].items():
         for id, raw in slots.items():
-            lane = raw.decode()
+            lane = raw.decode().partition(" ")[0]
             held.update([*shared_gates(class_of(lane)), *own_gates(lane)])
             if id not in values["claims"].get(owner, {}):
                 yield f"slots:{owner}: {id} holds gates, and is not claimed"

@@ -69,13 +69,14 @@ class ChildCrashed(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
 
 
 class JobProgress(msgspec.Struct, frozen=True, array_like=True, tag="say"):
-    """Runner to dispatcher: progress (None: unchanged), log lines, and what was swallowed, of a running start."""
+    """Runner to dispatcher: progress (None: unchanged), log lines, what was swallowed or spent, of a running start."""
 
     token: int
     progress: float | None
     text: str
     lines: tuple[str, ...]
     swallowed: str = ""
+    spent: tuple[tuple[str, int], ...] = ()
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):

@@ -57,7 +57,7 @@ class Settlement:
         worker, requests = self._worker, self._requests
         requests.number += 1
         number, batch, mine = requests.number, self._endings.batch.take(), worker.starts
-        again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed")]
+        again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed", "limited")]
         call = self._endings.batch.settle(worker.keys, worker.owner, number, batch)
         mine.ended(batch, call, number, worker.now)
 

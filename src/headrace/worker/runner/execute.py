@@ -12,15 +12,28 @@ from typing import Any
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, begin, running
-from headrace.errors import CorruptRecord, Interrupt, OptionsError, Snooze
+from headrace.errors import CorruptRecord, Interrupt, OptionsError, RateLimited, Snooze, UnknownLimit
 from headrace.model import codec
-from headrace.model.ended import Corrupt, Crashed, Ended, Failed, Growing, Parked, Skipped, Snoozed, Succeeded
+from headrace.model.ended import (
+    Corrupt,
+    Crashed,
+    Ended,
+    Failed,
+    Growing,
+    Parked,
+    RateRefused,
+    Skipped,
+    Snoozed,
+    Succeeded,
+)
 from headrace.model.headers import unpacked
 from headrace.model.job import Claim
+from headrace.model.limit_rules import pause_of
 from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
 from headrace.tasks.app_context import AppContext
+from headrace.tasks.limit import name_of_own
 from headrace.tasks.middleware import Middleware
 from headrace.tasks.task import Plan, Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
@@ -68,7 +81,13 @@ class RunnerContext:
 
     def job(self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CurrentJob:
         """What the code of this start sees of itself."""
-        return CurrentJob(claim, emit, self._collecting if claim.facts else None, self.state, args, kwargs)
+        flow = self._collecting if claim.facts else None
+        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of)
+
+    def limit_of(self, claim: Claim, limit: object) -> str:
+        """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
+        limits = self.app.limits_of(self.tasks[claim.task].limits, claim.queue)
+        return name_of_own(limits, claim.task, limit)
 
     def _collecting(self, claim: Claim) -> Flow:
         return dynamic_nodes.collecting(self.app, claim)
@@ -268,9 +287,11 @@ def conclude(bench: RunnerContext, claim: Claim, plan: Plan, error: BaseExceptio
     try:
         if isinstance(signal, Snooze):
             return Snoozed(microseconds(seconds(signal.delay, "the delay of a snooze")))
+        if isinstance(signal, RateLimited):
+            return RateRefused(bench.limit_of(claim, signal.limit), pause_of(signal.after))
         data = evidence(error, claim.attempt, bench.place, type(signal))
         return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
-    except OptionsError as odd:
+    except (OptionsError, UnknownLimit) as odd:
         return Failed(plain(odd, claim.attempt, bench.place), plan.failure_ttl)
     finally:
         forget(error)

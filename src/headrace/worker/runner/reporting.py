@@ -117,12 +117,12 @@ class JobReporter:
             self.share, self.text, self.waiting = note.progress, _clean(note.text), True
         self._left = min(BURST, self._left + (now - self._last) / PACE)
         self._last = now
-        if not (note.lines or note.swallowed) and self._left < 1:
+        if not (note.lines or note.swallowed or note.spent) and self._left < 1:
             return None
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
         text, lines = self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:]))
-        return JobProgress(note.token, share, text, lines, note.swallowed)
+        return JobProgress(note.token, share, text, lines, note.swallowed, note.spent)
 
 
 def peak_memory() -> int:

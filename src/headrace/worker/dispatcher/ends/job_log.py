@@ -24,12 +24,13 @@ _WORDS: dict[EndKind, str] = {
     "cancelled": "was cancelled",
     "interrupted": "was interrupted and goes back",
     "snoozed": "snoozed",
+    "limited": "was told that it calls too often and goes back",
 }
 _FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrupt"})
 # Characters of an error that a line shows at most.
 _LONGEST = 500
 # The data of these outcomes is no error.
-_NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "snoozed"})
+_NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "snoozed", "limited"})
 
 
 def kinds(settings: Settings) -> frozenset[EndKind]:

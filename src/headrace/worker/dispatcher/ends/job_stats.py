@@ -29,6 +29,7 @@ _HIGH = 1 if sys.byteorder == "little" else 0
 # Outcomes by the word that people know them by. What is released or taken back has not ended.
 _ENDS: dict[EndKind, str] = {
     "succeeded": "succeeded", "grown": "succeeded", "failed": "failed", "retry": "retried", "snoozed": "snoozed",
+    "limited": "limited",
     "cancelled": "cancelled", "crashed": "crashed", "interrupted": "interrupted", "corrupt": "quarantined",
     "skipped": "skipped", "parked": "parked",
 }  # fmt: skip
@@ -117,8 +118,8 @@ class Tally:
             sums.runs.append(cost)
             self._busy += cost
         ready = claim.ready
-        # One that crashed or was interrupted lined up where it stood before it ran: since when it waits is not known.
-        if ready > 0 and not (claim.crashes or claim.interruptions):
+        # One that crashed, was interrupted or refused lined up where it stood before: since when it waits is not known.
+        if ready > 0 and not (claim.crashes or claim.interruptions or claim.limited):
             sums.waits.append(claim.token - ready)
             if not (claim.failures or claim.snoozes):
                 sums.came.append(ready // 1_000_000)

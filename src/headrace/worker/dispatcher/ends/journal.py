@@ -23,6 +23,8 @@ def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
 def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
     if outcome.kind in _NO_START:
         return None
+    if outcome.kind == "limited":
+        return StartNote(claim.id, claim.ready, outcome.data.decode())
     error = error_of(outcome.kind, outcome.data)
     if error is None:
         return StartNote(claim.id, claim.ready)

@@ -20,7 +20,7 @@ from headrace.worker.dispatcher.ends.journal import starts
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
-NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "retry"})
+NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "limited", "retry"})
 _LEFT = error_json(
     JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
 )

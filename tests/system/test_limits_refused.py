@@ -1,0 +1,88 @@
+"""Jobs whose calls are refused, and jobs that turn out dearer, in real workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from headrace import Headrace
+from headrace.testing.lane_invariants import gate_facts
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import os, time
+from headrace import Headrace, Rate, RateLimited, current_job
+from pathlib import Path
+
+app = Headrace()
+account = app.limit("account", by="account")
+tokens = app.limit("tokens", Rate(1, per=1000))
+
+@app.task(limits=[account], retries=0)
+def call(account: str, number: int) -> int:
+    with open("notes", "a") as file:
+        file.write(f"{account} {number}\\n")
+    if account == "x" and not Path("ok").exists():
+        raise RateLimited("account", after=1)
+    return number
+
+@app.task(limits=[tokens])
+def think(units: int) -> None:
+    current_job().spend(tokens, units)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, url: str) -> Iterator[Callable[..., Worker]]:
+    program, started = Program(tmp_path, url), list[Worker]()
+
+    def start(*arguments: str) -> Worker:
+        program.write("tasks", CODE)
+        started.append(Worker(program.start("worker", "tasks:app", *arguments)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+def test_a_refused_account_waits_while_others_go_on_and_no_retry_is_used(
+    worker: Callable[..., Worker], app: Headrace, tmp_path: Path
+) -> None:
+    worker("--processes", "2")
+    x = [app.by_name("tasks.call").enqueue("x", n) for n in range(20)]
+    y = [app.by_name("tasks.call").enqueue("y", n) for n in range(20)]
+    assert [job.result(timeout=20) for job in y] == list(range(20))
+    eventually(lambda: any(job.refresh().limited for job in x))
+    (tmp_path / "ok").touch()
+    assert [job.result(timeout=20) for job in x] == list(range(20))
+    records = [job.refresh() for job in x]
+    assert {record.failures for record in records} == {0}
+    refused = [record for record in records if record.limited]
+    assert [one.outcome for one in refused[0].attempts][:1] == ["limited"]
+    # What was claimed beside the refused one, and had not begun, came back instead of calling.
+    assert len(refused) <= 4
+
+
+def test_what_a_job_spends_counts_for_the_next_ones(
+    worker: Callable[..., Worker], app: Headrace, client: redis.Redis
+) -> None:
+    worker("--processes", "1")
+    app.by_name("tasks.think").enqueue(40).result(timeout=20)
+    stored: Any = client.get(app.client.keys("gate:tokens:"))
+    opens, _, _ = gate_facts(stored)
+    assert 40_000 < opens / 1e6 - time.time() < 41_000
