@@ -2,91 +2,203 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.consume import renew
-from headrace.protocol.operations import pause
-from headrace.protocol.why import MOST_WORKERS, Candidate, Why, why
-from tests.scripts.stage import SECOND, START, Stage
+from headrace.model.ids import node_id
+from headrace.protocol import operations, produce
+from headrace.protocol.operations import RunnerFacts
+from headrace.protocol.why import MOST_WORKERS
+from headrace.protocol.why import why as read
+from tests.scripts.asked import codes, crew, says, why
+from tests.scripts.graphs import Flow
+from tests.scripts.stage import KEEP, SECOND, Stage
+
+# -- it is not there, or over ---------------------------------------------------------------------------------------
 
 
-def look(stage: Stage, id: str) -> Why:
-    before = stage.everything()
-    found = stage.run(why(stage.keys, id, stage.now))
-    assert stage.everything() == before
-    return found
-
-
-def test_a_ready_job_tells_its_place_and_who_may_run_it(stage: Stage) -> None:
-    *_, last = stage.put(3, queue="mail")
-    stage.register("w1", queues="default,low", tasks={"other": "thread"})
-    stage.register("w2", queues="mail", tasks={"add": "async"})
-    said = '[{"kind":"async","holds":3},{"kind":"thread","holds":9}]'
-    facts = ["sizes", "async:4 thread:16", "crew", said]
-    stage.run(renew(stage.keys, "w2", 16 * SECOND, facts, now=stage.now))
-    found = look(stage, last)
-    assert (found.state, found.queue, found.task, found.ahead, found.paused) == ("ready", "mail", "add", 2, False)
-    assert found.live == 2
-    assert found.workers == (Candidate("host:w2", ("mail",), "async", 4, 3), Candidate("host:w1", ("default", "low")))
-
-
-def test_an_incarnation_whose_lease_is_over_does_not_count(stage: Stage) -> None:
-    (id,) = stage.put()
-    stage.register(lease=SECOND)
-    stage.now += SECOND
-    assert look(stage, id).live == 0
-
-
-def test_a_pause_and_its_end_are_told(stage: Stage) -> None:
-    (id,) = stage.put()
-    stage.run(pause(stage.keys, "default", 5 * SECOND, stage.now))
-    found = look(stage, id)
-    assert (found.paused, found.until) == (True, START + 5 * SECOND)
-
-
-def test_a_scheduled_job_tells_its_time_and_a_running_one_its_worker(stage: Stage) -> None:
-    (id,) = stage.put(delay=SECOND)
-    assert look(stage, id).due == START + SECOND
-    claim = stage.running()
-    found = look(stage, claim.id)
-    assert (found.state, found.place, found.token) == ("running", "host:w1", claim.token)
-
-
-def test_no_more_workers_are_looked_at_than_it_says(stage: Stage) -> None:
-    (id,) = stage.put()
-    for number in range(MOST_WORKERS + 3):
-        stage.register(f"w{number}")
-    found = look(stage, id)
-    assert (found.live, len(found.workers)) == (MOST_WORKERS + 3, MOST_WORKERS)
-
-
-def test_of_a_job_that_is_not_stored_nothing_is_told(stage: Stage) -> None:
+def test_an_id_that_is_not_stored_is_unknown_and_tells_its_age(stage: Stage) -> None:
     stage.register()
-    found = look(stage, "none")
-    assert (found.state, found.workers) == ("", ())
+    (id,) = stage.put()
+    stage.run(produce.cancel(stage.keys, id, 0, stage.now))
+    stage.now += 5 * SECOND
+    found = why(stage, id, trips=1)
+    assert (found.state, found.code) == ("", "unknown")
+    assert "made 5.0 s ago" in found.reasons[0].text
+
+
+def test_a_request_id_tells_which_job_it_made(stage: Stage) -> None:
+    job = stage.job()
+    stage.run(produce.enqueue(stage.keys, [job], "sender", 1, ["order-7"], now=stage.now))
+    found = why(stage, "order-7")
+    assert (found.code, found.reasons[0].evidence) == ("unknown", {"job": job.id})
+    assert found.reasons[0].next_step == f"headrace jobs why {job.id}"
+
+
+def test_a_node_that_is_not_stored_tells_of_its_workflow(stage: Stage) -> None:
+    flow = Flow(stage, "a").made()
+    assert "its workflow" in why(stage, node_id(flow.id, 9)).reasons[0].text
+
+
+@pytest.mark.parametrize("kind", ["succeeded", "failed", "corrupt", "cancelled"])
+def test_a_job_that_has_ended_says_how(stage: Stage, kind: str) -> None:
+    id = stage.finished(kind, b'{"type":"ValueError","message":"no","attempt":1,"signal":9}')
+    stage.now += SECOND
+    (reason,) = why(stage, id, trips=1).reasons
+    assert reason.code == "ended"
+    assert "1.0 s ago" in reason.text
+    if kind != "succeeded":
+        assert "ValueError: no" in reason.text
+        assert (reason.evidence["error"], reason.evidence["signal"]) == ("ValueError", 9)
+
+
+@pytest.mark.parametrize(("plan", "said"), [("a>b:k", "since a is failed"), ("c>b", "its condition did not hold")])
+def test_a_skipped_node_says_for_which_parent(stage: Stage, plan: str, said: str) -> None:
+    flow = Flow(stage, plan).started()
+    flow.play(a="failed", b="skipped")
+    found = why(stage, flow["b"])
+    assert (found.state, found.code) == ("skipped", "ended")
+    assert said in found.reasons[0].text
+
+
+# -- it runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_runs_says_where_and_since_when(stage: Stage) -> None:
+    claim = stage.running()
+    stage.now += SECOND
+    (reason,) = why(stage, claim.id, trips=1).reasons
+    assert (reason.code, reason.text) == ("runs", "it runs on host:w1 since 1.0 s")
+    assert reason.evidence == {"worker": "w1", "since_us": claim.token}
+
+
+def test_a_claimed_job_that_no_runner_runs_was_sent_ahead(stage: Stage) -> None:
+    stage.register(tasks={"add": "process"})
+    first, second = stage.running(), stage.running()
+    stage.now += SECOND
+    runner = RunnerFacts(kind="process", pid=7, job=first.id, task="add", since=first.token, holds=2)
+    says(stage, "sizes", "process:1", "crew", crew(runner))
+    assert codes(stage, first.id) == ["runs"]
+    assert why(stage, first.id).reasons[0].evidence["pid"] == 7
+    reason = why(stage, second.id).reasons[0]
+    assert (reason.code, reason.evidence["job"]) == ("sent_ahead", first.id)
+    assert f"one of them runs add ({first.id}) since 1.0 s" in reason.text
+
+
+def test_a_job_whose_worker_is_silent_says_who_takes_it_back(stage: Stage) -> None:
+    claim = stage.running()
+    stage.now += 16 * SECOND
+    reason = why(stage, claim.id).reasons[0]
+    assert (reason.code, reason.evidence["workers"]) == ("owner_silent", 0)
+    assert "ended 1.0 s ago, and no worker lives to take the job back" in reason.text
+    stage.register("w2")
+    stage.now += 6 * SECOND
+    assert "another worker takes the job back" in why(stage, claim.id).reasons[0].text
+
+
+def test_a_job_that_was_asked_to_stop_says_so(stage: Stage) -> None:
+    claim = stage.running()
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    found = why(stage, claim.id)
+    assert (found.code, found.reasons[0].evidence) == ("asked_to_stop", {"worker": "w1", "told": True})
+
+
+# -- it waits for a time ----------------------------------------------------------------------------------------------
+
+
+def test_a_delayed_job_says_when_it_is_due(stage: Stage) -> None:
+    (id,) = stage.put(delay=90 * SECOND)
+    (reason,) = why(stage, id, trips=1).reasons
+    assert (reason.code, reason.text) == ("scheduled", "it is due in 90.0 s")
+    assert reason.evidence["due_us"] == stage.now + 90 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("retry", ": retry 1, after ValueError: no"), ("snoozed", ": it was snoozed")]
+)
+def test_a_retry_and_a_snooze_say_so(stage: Stage, kind: str, said: str) -> None:
+    claim = stage.running()
+    stage.end(claim, kind, b'{"type":"ValueError","message":"no"}', 5 * SECOND)
+    assert why(stage, claim.id).reasons[0].text == f"it is due in 5.0 s{said}"
+
+
+def test_a_due_job_that_no_worker_made_ready_is_overdue(stage: Stage) -> None:
+    (id,) = stage.put(delay=SECOND)
+    stage.now += 2 * SECOND
+    reason = why(stage, id).reasons[0]
+    assert (reason.code, reason.text) == (
+        "overdue", "it was due 1.0 s ago, and no worker lives that would make it ready",
+    )  # fmt: skip
+    stage.register()
+    assert codes(stage, id) == ["scheduled"]
+    stage.now += 5 * SECOND
+    assert codes(stage, id) == ["overdue", "scheduled"]
+
+
+# -- its queue, its workflow ------------------------------------------------------------------------------------------
+
+
+def test_a_paused_queue_is_told_with_the_end_of_the_pause(stage: Stage) -> None:
+    stage.register(tasks={"add": "process"})
+    (id,) = stage.put()
+    stage.run(operations.pause(stage.keys, "default", 5 * SECOND, stage.now))
+    reason = why(stage, id).reasons[0]
+    assert (reason.code, reason.text) == ("queue_paused", "queue default is paused for another 5.0 s")
+    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
+    assert why(stage, id).reasons[0].text == "queue default is paused"
+    assert why(stage, id).reasons[0].next_step == "headrace queues resume default lets its jobs start"
+
+
+def test_a_node_of_a_workflow_that_is_not_started(stage: Stage) -> None:
+    flow = Flow(stage, "a>b").made()
+    for name in ("a", "b"):
+        assert why(stage, flow[name]).code == "workflow_not_started"
+
+
+def test_a_node_of_a_stopped_workflow(stage: Stage) -> None:
+    flow = Flow(stage, "a>b").started()
+    flow.stop()
+    stage.take()
+    found = why(stage, flow["a"])
+    assert (found.state, found.code) == ("stopped", "workflow_stopped")
+    assert why(stage, flow["b"]).code == "workflow_stopped"
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.mangles
-def test_a_record_of_another_type_is_none(stage: Stage) -> None:
+@pytest.mark.parametrize("state", ["ready", "scheduled", "running", "parked", "stopped", "blocked", "dancing"])
+def test_a_record_that_is_not_where_its_state_says_is_not_consistent(stage: Stage, state: str) -> None:
+    (id,) = stage.put()
+    stage.client.zrem(stage.keys("ready:default"), id)
+    stage.client.hset(stage.keys.job(id), mapping={"state": state, "owner": "w1", "key": "k"})
+    assert why(stage, id).code == "not_consistent"
+
+
+@pytest.mark.mangles
+def test_a_record_of_another_type_is_not_consistent(stage: Stage) -> None:
     (id,) = stage.put()
     stage.client.delete(stage.keys.job(id))
     stage.client.set(stage.keys.job(id), "alien")
-    assert look(stage, id).state == ""
+    found = why(stage, id)
+    assert (found.state, found.code, found.reasons[0].evidence["type"]) == ("", "not_consistent", "string")
 
 
-def test_alien_facts_of_a_worker_are_read_as_nothing(stage: Stage) -> None:
+@pytest.mark.mangles
+def test_alien_facts_are_read_as_nothing(stage: Stage) -> None:
     (id,) = stage.put()
     stage.register()
     alien = b"\xff\x00{"
-    stage.client.hset(stage.keys.owner("w1"), mapping=dict.fromkeys(("place", "queues", "sizes", "crew"), alien))
-    stage.client.hset(stage.keys.job(id), mapping={"token": alien})
-    (worker,) = look(stage, id).workers
-    assert (worker.size, worker.held) == (0, 0)
+    said = ("place", "queues", "sizes", "crew", "lease", "first", "weights")
+    stage.client.hset(stage.keys.owner("w1"), mapping=dict.fromkeys(said, alien))
+    stage.client.hset(stage.keys.job(id), mapping=dict.fromkeys(("token", "crashes", "priority", "error"), alien))
+    assert why(stage, id).reasons
+    (worker,) = stage.run(read(stage.keys, id, stage.now)).workers
+    assert (worker.size, worker.held, worker.claimed) == (0, 0, stage.now)
 
 
-def test_what_a_worker_with_one_kind_of_runners_holds_is_counted_now(stage: Stage) -> None:
-    stage.running()
-    (id,) = stage.put()
-    for sizes, held in (("process:1", 1), ("process:1 async:100", 0)):
-        stage.run(renew(stage.keys, "w1", 16 * SECOND, ["sizes", sizes], now=stage.now))
-        stage.client.hset(stage.keys.tasks("w1"), "add", "process")
-        (worker,) = look(stage, id).workers
-        assert (worker.held, worker.busy) == (held, bool(held))
+def test_no_more_workers_are_looked_at_than_it_says(stage: Stage) -> None:
+    (id,) = stage.put(queue="mail")
+    for number in range(MOST_WORKERS + 3):
+        stage.register(f"w{number}")
+    found = stage.run(read(stage.keys, id, stage.now))
+    assert (found.live, len(found.workers)) == (MOST_WORKERS + 3, MOST_WORKERS)
+    assert "none of the 100 workers that were looked at serves queue mail; 103 live" in str(why(stage, id))

@@ -17,6 +17,7 @@ from headrace.protocol import operations, produce
 from headrace.protocol.operations import WALK
 from headrace.store.client import Client, Steps
 from headrace.tasks.job_handle import Job, check_id, not_found
+from headrace.tasks.reasons import Why, explain
 from headrace.tasks.task import Task
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
@@ -92,6 +93,17 @@ class Jobs:
         if callable(id):
             raise OptionsError("app.job(id) is a handle on a stored job: @app.task makes a task")
         return Job(self._client, check_id(id), "", None, None, self._find)
+
+    def why(self, id: str) -> Why:
+        """Why a job does not run; see :meth:`headrace.Job.why`. A request id is answered with the job that it made.
+
+        Cost: one round trip, or two.
+        """
+        return self._client.drive(explain(self._client, id))
+
+    async def awhy(self, id: str) -> Why:
+        """See :meth:`why`."""
+        return await self._client.adrive(explain(self._client, id))
 
     def reader(self, task: str) -> ValueReader:
         """What makes values of the arguments and results of this task; plain ones where it is not defined here."""

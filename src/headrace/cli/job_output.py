@@ -10,12 +10,13 @@ from headrace.cli.output import to_json
 from headrace.cli.units import moment
 from headrace.model.codec import readable
 from headrace.model.job_record import utc
-from headrace.model.notation import size
+from headrace.model.notation import iso, size
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
     from headrace.model.job import JobError
     from headrace.model.job_record import AttemptRecord, Record
+    from headrace.tasks.reasons import Why
 
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.
 TAIL = 20
@@ -161,3 +162,20 @@ def _evidence(error: JobError) -> Iterator[tuple[str, object]]:
         yield "exit code", error.exit_code
     if error.peak_memory is not None:
         yield "peak memory", size(error.peak_memory)
+
+
+def explained(output: Output, found: Why) -> None:
+    """Print why a job does not run: its state, then each reason with what was found and what helps."""
+    output.line(f"{found.id} is {found.state}" if found.state else found.id)
+    for reason in found.reasons:
+        output.line(f"\n{reason.code}: {reason.text}")
+        rows = [(name.removesuffix("_us"), _found(name, value)) for name, value in reason.evidence.items()]
+        output.facts(
+            [*((f"  {name}", text) for name, text in rows if text), *_given(("  next step", reason.next_step))]
+        )
+
+
+def _found(name: str, value: object) -> str:
+    if name.endswith("_us") and isinstance(value, int):
+        return (iso(value) or "") if value else ""
+    return str(value)

@@ -149,20 +149,34 @@ def show(session: Session, id: Id) -> None:
     """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
     from headrace.admin.documents import job_details
     from headrace.cli.job_output import describe
-    from headrace.protocol.why import why
-    from headrace.tasks.reasons import PAGE, reason
+    from headrace.tasks.reasons import PAGE
 
     with session.view() as app:
         job = app.jobs.get(id)
         record, lines = job.refresh(), job.logs()
-        waits = record.state in WAITING
-        cause = reason(app.client.run(why(app.client.keys, id))) if waits else None
+        cause = str(job.why()) if record.state in WAITING else None
     if session.output.json:
         session.output.document(job_details(record, lines) | {"waits": cause})
         return
     describe(session.output, record, lines, time.time())
     if cause is not None:
         session.output.line(f"\n{cause}; {PAGE}")
+
+
+@command(app, "why")
+def why(session: Session, id: Id) -> int:
+    """Say why a job does not run: every reason that holds, the deciding one first, with evidence and what helps."""
+    from headrace.cli.job_output import explained
+    from headrace.tasks.reasons import PAGE
+
+    with session.view() as app:
+        found = app.jobs.why(id)
+    if session.output.json:
+        session.output.document(found)
+    else:
+        explained(session.output, found)
+        session.output.remark(PAGE)
+    return Exit.FAILED if found.code == "unknown" else Exit.OK
 
 
 @command(app, "cancel")

@@ -1,93 +1,249 @@
-"""Why a job waits: one read of its place in its queue and of the live workers that may run it."""
+"""Why a job does not run: one read of its record, its place, what it waits for, and the workers that may run it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from headrace.model.job import moment, number
+from headrace.model.workflow import parse_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import WorkerFacts
+from headrace.protocol.operations import RunnerFacts, WorkerFacts
 from headrace.protocol.script import Call, load
 
 # Workers that one read looks at.
 MOST_WORKERS = 100
 
+# Fields of a job's record, and of its workflow's, that reasons are made of.
+FIELDS = (
+    "state", "queue", "task", "owner", "token", "key", "priority", "error", "failures", "crashes", "interruptions",
+    "snoozes", "expires", "finished", "cancel", "lane", "pending", "parents", "skip", "facts", "role",
+)  # fmt: skip
+FLOW_FIELDS = ("state", "definition", "created", "started", "finished", "cancel", "stopped")
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A live worker, as far as one job is concerned.
+
+class WorkerSeen(msgspec.Struct, frozen=True):
+    """A worker, as far as one job is concerned. Times in microseconds of server time.
 
     Attributes:
         place: its ``host:pid``.
-        queues: that it serves.
-        kind: the job's task in this worker; empty: it does not know the task.
-        size: jobs of this kind that it runs at once.
+        queues: that it serves, those that it prefers first.
+        kind: of the job's task in this worker; empty: it does not know the task.
+        kinds: of its runners; empty: it has not said.
+        size: jobs of the task's kind that it runs at once.
         held: jobs of this kind that it holds; where it has runners of several kinds, at its last heartbeat.
+        owner: its incarnation.
+        lease: when its lease ends; 0: it was given up.
+        heard: when it renewed its lease last; 0: unknown.
+        claimed: when it claimed last, or began.
+        draining: it is stopping, and claims no more.
+        weighted: whether its queues have weights; else it serves them in strict order.
+        runners: as of its last heartbeat; told where it serves the job's queue.
+        preferred: ready jobs of the queues that it prefers to the job's.
+        tasks: that it knows, where it serves the queue and does not know the job's.
     """
 
     place: str
-    queues: tuple[str, ...]
+    queues: tuple[str, ...] = ()
     kind: str = ""
+    kinds: tuple[str, ...] = ()
     size: int = 0
     held: int = 0
+    owner: str = ""
+    lease: int = 0
+    heard: int = 0
+    claimed: int = 0
+    draining: bool = False
+    weighted: bool = False
+    runners: tuple[RunnerFacts, ...] = ()
+    preferred: Mapping[str, int] = {}
+    tasks: tuple[str, ...] = ()
 
     @property
     def busy(self) -> bool:
         """Whether none of its runners was free."""
-        return self.held >= self.size
+        return self.able and bool(self.kinds) and self.held >= self.size
+
+    @property
+    def able(self) -> bool:
+        """Whether it knows the job's task and has runners of its kind."""
+        return bool(self.kind) and (self.size > 0 or not self.kinds)
+
+
+class OtherJob(msgspec.Struct, frozen=True):
+    """A job that another one waits for.
+
+    Attributes:
+        state: empty: it is not stored.
+        name: of a workflow's node.
+        policy: of a parent that ended: the letter of its edge, see :class:`headrace.model.workflow.NodeFacts`.
+    """
+
+    id: str
+    state: str
+    task: str = ""
+    policy: str = ""
+    name: str = ""
+
+
+class GateSeen(msgspec.Struct, frozen=True):
+    """A limit for one value, which a job must pass to start.
+
+    Attributes:
+        opens: when it opens, microseconds; 0: it is open, -1: when one of its jobs ends or it is resumed.
+        held: how many of its jobs run.
+        numbers: of the limit, as stored.
+    """
+
+    limit: str
+    value: str
+    opens: int
+    held: int
+    numbers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
-    """What is known of a job that has not ended. Times in microseconds of server time, 0 where there is none.
+class WhyFacts:
+    """What one read found. Times in microseconds of server time, 0 where there is none.
 
     Attributes:
-        now: server time.
-        state: empty when no readable record is stored.
-        place: the worker that runs it, empty when none does.
-        token: when its last start was claimed.
-        due: when a scheduled job becomes ready.
-        ahead: jobs before it in its queue, if it is ready.
-        paused, until: whether its queue is paused, and when that ends by itself.
+        id, now: of the job; server time.
+        kind: what the server calls the type of its record: ``hash``, or ``none``.
+        record, flow: fields of its record and of its workflow's; absent ones are left out.
+        place: see the script.
+        others: those that it waits for.
+        gates: those that it must pass.
         live: how many workers live.
-        workers: the first ``MOST_WORKERS`` of them.
+        workers: the first ``MOST_WORKERS`` of them; of a job that runs, its own.
+        server: what the server says of itself.
+        told: why some of the others do not run, by their ids.
+        rate: jobs of its queue that started in a second, over the last ten minutes; 0: unknown.
     """
 
+    id: str
     now: int
-    state: str
-    queue: str
-    task: str
-    place: str
-    token: int
-    due: int
-    ahead: int
-    paused: bool
-    until: int
-    live: int
-    workers: tuple[Candidate, ...]
+    kind: str = "hash"
+    record: Mapping[str, str] = field(default_factory=dict[str, str])
+    flow: Mapping[str, str] = field(default_factory=dict[str, str])
+    place: Mapping[str, str] = field(default_factory=dict[str, str])
+    others: tuple[OtherJob, ...] = ()
+    gates: tuple[GateSeen, ...] = ()
+    live: int = 0
+    workers: tuple[WorkerSeen, ...] = ()
+    server: Mapping[str, str] = field(default_factory=dict[str, str])
+    told: Mapping[str, str] = field(default_factory=dict[str, str])
+    rate: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """The job's; empty when no readable record is stored."""
+        return self.record.get("state", "")
+
+    @property
+    def queue(self) -> str:
+        """The job's."""
+        return self.record.get("queue", "default")
+
+    @property
+    def task(self) -> str:
+        """The job's."""
+        return self.record.get("task", "")
+
+    def time(self, field: str) -> int:
+        """A time or count of its record."""
+        return number(self.record.get(field))
+
+    def where(self, name: str) -> int:
+        """A number of its place; 0 where it is not known."""
+        return moment(self.place.get(name))
+
+    @property
+    def here(self) -> tuple[WorkerSeen, ...]:
+        """Live workers that serve its queue."""
+        return tuple(worker for worker in self.alive if self.queue in worker.queues)
+
+    @property
+    def alive(self) -> tuple[WorkerSeen, ...]:
+        """Those of the workers that live."""
+        return tuple(worker for worker in self.workers if worker.lease > self.now)
 
 
-def _candidate(row: list[Any]) -> Candidate:
-    place, queues, kind, sizes, crew = (value.decode("utf-8", "replace") for value in row[:5])
-    worker = WorkerFacts(place, 0, row[5], {"queues": queues, "sizes": sizes, "crew": crew or "[]"})
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _named(flat: list[Any]) -> dict[str, str]:
+    return {_text(flat[n]): _text(flat[n + 1]) for n in range(0, len(flat), 2)}
+
+
+def _fields(names: tuple[str, ...], values: list[Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in zip(names, values, strict=False) if value is not None}
+
+
+def _worker(row: list[Any]) -> WorkerSeen:
+    owner, ends, held, kind, place, queues, sizes, lease, claimed, draining, weights, since, crew = row[:13]
+    told = {"queues": _text(queues), "sizes": _text(sizes), "crew": _text(crew) or "[]"}
+    facts = WorkerFacts(_text(owner), moment(ends), held, told)
+    runners, kind = tuple(facts.runners), _text(kind)
     # A heartbeat may be some seconds old, the store's count is not, but tells nothing of kinds.
-    told = sum(runner.holds for runner in worker.runners if runner.kind == kind)
-    held = worker.running if len(worker.sizes) == 1 else told
-    return Candidate(place, worker.queues, kind, worker.sizes.get(kind, 0), held)
+    of_kind = sum(runner.holds for runner in runners if runner.kind == kind)
+    length = number(lease)
+    return WorkerSeen(
+        place=_text(place) or _text(owner),
+        queues=facts.queues,
+        kind=kind,
+        kinds=tuple(facts.sizes),
+        size=facts.sizes.get(kind, 0),
+        held=held if len(facts.sizes) == 1 else of_kind,
+        owner=_text(owner),
+        lease=facts.lease,
+        heard=facts.lease - length if length and facts.lease else 0,
+        claimed=number(claimed) or number(since),
+        draining=bool(draining),
+        weighted=bool(weights),
+        runners=runners,
+        preferred={name: number(size) for name, size in _named(row[13]).items()},
+        tasks=tuple(name for name in map(_text, row[14]) if not name.startswith("~")),
+    )
 
 
-def _why(reply: Any) -> Why:
-    now, state, queue, task, place, token, due, ahead, paused, until, live, workers = reply
-    words = [value.decode("utf-8", "replace") for value in (state, queue, task, place)]
-    times = (number(token), moment(due), ahead, bool(paused), moment(until), live)
-    return Why(now, words[0], words[1], words[2], words[3], *times, tuple(map(_candidate, workers)))
+def _other(row: list[Any]) -> OtherJob:
+    id, state, task, policy, facts = row
+    return OtherJob(_text(id), _text(state), _text(task), _text(policy), parse_facts(facts).name)
 
 
-def why(keys: Keys, id: str, now: int = 0) -> Call[Why]:
-    """What a job waits for. Changes nothing.
+def _gate(row: list[Any]) -> GateSeen:
+    limit, value, opens, held, numbers = row
+    return GateSeen(_text(limit), _text(value), opens, held, _named(numbers))
 
-    Cost: one round trip, O(log n) and a few commands for each of at most ``MOST_WORKERS`` live workers.
+
+def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:
+    """What keeps a job from running. Changes nothing.
+
+    Cost: one round trip, O(log n) and a few commands for each of at most ``MOST_WORKERS`` live workers, and one for
+    each of at most 1,000 parents.
     """
-    return load("why").bind(keys, _why, now=now, id=id, limit=MOST_WORKERS)
+
+    def parsed(reply: Any) -> WhyFacts:
+        now, kind, values, flow, place, others, gates, live, workers, server = reply
+        return WhyFacts(
+            id,
+            now,
+            _text(kind),
+            _fields(FIELDS, values),
+            _fields(FLOW_FIELDS, flow),
+            _named(place),
+            tuple(map(_other, others)),
+            tuple(map(_gate, gates)),
+            live,
+            tuple(map(_worker, workers)),
+            _named(server),
+        )
+
+    script = load("why")
+    return script.bind(
+        keys, parsed, now=now, id=id, fields=list(FIELDS), flow_fields=list(FLOW_FIELDS), limit=MOST_WORKERS
+    )

@@ -1,27 +1,85 @@
--- Why: what a job waits for: its place in its queue, and the live workers that may run it. Changes nothing.
+-- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it. Changes nothing.
+-- include why_others
+-- include why_workers
+-- include why_gates
+-- include why_server
+-- commit  batch
 -- clock   now
--- key     scheduled  zset  scheduled
--- key     paused     set   paused
--- key     resumes    zset  resumes
--- key     owners     zset  owners
--- derive  job        hash  job:<id>
--- derive  ready      zset  ready:<queue>
--- derive  facts      hash  owner:<owner>
--- derive  known      hash  tasks:<owner>
--- derive  claims     zset  claims:<owner>
+-- key     scheduled  zset    scheduled
+-- key     paused     set     paused
+-- key     resumes    zset    resumes
+-- derive  job        hash    job:<id>
+-- derive  flow       hash    flow:<flow>
+-- derive  ready      zset    ready:<queue>
+-- derive  parked     zset    parked:<task>
+-- derive  held       zset    held:<flow>
+-- derive  claims     zset    claims:<owner>
+-- derive  cancels    set     cancels:<owner>
+-- derive  asked      string  request:<request>
 -- arg     id         text
--- arg     limit      int   most workers that are looked at
--- return  {now, state or empty, queue, task, place it runs on, token or 0, due time or 0, jobs ahead of it, 1 when its queue is paused, end of the pause or 0,
---         live workers, {{place, queues, kind of the task or empty, sizes, crew, jobs that it holds}, ...}}
-local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'owner', 'token')
-if f.err or not f[1] then return {now, '', '', '', '', 0, 0, 0, 0, 0, 0, {}} end
-local queue, task = f[2] or 'default', f[3] or ''
-local where = f[4] and redis.call('HGET', facts .. f[4], 'place') or ''
-local live, workers = redis.call('ZCOUNT', owners, '(' .. now, '+inf'), {}
-for n, owner in ipairs(redis.call('ZRANGE', owners, '+inf', '(' .. now, 'BYSCORE', 'REV', 'LIMIT', 0, limit)) do
-  local said = redis.call('HMGET', facts .. owner, 'place', 'queues', 'sizes', 'crew')
-  workers[n] = {said[1] or owner, said[2] or '', redis.call('HGET', known .. owner, task) or '', said[3] or '', said[4] or '',
-    redis.call('ZCARD', claims .. owner)}
+-- arg     fields     packed  names of fields of its record
+-- arg     flow_fields packed names of fields of its workflow's record
+-- arg     limit      int     most workers that are looked at
+-- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value, ...} of its place, others, gates, live
+--         workers, worker rows, {name, value, ...} of the server}; see why_others, why_gates, why_workers and why_server for the rows. A place has of
+--         these what is known: score (in the structure of its state), ahead, behind, paused, until, next (score of the first in line), listens (1: somebody
+--         was woken for its queue), request (the job that a request id of this name made), asked (1: its worker was told to stop it)
+local kind = redis.call('TYPE', job .. id).ok
+local place, others, gates_met, rows = {}, {}, {}, {}
+local function tell(name, value)
+  if value then place[#place + 1], place[#place + 2] = name, value end
 end
-return {now, f[1], queue, task, where, f[5] or 0, redis.call('ZSCORE', scheduled, id) or 0, redis.call('ZRANK', ready .. queue, id) or 0,
-  redis.call('SISMEMBER', paused, queue), redis.call('ZSCORE', resumes, queue) or 0, live, workers}
+
+if kind ~= 'hash' then
+  if kind == 'none' then tell('request', redis.call('GET', asked .. id)) end
+  return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {}, {}, 0, {}, {}}
+end
+
+local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner', 'key', 'lane', 'parents')
+local state, queue, task, owner = f[1] or '', f[2] or 'default', f[3] or '', f[4]
+
+local function of_line()
+  local score = redis.call('ZSCORE', ready .. queue, id)
+  tell('ahead', score and redis.call('ZRANK', ready .. queue, id))
+  if not score and f[6] then
+    local at, before, met = look_at_lane(f[6], id)
+    score, gates_met = at, met
+    tell('ahead', before)
+  end
+  tell('score', score)
+  tell('next', redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2])
+  tell('paused', redis.call('SISMEMBER', paused, queue))
+  tell('until', redis.call('ZSCORE', resumes, queue))
+  rows = workers_for(queue, task, limit)
+end
+
+local looks = {
+  running = function()
+    tell('score', owner and redis.call('ZSCORE', claims .. owner, id))
+    tell('asked', owner and redis.call('SISMEMBER', cancels .. owner, id))
+    if owner then rows = {worker_row(owner, queue, task)} end
+  end,
+  scheduled = function() tell('score', redis.call('ZSCORE', scheduled, id)) end,
+  ready = of_line,
+  parked = function()
+    of_line()
+    tell('score', redis.call('ZSCORE', parked .. task, id))
+  end,
+  stopped = function() tell('score', redis.call('ZSCORE', held .. flow_of(id), id)) end,
+  blocked = function()
+    if is_node(id) then
+      others = unfinished(id, f[7] or '')
+    elseif f[5] then
+      local rank, size
+      others, rank, size = who_has_turn(f[5], id)
+      tell('score', rank)
+      tell('ahead', rank)
+      tell('behind', rank and size - rank - 1)
+    end
+  end,
+  skipped = function() others = unfinished(id, f[7] or '') end,
+}
+if looks[state] then looks[state]() end
+local flow_values = is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}
+return {now, kind, redis.call('HMGET', job .. id, unpack(fields)), flow_values, place, others, gates_met,
+  redis.call('ZCOUNT', owners, '(' .. now, '+inf'), rows, looks[state] and server_facts() or {}}

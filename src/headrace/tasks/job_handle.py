@@ -30,7 +30,7 @@ from headrace.protocol.why import why
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
-from headrace.tasks.reasons import PAGE, reason
+from headrace.tasks.reasons import PAGE, Why, explain, reason
 
 R = TypeVar("R")
 
@@ -201,6 +201,20 @@ class Job(Generic[R]):
     async def alogs(self, limit: int = 1000) -> list[str]:
         """See :meth:`logs`."""
         return await self._client.arun(operations.logs(self._client.keys, self.id, limit))
+
+    def why(self) -> Why:
+        """Why the job does not run, or where it runs: every reason that holds, the deciding one first.
+
+        Raises:
+            StoreUnavailable: the server does not answer, or is loading its data.
+
+        Cost: one round trip; two where it waits for other jobs, whose reasons are read too, or is behind others.
+        """
+        return self._client.drive(explain(self._client, self.id))
+
+    async def awhy(self) -> Why:
+        """See :meth:`why`."""
+        return await self._client.adrive(explain(self._client, self.id))
 
     def _learn(self) -> None:
         """Read which task it is of, where that is not known."""

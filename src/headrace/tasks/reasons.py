@@ -1,71 +1,146 @@
-"""Why a job has not ended yet, as a sentence for people. Decides what to say; reads nothing."""
+"""Why a job does not run: the table of reasons, in the order in which they decide, and the reads that feed it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from headrace.model.job import State
-from headrace.protocol.why import Candidate, Why
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model.job import FINAL, State
+from headrace.protocol import stats
+from headrace.protocol.script import Call
+from headrace.protocol.why import WhyFacts, why
+from headrace.stats.engine_labels import QUEUES
+from headrace.stats.read_plan import Plan, cover
+from headrace.stats.reading import Query
+from headrace.stats.resolutions import layout_of
+from headrace.store.client import Client, Steps
+from headrace.tasks import reasons_of_line as line
+from headrace.tasks import reasons_of_state as state
+from headrace.tasks.reason import Reason
 
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"
 
-# Names that one sentence lists.
-_MOST_NAMES = 5
+# Others whose reasons are read, too; seconds over which a queue's rate is taken.
+_OTHERS = 3
+_WINDOW = 600
+
+Decide: TypeAlias = Callable[[WhyFacts], Reason | None]
+
+_LINE: tuple[Decide, ...] = (
+    state.not_consistent, state.store_refuses, line.broadcast, line.queue_paused, line.no_worker_serves, line.parked,
+    line.no_runner_of_its_kind, line.draining, line.gate_closed, line.all_busy, line.other_queues_first,
+    line.claims_stopped, line.jobs_ahead, line.suspect, state.disk_failed, state.memory_full,
+)  # fmt: skip
+_WAITS: tuple[Decide, ...] = (
+    state.not_consistent, state.workflow_not_started, state.workflow_stopped, state.waits_for_nodes,
+    state.waits_for_its_turn, state.store_refuses, state.disk_failed, state.memory_full,
+)  # fmt: skip
+_ENDED: tuple[Decide, ...] = (state.ended,)
+
+# Of each state the reasons that may hold, the deciding ones first.
+TABLE: dict[str, tuple[Decide, ...]] = {
+    State.READY: _LINE,
+    State.PARKED: _LINE,
+    State.BLOCKED: _WAITS,
+    State.STOPPED: _WAITS,
+    State.SCHEDULED: (
+        state.not_consistent,
+        state.store_refuses,
+        state.overdue,
+        state.scheduled,
+        state.disk_failed,
+        state.memory_full,
+    ),
+    State.RUNNING: (state.not_consistent, state.owner_silent, state.asked_to_stop, state.sent_ahead, state.runs),
+    State.SUCCEEDED: _ENDED,
+    State.FAILED: _ENDED,
+    State.CANCELLED: _ENDED,
+    State.QUARANTINED: _ENDED,
+    State.SKIPPED: _ENDED,
+}
+
+# Every code, in the order of the documentation.
+CODES = (
+    "unknown", "ended", "runs", "sent_ahead", "owner_silent", "asked_to_stop", "scheduled", "overdue",
+    "workflow_not_started", "workflow_stopped", "waits_for_nodes", "waits_for_its_turn", "parked", "queue_paused",
+    "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "jobs_ahead", "other_queues_first",
+    "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
+)  # fmt: skip
 
 
-def reason(why: Why) -> str:
-    """What the job waits for, as far as one read of the store can tell, and what helps."""
-    if why.state in (State.READY, State.PARKED):
-        return _of_workers(why)
-    said = {
-        State.RUNNING: f"it runs on {why.place or 'a worker'} since {_seconds(why.now - why.token)}",
-        State.SCHEDULED: f"it is due in {_seconds(why.due - why.now)}",
-        State.BLOCKED: "it waits for nodes that it depends on, or for its turn among the jobs of its key",
-        State.STOPPED: "its workflow is stopped: start it again",
-        "": "no readable record of it is stored any more",
-    }
-    return said.get(why.state, "it has just ended: ask again")
+class Why(msgspec.Struct, frozen=True):
+    """Why a job does not run, or where it runs.
+
+    Attributes:
+        id: of the job.
+        state: empty: no job of this id is stored.
+        reasons: all that hold, the deciding one first; never empty.
+    """
+
+    id: str
+    state: str
+    reasons: tuple[Reason, ...]
+
+    @property
+    def code(self) -> str:
+        """The code of the deciding reason."""
+        return self.reasons[0].code
+
+    def __str__(self) -> str:
+        return self.reasons[0].sentence
 
 
-def _of_workers(why: Why) -> str:
-    """Why a job that may start has not started."""
-    if why.paused:
-        end = f" for another {_seconds(why.until - why.now)}" if why.until else ""
-        return f"queue {why.queue} is paused{end}: headrace queues resume {why.queue} lets its jobs start"
-    if not why.live:
-        return f"no worker lives: start one with headrace worker APP --queues {why.queue}"
-    serving = [worker for worker in why.workers if why.queue in worker.queues]
-    if why.live > len(why.workers) and not serving:
-        return f"none of the {len(why.workers)} workers that were looked at serves queue {why.queue}; {why.live} live"
-    if not serving:
-        served = [name for worker in why.workers for name in worker.queues]
-        return f"no worker serves queue {why.queue}; workers serve {_names(served)}"
-    able = [worker for worker in serving if worker.kind]
-    if not able:
-        places = _names([worker.place for worker in serving])
-        return f"no live worker that serves queue {why.queue} knows the task {why.task}: {places} runs other code"
-    return _of_runners(why, able)
+def reasons(facts: WhyFacts) -> tuple[Reason, ...]:
+    """Every reason that holds, the deciding one first. Pure."""
+    if facts.kind == "none":
+        return (state.unknown(facts),)
+    found = tuple(reason for decide in TABLE.get(facts.state, ()) if (reason := decide(facts)) is not None)
+    if not found:
+        last = line.next_in_line(facts) or state.not_consistent(facts)
+        found = (last or Reason("jobs_ahead", f"nothing is known that keeps it in queue {facts.queue}", {}),)
+    return found
 
 
-def _of_runners(why: Why, able: Sequence[Candidate]) -> str:
-    if why.state == State.PARKED:
-        return f"a worker that knows its task has come ({_names([worker.place for worker in able])}) and will take it"
-    ahead = f"{why.ahead:,} job{' is' if why.ahead == 1 else 's are'} ahead of it in queue {why.queue}"
-    busy = [worker for worker in able if worker.busy]
-    if len(busy) < len(able):
-        return ahead if why.ahead else f"it is the next of queue {why.queue}, and a runner was free for it a moment ago"
-    size = sum(worker.size for worker in able)
-    runners = f"all {size} {_names([worker.kind for worker in able])} runners" if size > 1 else "the one runner"
-    return f"{runners} for it {'are' if size > 1 else 'is'} busy, and {ahead}"
+def reason(facts: WhyFacts) -> str:
+    """The deciding reason, and what helps, as a sentence."""
+    return reasons(facts)[0].sentence
 
 
-def _names(names: Sequence[str]) -> str:
-    """The names, each once, in order; many are counted."""
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return (", ".join(found[:_MOST_NAMES]) or "none") + more
+def explain(client: Client, id: str) -> Steps[Why]:
+    """Read and decide. Cost: one round trip; two for a job that waits for other jobs, or behind others."""
+    facts: WhyFacts = yield why(client.keys, id)
+    others = [one.id for one in facts.others if one.state and one.state not in FINAL][:_OTHERS]
+    plan = _plan(client, facts)
+    calls: list[Call[Any]] = [why(client.keys, other) for other in others]
+    if plan is not None:
+        label = f"{QUEUES}/{facts.queue}"
+        calls.append(stats.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
+    if calls:
+        replies = yield calls
+        told = {one.id: reasons(one)[0].text for one in replies[: len(others)]}
+        rate = 0.0
+        if plan is not None:
+            signs = (sign for _, sign in plan.buckets())
+            started = sum(sign * held.get("started", 0) for sign, held in zip(signs, replies[-1], strict=True))
+            rate = started / _WINDOW
+        facts = replace(facts, told=told, rate=rate)
+    return Why(id, facts.state, reasons(facts))
 
 
-def _seconds(microseconds: int) -> str:
-    return f"{max(0, microseconds) / 1e6:.1f} s"
+def _plan(client: Client, facts: WhyFacts) -> Plan | None:
+    """Which counts tell how fast its queue goes; None where that is not known, or says nothing."""
+    settings = client.settings
+    if not facts.where("ahead") or facts.state != State.READY or settings.stats_url is not None:
+        return None
+    now = facts.now // 1_000_000
+    try:
+        layout = layout_of(settings.stats_keep)
+        query = Query("", layout, now - _WINDOW, now, layout.levels[0].cut.name, True, ())
+        return query.plan(cover, now)
+    except OptionsError:
+        return None

@@ -248,6 +248,8 @@ class Core:
         owner = f"{site.place}:{site.dice.getrandbits(32):08x}"
         facts: list[str | int] = ["place", site.place, "queues", ",".join(worker.options.queues.names)]
         facts += ["dispatcher", site.pid]
+        if weights := worker.options.queues.weights:
+            facts += ["weights", ",".join(f"{weight:g}" for weight in weights)]
         facts += ["anchor", site.anchor] if site.anchor else []
         facts += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}

@@ -115,6 +115,8 @@ class Departure:
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
             worker.timers.set("stop", stop)
             self._requests.wake_up()
+            # Others learn of it, and why their jobs wait.
+            self._maintenance.renewal.hurry()
             self._crew.recall_all()
             if not now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)

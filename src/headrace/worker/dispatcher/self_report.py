@@ -16,10 +16,11 @@ class SelfReport:
         said: what the last renewal said of the runners.
         shown: the job that somebody asks for, which the next renewal shows.
         resized: whether there are others than were said.
+        leaving: whether that it claims no more was said.
     """
 
     def __init__(self, worker: WorkerState, crew: RunnerPool) -> None:
-        self.said, self.shown, self.resized = "", "", False
+        self.said, self.shown, self.resized, self.leaving = "", "", False, False
         self._worker = worker
         self._crew = crew
 
@@ -43,6 +44,9 @@ class SelfReport:
         facts += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
+        if worker.phase == "draining" and not self.leaving:
+            self.leaving = True
+            facts += ["draining", 1]
         crew = status(self._crew.assignment.seats.values(), worker.server_ahead, worker.site.look, self.shown)
         if crew != self.said:
             self.said = crew

@@ -1,0 +1,48 @@
+-- Why, others: the jobs that a job waits for: the one of its key whose turn it is, or parents that have not succeeded. Included, never run alone.
+-- include ids
+-- derive  job    hash    job:<id>
+-- derive  turn   string  turn:<key>
+-- derive  chain  zset    chain:<key>
+-- Parents that are looked at, and told of.
+local PARENTS, TOLD = 1000, 5
+
+-- Rows are {id, state or empty: it is not stored, task, what its end means: policy of its edge or empty, packed facts of a node}.
+local function row_of(other)
+  local f = redis.pcall('HMGET', job .. other, 'state', 'task', 'facts')
+  if f.err then return {other, '', '', '', ''} end
+  return {other, f[1] or '', f[2] or '', '', f[3] or ''}
+end
+
+-- Who has the turn, the place in the chain and its size.
+local function who_has_turn(key, id)
+  local holder = redis.call('GET', turn .. key)
+  return holder and {row_of(holder)} or {}, redis.call('ZRANK', chain .. key, id), redis.call('ZCARD', chain .. key)
+end
+
+-- The letter of the edge from a parent to a child: s stop, c continue, k skip.
+local function policy_of(parent, id)
+  local children, code = redis.call('HGET', job .. parent, 'children') or '', string.sub(id, 17, 20)
+  local at = string.find(children, code, 1, true)
+  while at and at % 5 ~= 1 do at = string.find(children, code, at + 1, true) end
+  return at and string.sub(children, at + 4, at + 4) or ''
+end
+
+-- Of the first parents those that have not ended; of those that have, and did not succeed, what that means for the job.
+local function unfinished(id, parents)
+  local waits, ended = {}, {}
+  for n = 1, math.min(#parents, PARENTS * 4), 4 do
+    local other = node_of(id, string.sub(parents, n, n + 3))
+    local state = redis.pcall('HGET', job .. other, 'state')
+    if type(state) ~= 'string' then state = '' end
+    if state == 'failed' or state == 'cancelled' or state == 'quarantined' or state == 'skipped' then
+      if #ended < TOLD then
+        ended[#ended + 1] = row_of(other)
+        ended[#ended][4] = policy_of(other, id)
+      end
+    elseif state ~= 'succeeded' and #waits < TOLD then
+      waits[#waits + 1] = row_of(other)
+    end
+  end
+  for _, row in ipairs(ended) do waits[#waits + 1] = row end
+  return waits
+end

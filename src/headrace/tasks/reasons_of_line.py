@@ -1,0 +1,211 @@
+"""Why a job that is ready, or parked, does not start: each function decides on one reason. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from headrace.model.job import HEAD_START, State, priority_of
+from headrace.protocol.why import GateSeen, WhyFacts, WorkerSeen
+from headrace.tasks.reason import Evidence, Reason, lasting, names_of, several
+
+# A worker with room that has not claimed for so long (microseconds), though a job was ready, has stopped to.
+STALE = 10_000_000
+
+
+def _able(facts: WhyFacts) -> list[WorkerSeen]:
+    """Live workers that serve its queue, know its task and claim."""
+    return [worker for worker in facts.here if worker.able and not worker.draining]
+
+
+def _waited(facts: WhyFacts) -> int:
+    """Since how many microseconds it is ready."""
+    score = facts.where("score")
+    return facts.now - (score + priority_of(facts.record.get("priority")) * HEAD_START) if score else 0
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, sorted(set(names)), 1)
+    return f"; the nearest name is {found[0]}" if found else ""
+
+
+def broadcast(facts: WhyFacts) -> Reason | None:
+    """It was sent to one incarnation."""
+    if not facts.queue.startswith("@"):
+        return None
+    owner = facts.queue[1:]
+    worker = next((one for one in facts.alive if one.owner == owner), None)
+    if worker is None:
+        text = f"it was broadcast to worker {owner}, which is gone: it ends as cancelled when another worker notices"
+        return Reason("broadcast", text, {"worker": owner, "alive": False})
+    text = f"it was broadcast to worker {worker.place}, which has not taken it yet"
+    return Reason("broadcast", text, {"worker": owner, "alive": True, "holds": worker.held})
+
+
+def queue_paused(facts: WhyFacts) -> Reason | None:
+    """No job of its queue is claimed."""
+    if not facts.where("paused"):
+        return None
+    until = facts.where("until")
+    end = f" for another {lasting(until - facts.now)}" if until else ""
+    text = f"queue {facts.queue} is paused{end}"
+    step = f"headrace queues resume {facts.queue} lets its jobs start"
+    return Reason("queue_paused", text, {"queue": facts.queue, "until_us": until}, step)
+
+
+def no_worker_serves(facts: WhyFacts) -> Reason | None:
+    """No live worker names its queue."""
+    queue = facts.queue
+    if facts.here or queue.startswith("@"):
+        return None
+    start = f"start one with headrace worker APP --queues {queue}"
+    left = max((worker.lease for worker in facts.workers if 0 < worker.lease <= facts.now), default=0)
+    gone = f"; the lease of the last one that did ended {lasting(facts.now - left)} ago" if left else ""
+    evidence: Evidence = {"queue": queue, "workers": facts.live, "last_lease_us": left}
+    if not facts.live:
+        return Reason("no_worker_serves", f"no worker lives{gone}", evidence, start)
+    alive = facts.alive
+    if facts.live > len(alive):
+        text = f"none of the {len(alive)} workers that were looked at serves queue {queue}; {facts.live} live"
+        return Reason("no_worker_serves", text, evidence)
+    served = [name for worker in alive for name in worker.queues]
+    text = f"no worker serves queue {queue}; workers serve {names_of(served)}{_near(queue, served)}{gone}"
+    return Reason("no_worker_serves", text, evidence | {"served": names_of(served)}, start)
+
+
+def parked(facts: WhyFacts) -> Reason | None:
+    """No live worker that serves its queue knows its task; or one has come."""
+    here, task = facts.here, facts.task
+    able = [worker for worker in here if worker.kind]
+    evidence: Evidence = {"task": task, "queue": facts.queue}
+    if able and facts.state == State.PARKED:
+        text = f"a worker that knows its task has come ({names_of(worker.place for worker in able)}) and will take it"
+        return Reason("parked", text, evidence)
+    if able or not here:
+        return None
+    places = names_of(worker.place for worker in here)
+    near = _near(task, [name for worker in here for name in worker.tasks])
+    text = f"no live worker that serves queue {facts.queue} knows the task {task}: {places} runs other code{near}"
+    if elsewhere := [worker for worker in facts.alive if worker.kind]:
+        queues = names_of(name for worker in elsewhere for name in worker.queues)
+        text += f"; {names_of(worker.place for worker in elsewhere)} knows it and serves {queues}"
+    return Reason("parked", text, evidence | {"workers": places}, "deploy its code to a worker that serves its queue")
+
+
+def no_runner_of_its_kind(facts: WhyFacts) -> Reason | None:
+    """Workers know its task and have no runner of the kind that it wants."""
+    able = [worker for worker in facts.here if worker.kind]
+    if not able or any(worker.able for worker in able):
+        return None
+    kind = able[0].kind
+    text = f"its task wants a runner of the kind {kind}, and {names_of(worker.place for worker in able)} has none"
+    options = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
+    step = f"start a worker with {options.get(kind, '--processes')} 1 or more"
+    return Reason("no_runner_of_its_kind", text, {"kind": kind, "queue": facts.queue}, step)
+
+
+def draining(facts: WhyFacts) -> Reason | None:
+    """All workers that could run it are stopping."""
+    able = [worker for worker in facts.here if worker.able]
+    if not able or _able(facts):
+        return None
+    places = names_of(worker.place for worker in able)
+    text = f"{places} is stopping and claims no more, and no other worker has come"
+    step = f"start another one with headrace worker APP --queues {facts.queue}"
+    return Reason("draining", text, {"workers": places}, step)
+
+
+def gate_closed(facts: WhyFacts) -> Reason | None:
+    """A limit does not let it start now."""
+    shut = [gate for gate in facts.gates if gate.opens]
+    if not shut:
+        return None
+    gate, ahead = shut[0], facts.where("ahead")
+    evidence: Evidence = {"limit": gate.limit, "value": gate.value, "running": gate.held}
+    evidence |= {"opens_us": max(0, gate.opens), "ahead": ahead}
+    before = f", and {several(ahead, 'job')} ahead of it there" if ahead else ""
+    return Reason("gate_closed", f"{_shut(facts, gate)}{before}", evidence)
+
+
+def _shut(facts: WhyFacts, gate: GateSeen) -> str:
+    name = f"limit {gate.limit}" + (f" of {gate.value}" if gate.value else "")
+    if gate.opens > 0:
+        return f"{name} is closed, and lets the next job start in {lasting(gate.opens - facts.now)}"
+    return f"{name} is closed until one of its jobs ends: {several(gate.held, 'job')} running"
+
+
+def all_busy(facts: WhyFacts) -> Reason | None:
+    """No runner is free for it."""
+    able = _able(facts)
+    if not able or not all(worker.busy for worker in able):
+        return None
+    size, ahead = sum(worker.size for worker in able), facts.where("ahead")
+    kinds = names_of(worker.kind for worker in able)
+    runners = f"all {size} {kinds} runners for it are" if size > 1 else "the one runner for it is"
+    before = f"{several(ahead, 'job')} ahead of it in queue {facts.queue}" if ahead else "it is the next"
+    text = f"{runners} busy, and {before}"
+    evidence: Evidence = {"size": size, "kinds": kinds, "ahead": ahead}
+    at_work = [one for worker in able for one in worker.runners if one.kind == worker.kind and one.job and one.since]
+    if at_work:
+        first = min(at_work, key=lambda one: one.since)
+        text += f"; the longest runs {first.task} since {lasting(facts.now - first.since)}"
+        evidence |= {"longest": first.job, "longest_task": first.task, "longest_since_us": first.since}
+    more = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
+    step = f"wait, or give the workers more ({more.get(able[0].kind, '--processes')}), or start another one"
+    return Reason("all_busy", text, evidence, step)
+
+
+def other_queues_first(facts: WhyFacts) -> Reason | None:
+    """Each worker that could run it prefers other queues, in which jobs are ready."""
+    able = _able(facts)
+    if not able or not all(worker.preferred for worker in able):
+        return None
+    sizes = {name: size for worker in able for name, size in worker.preferred.items()}
+    told = names_of(f"{name} ({size:,} ready)" for name, size in sizes.items())
+    order = "draw by weight, and often" if all(worker.weighted for worker in able) else "first"
+    places = names_of(worker.place for worker in able)
+    text = f"{places} serves other queues {order}: {told}" if order == "first" else f"{places} {order} take {told}"
+    step = "give the queues weights (--queues high:3,low:1), or a worker of their own"
+    return Reason("other_queues_first", text, {"queue": facts.queue, **sizes}, "" if order != "first" else step)
+
+
+def claims_stopped(facts: WhyFacts) -> Reason | None:
+    """A worker with room renews its lease and claims nothing, though the job is there to be claimed."""
+    silent = [one for one in _able(facts) if not one.busy and not one.preferred and one.claimed < facts.now - STALE]
+    if not silent or _waited(facts) < STALE or any(gate.opens for gate in facts.gates):
+        return None
+    worker = min(silent, key=lambda one: one.claimed)
+    ago = lasting(facts.now - worker.claimed)
+    text = f"{worker.place} has a free runner and a lease, and claimed last {ago} ago, which is a fault"
+    evidence: Evidence = {"worker": worker.owner, "claimed_us": worker.claimed}
+    evidence |= {"heard_us": worker.heard, "held": worker.held, "size": worker.size}
+    step = f"keep its log and headrace profile {worker.place} --dispatcher, then restart it"
+    return Reason("claims_stopped", text, evidence, step)
+
+
+def jobs_ahead(facts: WhyFacts) -> Reason | None:
+    """Others start before it."""
+    ahead = facts.where("ahead")
+    if not ahead or not _able(facts):
+        return None
+    text = f"{several(ahead, 'job')} ahead of it in queue {facts.queue}"
+    if facts.rate:
+        text += f"; at the rate of the last ten minutes these take {lasting(ahead / facts.rate * 1e6)}"
+    evidence: Evidence = {"ahead": ahead, "rate": round(facts.rate, 3)}
+    evidence["head_start"] = priority_of(facts.record.get("priority")) * HEAD_START // 1_000_000
+    return Reason("jobs_ahead", text, evidence)
+
+
+def suspect(facts: WhyFacts) -> Reason | None:
+    """It crashed before, so that it travels alone."""
+    crashes = facts.time("crashes")
+    if not crashes or not _able(facts):
+        return None
+    text = f"it crashed {crashes} times before" if crashes > 1 else "it crashed once before"
+    return Reason("suspect", f"{text}, so that it runs alone, and waits for an idle runner", {"crashes": crashes})
+
+
+def next_in_line(facts: WhyFacts) -> Reason | None:
+    """Nothing that the store knows keeps it."""
+    text = f"it is the next of queue {facts.queue}, and a runner was free for it a moment ago"
+    return Reason("jobs_ahead", text, {"ahead": 0}) if _able(facts) else None

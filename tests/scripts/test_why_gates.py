@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from headrace.protocol import operations
+from tests.scripts.asked import codes, why
+from tests.scripts.limited_stage import ACCOUNT, API, declare, put
+from tests.scripts.stage import SECOND, Stage
+
+
+def test_a_closed_gate_of_a_rate_says_when_it_opens(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    first, second, third, _ = put(stage, "acme", "acme", "acme", "other")
+    assert [claim.id for claim in stage.take(limit=1)] == [first]
+    stage.end(stage.running(task="free"))
+    reason = why(stage, third).reasons[0]
+    assert (reason.code, reason.evidence["value"], reason.evidence["ahead"]) == ("gate_closed", "acme", 1)
+    assert reason.text.startswith("limit account of acme is closed until one of its jobs ends: 1 job is running")
+    assert why(stage, second).reasons[0].evidence["limit"] == "account"
+
+
+def test_a_gate_whose_rate_is_used_up(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    first, second = put(stage, "acme", "acme")
+    (claim,) = stage.take(limit=1)
+    assert claim.id == first
+    stage.end(claim)
+    stage.now += SECOND
+    reason = why(stage, second).reasons[0]
+    assert reason.code == "gate_closed"
+    assert int(reason.evidence["opens_us"]) > stage.now
+    assert "lets the next job start in" in reason.text
+
+
+def test_a_limit_of_all_is_told_without_a_value(stage: Stage) -> None:
+    declare(stage, {"call": [API]})
+    *_, last = put(stage, 1, 2, 3)
+    assert len(stage.take()) == 2
+    reason = why(stage, last).reasons[0]
+    assert (reason.code, reason.evidence["limit"], reason.evidence["running"]) == ("gate_closed", "api", 2)
+
+
+def test_a_pause_decides_before_a_gate_and_an_open_gate_is_no_reason(stage: Stage) -> None:
+    declare(stage, {"call": [API]})
+    *_, last = put(stage, 1, 2, 3)
+    assert "gate_closed" not in codes(stage, last)
+    stage.take()
+    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
+    assert codes(stage, last)[:1] == ["queue_paused"]
+    assert "gate_closed" in codes(stage, last)
