@@ -17,6 +17,7 @@ import msgspec
 
 from headrace import registry
 from headrace.admin.act_log import ActLog
+from headrace.admin.event_log import EventLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
@@ -75,7 +76,7 @@ class Headrace:
         tasks, workflow_definitions: by name.
         context: what tasks and definitions know of this application.
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
-        acts: what people did by hand.
+        acts, events: what people did by hand; what failed or changed.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
@@ -112,7 +113,8 @@ class Headrace:
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
         self.queues, self.workers, self.limits = Queues(self.client), Workers(self.client), LimitSet(self.context)
-        self.limit, self.acts = self.limits.declare, ActLog(self.client)
+        self.limit = self.limits.declare
+        self.acts, self.events = ActLog(self.client), EventLog(self.client)
         self.middlewares: list[Callable[[CurrentJob], Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []

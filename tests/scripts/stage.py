@@ -195,6 +195,11 @@ class Stage:
         """The whole shard as plain values, to compare before and after."""
         return {space.shard: dict(space.values) for space in read(self.client, "hr")}
 
+    def left(self) -> set[str]:
+        """Names of all keys up to their first colon, but for what is told of the past, which ends by itself."""
+        keys = {key.decode().removeprefix(self.keys.prefix).partition(":")[0] for key in self.client.keys("*")}
+        return keys - {"events", "causes"}
+
     def subscribe(self, channel: str) -> Any:
         """A subscription that is in force when this returns."""
         pubsub = self.client.pubsub(ignore_subscribe_messages=False)

@@ -19,7 +19,7 @@ def test_an_empty_queue_wakes_nobody(stage: Stage) -> None:
     stage.run(pause(stage.keys, "default", 1))
     assert stage.run(resume(stage.keys, "default"))
     assert not stage.run(resume(stage.keys, "default"))
-    assert stage.client.dbsize() == 0
+    assert stage.left() == set()
 
 
 def test_each_incarnation_hears_of_the_end(stage: Stage) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import json
+import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,20 @@ def test_acts_for_people(headrace: Program) -> None:
     cursor = shown.err.split("--after ")[1].split()[0]
     assert "default is paused" in headrace("acts", "--after", cursor).out
     assert "not the id of an act" in headrace("acts", "--after", "yesterday", code=2).err
+
+
+def test_events_are_listed_and_followed(headrace: Program) -> None:
+    assert "nothing has failed" in headrace("events").err
+    headrace("queues", "pause", "default", "--create")
+    (first,) = headrace("events", "--json").lines
+    assert (first["kind"], first["queue"], first["until"]) == ("queue_paused", "default", "0")
+    assert "queue_paused  queue=default" in headrace("events", "--kind", "queue_paused").out
+    assert "did you mean failed?" in headrace("events", "--kind", "faild", code=2).err
+    with headrace.start("events", "--follow", "--json", "--after", first["id"], stdout=subprocess.PIPE) as process:
+        headrace("queues", "resume", "default")
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    assert (told["kind"], told["queue"]) == ("queue_resumed", "default")
+    assert told["id"] > first["id"]

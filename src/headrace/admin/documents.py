@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.model import codec
-from headrace.model.activity import Act
+from headrace.model.activity import Act, EventRecord
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.limit_rules import Concurrency, Rate
@@ -243,6 +243,11 @@ def act_document(one: Act) -> dict[str, Any]:
         "count": one.count,
         "reply": one.reply,
     }
+
+
+def event_document(one: EventRecord) -> dict[str, Any]:
+    """Something that failed or changed."""
+    return {"id": one.id, "at": iso(one.at_us), "kind": one.kind, **one.facts}
 
 
 def _runners(text: str) -> dict[str, int]:

@@ -1,17 +1,20 @@
-"""``headrace acts``: what people did by hand, and when."""
+"""``headrace acts`` and ``headrace events``: what people did by hand, and what failed or changed."""
 
 from __future__ import annotations
 
+import sys
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headrace.cli.output import one_line
 from headrace.cli.session import Session
 from headrace.cli.units import distance
 
 if TYPE_CHECKING:
-    from headrace.model.activity import Act
+    from headrace.model.activity import Act, EventRecord
 
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Lines on a page, 1 to 1000.")]
 After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Continue after the previous page.")]
@@ -46,3 +49,49 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
 def _what(one: Act) -> str:
     many = f" ({one.count:,})" if one.count > 1 else ""
     return f"{one.kind} {one.name or one.scope}".strip() + many
+
+
+def events(
+    session: Session,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only events of this kind; may be given again.")
+    ] = None,
+    limit: Limit = 50,
+    after: After = None,
+    order: InOrder = "desc",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print events as they happen, until Ctrl-C; --after says from where.")
+    ] = False,
+) -> None:
+    """List what failed or changed: failures, workers that came or died, pauses, workflows that failed.
+
+    The newest 10,000 events are kept, for a week. As JSON it prints one line an event, then one with the cursor of the
+    next page if there is one.
+    """
+    with session.view() as app:
+        if follow:
+            for one in app.events.follow(kind or (), after=after):
+                _tell(session, one)
+            return
+        page = app.events.page(kind or (), limit=limit, after=after, order=order)
+    for one in page:
+        _tell(session, one)
+    if page.next and session.output.json:
+        session.output.document({"next": page.next})
+    elif page.next:
+        session.output.remark(f"more: --after {page.next}")
+    elif not page.events:
+        session.output.remark("nothing has failed or changed, as far as events are kept")
+
+
+def _tell(session: Session, one: EventRecord) -> None:
+    from headrace.admin.documents import event_document
+
+    if session.output.json:
+        session.output.document(event_document(one))
+    else:
+        facts = " ".join(f"{name}={one_line(text)}" for name, text in one.facts.items() if text)
+        at = datetime.fromtimestamp(one.at_us / 1e6).astimezone()
+        session.output.line(f"{at:%Y-%m-%d %H:%M:%S}  {one.kind}  {facts}")
+    # Those who follow through a pipe wait for it.
+    sys.stdout.flush()

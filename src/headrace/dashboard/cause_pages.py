@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.values_shown import error_line
+from headrace.model.fingerprint import cause_id, fingerprint
 from headrace.model.job_record import Record
 from headrace.model.notation import iso
 
@@ -20,15 +20,13 @@ LOOK = 500
 # Shown at most.
 MOST = 100
 
-_LINE = re.compile(r":\d+ in ")
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Failures that have one fingerprint.
 
     Attributes:
+        id: names it, the same on every day.
         task, kind, where: of the fingerprint: the task, the exception or signal, the innermost line of the user's code.
         example: the newest of them; line: type and message of its error.
         number: how many there are among those that were looked at.
@@ -36,6 +34,7 @@ class Cause:
         lost: whether they are quarantined.
     """
 
+    id: str
     task: str
     kind: str
     where: str
@@ -52,28 +51,21 @@ class Cause:
         return self.kind.rpartition(".")[2]
 
 
-def fingerprint(record: Record) -> tuple[str, str, str]:
-    """What failures have in common that are one fault: line numbers and numbers in messages do not count."""
-    error = record.error
-    if error is None:
-        return record.task, "unknown", ""
-    if error.signal is not None:
-        return record.task, f"signal {error.signal}", ""
-    return record.task, error.type, _LINE.sub(" in ", error.where) or _NUMBER.sub("#", error.message[:80])
-
-
 def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
     """Failures by their fingerprints, those with the newest failure first."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(fingerprint(record), []).append(record)
+        groups.setdefault(cause_id(record.task, record.error), []).append(record)
     found: list[Cause] = []
-    for (task, kind, where), group in groups.items():
+    for id, group in groups.items():
         newest = max(group, key=lambda record: record.finished_us)
+        kind, where = fingerprint(newest.error)
         first = min(record.finished_us for record in group)
         lost = newest.state == "quarantined"
         line = error_line(newest, site.redactor)
-        found.append(Cause(task, kind, where, newest, line, len(group), first, newest.finished_us, lost))
+        found.append(
+            Cause(id, newest.task, kind or "unknown", where, newest, line, len(group), first, newest.finished_us, lost)
+        )
     return sorted(found, key=lambda cause: -cause.last)
 
 

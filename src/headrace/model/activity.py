@@ -42,6 +42,54 @@ class Act:
     reply: str
 
 
+# Kinds of events, and what each tells.
+KINDS: Mapping[str, str] = {
+    "failed": "a job failed for good",
+    "quarantined": "a job crashed too often, or cannot be read",
+    "parked": "no worker that claims a task's jobs knows the task",
+    "cause_new": "a job failed for a cause that was not seen for 30 days",
+    "cause_back": "a cause is back that was not seen for a day",
+    "worker_started": "a worker began to claim jobs",
+    "worker_stopped": "a worker left in order",
+    "worker_lost": "a worker died or lost its lease; what it ran was recovered",
+    "queue_paused": "a queue was paused",
+    "queue_resumed": "a pause was ended, or ended by itself",
+    "workflow_failed": "a workflow ended as failed",
+    "schedule_missed": "ticks of a schedule made no jobs",
+    "schedule_paused": "a schedule was paused, since its jobs failed one after the other",
+    "errand_ended": "a verb on many jobs has reached the last of them",
+    "alarm_raised": "a figure crossed the bound of an alarm",
+    "alarm_cleared": "the figure is back within the bound",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something that failed or changed.
+
+    Attributes:
+        id: of the record; ids sort by time.
+        at_us: when, microseconds of the server's clock.
+        kind: one of ``KINDS``.
+        facts: about what it is, such as ``job``, ``task``, ``queue``, ``error``.
+    """
+
+    id: str
+    at_us: int
+    kind: str
+    facts: Mapping[str, str]
+
+
+# Facts that only tell one record from another.
+_HIDDEN = ("kind", "request")
+
+
+def event_of(id: str, fields: Mapping[str, str]) -> EventRecord:
+    """An event as it is stored."""
+    facts = {name: text for name, text in fields.items() if name not in _HIDDEN}
+    return EventRecord(id, time_of(id), fields.get("kind", ""), facts)
+
+
 def time_of(id: str) -> int:
     """When an entry of a stream was written, microseconds; 0 for what is no id."""
     return number(id.partition("-")[0]) * 1000

@@ -1,6 +1,7 @@
 -- Compensate: a workflow of which nothing is active has ended, or undoes what it did, node by node. Included, never run alone.
 -- include node
 -- include callback
+-- include telling
 -- clock   now
 -- key     lapses  zset    lapses
 -- key     waited  zset    waited
@@ -35,6 +36,7 @@ local function conclude(fid, f)
     return
   end
   become(fid, f, state)
+  if state == 'failed' then telling().happened('workflow_failed', {'workflow', fid, 'definition', f.definition}) end
   redis.call('HSET', flow .. fid, 'finished', now)
   redis.call('HDEL', flow .. fid, 'stopped')
   redis.call('UNLINK', undo .. fid)

@@ -3,6 +3,7 @@
 -- include compensate
 -- include edges
 -- include turn
+-- include telling
 -- clock   now
 -- key     succeeded    zset  succeeded     finished and kept, by time
 -- key     failed       zset  failed        likewise
@@ -30,6 +31,7 @@ local function finish(id, state, data, ttl)
   if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
   local waits = batch.waits and redis.call('ZSCORE', waited, id)
   if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
+  if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
   if is_ordered(id) then turns().ended(id) end
   if is_node(id) then
     local f = touch(flow_of(id))

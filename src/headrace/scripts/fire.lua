@@ -1,5 +1,6 @@
 -- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
 -- include tick
+-- include telling
 -- clock   now
 -- removes first ticking
 -- commit  batch
@@ -38,7 +39,9 @@ local function tell_missed(name, missed)
   local first = 1
   for n = 1, #missed, 2 do
     if missed[n + 3] ~= missed[n + 1] then
-      note_tick(name, missed[first], 'missed', missed[n + 1], (n - first) / 2 + 1)
+      local count = (n - first) / 2 + 1
+      note_tick(name, missed[first], 'missed', missed[n + 1], count)
+      telling().happened('schedule_missed', {'schedule', name, 'count', count, 'why', missed[n + 1]})
       first = n + 2
     end
   end
@@ -56,6 +59,7 @@ local function failed_too_often(name)
   redis.call('HSET', plan .. name, 'failing', failing)
   if failing < tonumber(f[1]) then return false end
   redis.call('HSET', plan .. name, 'paused', failing .. ' jobs failed, one after the other', 'paused_at', now)
+  telling().happened('schedule_paused', {'schedule', name, 'why', failing .. ' jobs failed, one after the other'})
   return true
 end
 

@@ -1,5 +1,6 @@
 -- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish. The end of an earlier pause does not count any more.
 -- include hurry
+-- include telling
 -- clock   now
 -- key     paused    set   paused
 -- key     resumes   zset  resumes
@@ -14,4 +15,6 @@ if duration > 0 then
 else
   redis.call('ZREM', resumes, queue)
 end
-return redis.call('SADD', paused, queue)
+local new = redis.call('SADD', paused, queue)
+if new == 1 then telling().happened('queue_paused', {'queue', queue, 'until', duration > 0 and now + duration or 0}) end
+return new

@@ -6,6 +6,7 @@
 -- include left_behind
 -- include lease
 -- include let_go
+-- include telling
 -- clock   now
 -- removes first cancels
 -- commit  batch
@@ -42,7 +43,9 @@ end
 leave_behind(owner, limit - #held, ttl)
 return function()
   if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
-  redis.call('ZREM', owners, owner)
+  if redis.call('ZREM', owners, owner) == 1 then
+    telling().happened('worker_lost', {'worker', owner, 'place', place, 'why', known == 1 and 'its process died' or 'its lease ended'})
+  end
   redis.call('UNLINK', victim, tasks, cancels, slots .. owner)
   return {'done', #held}
 end

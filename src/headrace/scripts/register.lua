@@ -1,6 +1,7 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
 -- include lease
 -- include declare
+-- include telling
 -- commit  batch
 -- clock   now
 -- key     self    hash    owner:<owner>
@@ -19,6 +20,9 @@ local till = mend(lease)
 redis.call('ZADD', owners, now + lease, owner)
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
 hset_all(known, tasks)
+local said = {}
+for n = 1, #facts, 2 do said[facts[n]] = facts[n + 1] end
+telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
 declare(limits, tasks, rows)
 if redis.call('EXISTS', limited) == 1 then redis.call('HSET', self, 'limits', 1) end
 return math.max(0, till - now)

@@ -1,6 +1,7 @@
 -- Resume: jobs of a paused queue are claimed again, and somebody is woken for them.
 -- include wake
 -- include hurry
+-- include telling
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
 -- derive  ready    zset  ready:<queue>
@@ -10,5 +11,8 @@ local was = redis.call('SREM', paused, queue)
 redis.call('ZREM', resumes, queue)
 if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
 -- Those that know of the pause do not sleep on the queue.
-if was == 1 then hurry() end
+if was == 1 then
+  hurry()
+  telling().happened('queue_resumed', {'queue', queue})
+end
 return was

@@ -1,6 +1,7 @@
 -- Resume due: pauses end whose time has come, soonest first, as if somebody had resumed their queues.
 -- include wake
 -- include hurry
+-- include telling
 -- clock   now
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
@@ -13,6 +14,7 @@ if #due > 0 then
   redis.call('SREM', paused, unpack(due))
   for _, queue in ipairs(due) do
     if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
+    telling().happened('queue_resumed', {'queue', queue, 'why', 'the time of its pause is over'})
   end
   hurry()
 end

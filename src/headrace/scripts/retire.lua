@@ -1,6 +1,7 @@
 -- Retire: an incarnation that holds nothing any more leaves. What was broadcast to it and has not begun ends as cancelled.
 -- include finish
 -- include left_behind
+-- include telling
 -- commit  batch
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>
@@ -15,7 +16,9 @@ local busy = redis.call('EXISTS', claims) == 1
 if not busy then leave_behind(owner, 500, ttl) end
 return function()
   if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
-  redis.call('ZREM', owners, owner)
+  if redis.call('ZREM', owners, owner) == 1 then
+    telling().happened('worker_stopped', {'worker', owner, 'place', redis.call('HGET', self, 'place') or ''})
+  end
   redis.call('UNLINK', self, known, cancels, slots)
   return 'ok'
 end

@@ -144,7 +144,7 @@ local outs = {
     redis.call('HSET', job .. id, 'state', 'parked')
     redis.call('HDEL', job .. id, 'owner')
     redis.call('ZADD', parked .. task, score == 0 and now or score, id)
-    redis.call('SADD', parking, task)
+    if redis.call('SADD', parking, task) == 1 then telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id}) end
     tell_knowers(task, f[3] or 'default')
   end,
 }

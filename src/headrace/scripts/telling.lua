@@ -1,0 +1,57 @@
+-- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
+-- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
+-- lazy    telling happened ended_badly
+-- clock   now
+-- key     events  stream  events
+-- key     causes  zset    causes
+-- derive  job     hash    job:<id>
+-- batch   tells   nil     whether this script has told something
+-- batch   causes  {}      causes that this script has seen
+-- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most causes.
+local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
+
+-- Fields by turns with their values.
+local function happened(kind, fields)
+  redis.call('XADD', events, 'MAXLEN', '~', 10000, '*', 'kind', kind, unpack(fields))
+  if not batch.tells then redis.call('EXPIRE', events, WEEK) end
+  batch.tells = true
+end
+
+local function text_of(value) return type(value) == 'string' and value or '' end
+
+-- Name of a failure's cause, as model/fingerprint.py has it, and the first line of its error.
+local function cause_of(task, data)
+  local read, e = pcall(cjson.decode, data)
+  if not read or type(e) ~= 'table' then e = {} end
+  local kind, message, where = text_of(e.type), text_of(e.message), ''
+  local line = string.match(message, '^[^\r\n]*')
+  if type(e.signal) == 'number' then
+    kind = 'signal ' .. e.signal
+  else
+    where = string.gsub(text_of(e.where), ':%d+ in ', ' in ')
+    if where == '' then where = string.gsub(string.gsub(string.sub(message, 1, 80), '0x[0-9a-f]+', '#'), '%d+', '#') end
+  end
+  line = text_of(e.type) .. (line ~= '' and ': ' .. line or '')
+  return string.sub(redis.sha1hex(task .. '\n' .. kind .. '\n' .. where), 1, 16), string.sub(line, 1, 200)
+end
+
+-- A job failed for good, or is quarantined.
+local function ended_badly(id, state, data)
+  local f = redis.pcall('HMGET', job .. id, 'task', 'queue')
+  local task = f[1] or ''
+  local cause, line = cause_of(task, data)
+  local fields = {'job', id, 'task', task, 'queue', f[2] or 'default', 'cause', cause, 'error', line}
+  happened(state, fields)
+  if batch.causes[cause] then return end
+  batch.causes[cause] = true
+  local last = tonumber(redis.call('ZSCORE', causes, cause) or 0)
+  redis.call('ZADD', causes, now, cause)
+  redis.call('EXPIRE', causes, MONTH)
+  if last == 0 then
+    redis.call('ZREMRANGEBYRANK', causes, 0, -MOST_CAUSES - 1)
+    happened('cause_new', fields)
+  elseif now - last > DAY then
+    fields[#fields + 1], fields[#fields + 2] = 'last', string.format('%.0f', last)
+    happened('cause_back', fields)
+  end
+end

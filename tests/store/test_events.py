@@ -1,0 +1,98 @@
+"""Events: what fails or changes is told once, in pages and as it happens; what succeeds is not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import OptionsError
+from headrace.model.activity import KINDS
+from headrace.model.fingerprint import cause_id
+from headrace.testing import Kit
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url, timeout=20) as app:
+        yield app
+
+
+def test_a_failure_and_its_cause_are_told_and_success_is_not(url: str) -> None:
+    app = Headrace(url)
+
+    @app.task(name="good")
+    def good() -> None: ...
+
+    @app.task(name="bad", retries=0)
+    def bad(n: int) -> None:
+        raise ValueError(f"no {n}")
+
+    with Kit(app, url=url) as kit:
+        good.enqueue()
+        jobs = [bad.enqueue(n) for n in range(3)]
+        kit.drain(raises=False)
+        told = app.events.page(["failed", "cause_new"], order="asc").events
+        assert [event.kind for event in told] == ["failed", "cause_new", "failed", "failed"]
+        assert {event.facts["job"] for event in told} == {job.id for job in jobs}
+        assert {event.facts["cause"] for event in told} == {cause_id("bad", jobs[0].refresh().error)}
+        assert told[0].facts["error"] == "ValueError: no 0"
+        assert {event.kind for event in app.events.page()} <= {
+            "failed",
+            "cause_new",
+            "worker_started",
+            "worker_stopped",
+        }
+
+
+def test_one_who_follows_hears_each_event_once(app: Headrace) -> None:
+    app.queues["a"].pause()
+    place = app.events.newest()
+    follow = app.events.follow(["queue_paused"], after=place)
+    app.queues["b"].pause()
+    app.queues["b"].resume()
+    app.queues["c"].pause()
+    first = next(follow)
+    assert (first.facts["queue"], next(follow).facts["queue"]) == ("b", "c")
+    app.queues["d"].pause()
+    assert next(follow).facts["queue"] == "d"
+    again = app.events.follow(after=first.id)
+    assert [event.facts["queue"] for event in itertools.islice(again, 3)] == ["b", "c", "d"]
+    all_of_them = app.events.follow(after="0")
+    assert [event.facts["queue"] for event in itertools.islice(all_of_them, 2)] == ["a", "b"]
+
+
+async def test_a_coroutine_follows_too(app: Headrace) -> None:
+    assert await app.events.anewest() == "0-0"
+    await app.queues["a"].apause()
+    seen: list[str] = []
+    async for event in app.events.afollow(after="0"):
+        seen.append(event.facts["queue"])
+        if len(seen) == 3:
+            break
+        await app.queues["b" * len(seen)].apause()
+    assert seen == ["a", "b", "bb"]
+    assert (await app.events.apage()).events == app.events.page().events
+    await app.aclose()
+
+
+def test_pages(app: Headrace) -> None:
+    assert (app.events.page().events, app.events.newest()) == ([], "0-0")
+    for name in "abc":
+        app.queues[name].pause()
+    page = app.events.page(limit=2)
+    assert ([event.facts["queue"] for event in page], page.count) == (["c", "b"], 3)
+    assert [event.facts["queue"] for event in app.events.page(after=page.next)] == ["a"]
+
+
+@pytest.mark.parametrize("kinds", ["failed", ["faild"], [5]])
+def test_an_unknown_kind_is_refused_at_the_call(app: Headrace, kinds: object) -> None:
+    for verb in (app.events.page, app.events.follow, app.events.afollow):
+        with pytest.raises(OptionsError, match="kind"):
+            verb(kinds)  # type: ignore[operator]
+
+
+def test_each_kind_says_what_it_tells() -> None:
+    assert all(text and text[0].islower() for text in KINDS.values())
