@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Cron, Every, Flow, Headrace, current_job
+from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
+from headrace.protocol import consume
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
 
@@ -30,6 +31,13 @@ class Shop:
         self.failed = self.done = self.waiting = self.hostile = self.flow = ""
 
     def tasks(self, app: Headrace) -> None:
+        app.limit("shop.api", Rate(5, per=1), Concurrency(2))
+        app.limit("shop.customer", Concurrency(1), by="customer")
+
+        @app.task(name="shop.charge", limits=["shop.api", "shop.customer"])
+        def charge(customer: str) -> None:
+            pass
+
         @app.task(name="shop.add")
         def add(a: int, b: int = 0) -> int:
             current_job().log("added <b>them</b>")
@@ -51,7 +59,7 @@ class Shop:
             second = flow.run(add, first)
             flow.run(sign, CANARY, {"token": CANARY}, after=second)
 
-        self.add, self.sign, self.show, self.order = add, sign, show, order
+        self.charge, self.add, self.sign, self.show, self.order = charge, add, sign, show, order
 
     def fill(self, kit: Kit) -> None:
         self.failed = self.sign.enqueue(CANARY, {"token": CANARY}).id
@@ -64,6 +72,12 @@ class Shop:
         self.waiting = self.add.options(queue="mail").enqueue(5).id
         self.add.options(delay=3600).enqueue(6)
         self.app.queues["paused"].pause()
+        # A worker came and went: what it told of limits stays.
+        keys, lease = self.app.client.keys, 10_000_000
+        self.app.client.run(consume.register(keys, "w9", lease, ["place", "host:9"], limits=self.app.limits.declared()))
+        self.app.client.run(consume.retire(keys, "w9"))
+        for customer in ("<b>acme</b>", "globex"):
+            self.charge.enqueue(customer)
         self.app.schedules.put("shop.nightly", Cron("0 3 * * *", "Europe/Berlin"), self.add, 1, 2).run()
         self.app.schedules.put("shop.often", Every(300), self.add, 3, 4).pause("<b>for</b> the sale")
         counts = {"started": 9, "succeeded": 8, "failed": 1, f"run~{bucket_of(0.2)}": 9, f"wait~{bucket_of(0.01)}": 9}

@@ -91,6 +91,25 @@ async def test_a_schedule_is_held_run_and_backfilled(shop: Shop, dashboard: Dash
     assert "there is no schedule" in said(await ask(dashboard, "/schedules/no/act/pause", form={}))
 
 
+async def test_a_limit_is_changed_and_held_as_a_whole_and_by_value(shop: Shop, dashboard: Dashboard) -> None:
+    act, limit = "/limits/shop.customer/act/", shop.app.limits["shop.customer"]
+    assert "Value globex of limit" in said(await ask(dashboard, act + "pause", form={"value": "globex"}))
+    assert (limit.state("globex").paused, limit.state().paused) == (True, False)
+    assert "goes on" in said(await ask(dashboard, act + "resume", form={"value": "globex"}))
+    assert "for 5 min" in said(await ask(dashboard, act + "pause", form={"minutes": "5"}))
+    assert limit.state().paused
+    assert "other numbers" in said(await ask(dashboard, act + "set", form={"starts": "3", "per": "60", "most": "7"}))
+    rate, concurrency = limit.state().rate, limit.state().concurrency
+    assert rate is not None
+    assert concurrency is not None
+    assert (rate.n, rate.per, concurrency.n) == (3, 60, 7)
+    assert "is as code declares it" in said(await ask(dashboard, act + "unset", form={}))
+    assert limit.state().rate is None
+    assert (await ask(dashboard, act + "set", form={"starts": "many"})).status == 400
+    assert (await ask(dashboard, act + "set", form={})).status == 400
+    assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "-1"}))
+
+
 async def test_what_was_done_and_what_was_refused_is_logged(
     shop: Shop, dashboard: Dashboard, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
-LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/schedules", "/workers", "/statistics")
+LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/schedules", "/limits", "/workers", "/statistics")
 ASSET = re.compile(r"/static/")
 
 
@@ -27,6 +27,7 @@ def pages(shop: Shop) -> list[str]:
     found = [*LISTS, *(f"/jobs/{id}" for id in ids if id), "/queues/mail", "/tasks/shop.add", "/statistics?kind=queues"]
     found += [f"/jobs?state={state}" for state in ("ready", "failed", "succeeded", "scheduled", "parked", "blocked")]
     found += [f"/schedules/shop.{name}" for name in ("nightly", "often") if shop.flow]
+    found += [f"/limits/shop.{name}" for name in ("api", "customer") if shop.flow]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
 
@@ -265,6 +266,18 @@ async def test_a_schedule_shows_its_next_times_in_its_zone_and_its_last_ticks(sh
     assert "&lt;b&gt;for&lt;/b&gt; the sale" in paused.text
     assert "every 5 min" in paused.text
     assert (await ask(dashboard, "/schedules/nothing")).status == 404
+
+
+async def test_a_limit_shows_its_numbers_and_what_waits_for_each_value(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    shop.app.limits["shop.customer"].pause("globex", 600)
+    page = await ask(dashboard, "/limits/shop.customer")
+    assert "1 at once for each value of customer" in page.text
+    assert "&lt;b&gt;acme&lt;/b&gt;" in page.text
+    assert "paused, resumes" in page.text
+    assert 'href="/tasks/shop.charge"' in page.text
+    assert "5 per 1 s, 2 at once" in (await ask(dashboard, "/limits")).text
+    assert (await ask(dashboard, "/limits/nothing")).status == 404
 
 
 async def test_a_store_that_is_away_is_said_so() -> None:

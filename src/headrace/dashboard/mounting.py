@@ -17,7 +17,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
-from headrace.dashboard import cause_pages, flow_pages, job_pages, login_pages, page_verbs, schedule_pages, status_pages
+from headrace.dashboard import (
+    cause_pages,
+    flow_pages,
+    job_pages,
+    limit_pages,
+    login_pages,
+    page_verbs,
+    schedule_pages,
+    status_pages,
+)
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of, wants_json
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
@@ -48,6 +57,8 @@ PAGES: dict[str, Handler] = {
     "/causes": cause_pages.causes,
     "/workflows": flow_pages.flows,
     "/workflows/{id}": flow_pages.flow,
+    "/limits": limit_pages.limits,
+    "/limits/{name:path}": limit_pages.limit,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }

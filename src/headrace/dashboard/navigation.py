@@ -23,6 +23,7 @@ NAVIGATION = (
     NavigationEntry("/tasks", "Tasks", "t", "M3 3.5h10v9H3zM5.5 6.5 7.5 8l-2 1.5M8.5 10h2.5"),
     NavigationEntry("/workflows", "Workflows", "f", "M2 6h4v4H2zM10 2.5h4v4h-4zM10 9.5h4v4h-4zM6 8h2V4.5h2M8 8v3.5h2"),
     NavigationEntry("/schedules", "Schedules", "e", "M8 2.5a5.5 5.5 0 1 0 .01 0zM8 5v3l2 1.5"),
+    NavigationEntry("/limits", "Limits", "l", "M2.5 13a5.5 5.5 0 1 1 11 0M8 13l2.5-4"),
     NavigationEntry("/workers", "Workers", "w", "M3 3h10v4H3zM3 9h10v4H3zM5 5h.1M5 11h.1"),
     NavigationEntry("/statistics", "Statistics", "s", "M2.5 13.5h11M4 11V8M7 11V4M10 11V6.5M13 11V2.5"),
 )

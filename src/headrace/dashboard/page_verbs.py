@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
+from headrace.dashboard.limit_forms import LIMIT_ACTS
 from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError
 
@@ -131,9 +132,10 @@ def _of_flow(verb: str, words: str) -> Act:
 
 
 # Verbs by the kind of what they change; a log line names both.
-ACTS: dict[str, dict[str, Act]] = {
+ACTS: dict[str, Mapping[str, Act]] = {
     "jobs": {"retry": _retry_job, "cancel": _cancel_job},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
+    "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "workers": {"scale": _scale},
     "workflows": {

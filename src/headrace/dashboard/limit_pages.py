@@ -1,0 +1,48 @@
+"""Pages about limits: all by name, and one with its values: what it lets through, what waits, when it opens."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.admin.documents import limit_document, limit_numbers
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.wording import link
+from headrace.errors import HeadraceError
+
+PAGE = 50
+# Values of a limit that its page shows.
+VALUES = 100
+
+
+async def limits(site: DashboardSite, request: Request) -> Response:
+    """All limits by name. Cost: one round trip."""
+    after = request.query_params.get("after", "")
+    page = await site.app.limits.apage(after, PAGE)
+    last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
+    return await site.page(
+        request, "limits.html",
+        lambda: {"limits": [limit_document(one) for one in page.rows], "next": last or None},
+        rows=page.rows, count=page.count, after=after, numbers=limit_numbers,
+        more=link("/limits", {"after": last}) if last else "",
+    )  # fmt: skip
+
+
+async def limit(site: DashboardSite, request: Request) -> Response:
+    """One limit, and its values whose jobs wait or that were changed. Cost: one round trip."""
+    name = request.path_params["name"]
+    try:
+        page = await site.app.limits[name].avalues(VALUES)
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+    whole, rows = page.rows[0], page.rows[1:]
+    has = sorted(which.partition(":")[::2] for which, found in page.limited.items() if name in found)
+    return await site.page(
+        request, "limit.html",
+        lambda: {
+            **limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
+            "values": [limit_document(one) for one in rows],
+        },
+        one=whole, rows=rows, has=has, numbers=limit_numbers, most=VALUES,
+    )  # fmt: skip
