@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.model.limit_rules import Concurrency as Concurrency
     from headrace.model.limit_rules import Rate as Rate
     from headrace.model.retry import Retry as Retry
+    from headrace.model.unique_rules import Unique as Unique
     from headrace.model.workflow import WorkflowState as WorkflowState
     from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
     from headrace.pool.pool import Pool as Pool
@@ -54,6 +55,7 @@ _HOMES = {
     "Retry": "model.retry",
     "Limit": "tasks.limit",
     "Rate": "model.limit_rules",
+    "Unique": "model.unique_rules",
     "Concurrency": "model.limit_rules",
     "WorkflowRun": "workflows.run",
     "Cron": "schedules.timetables",

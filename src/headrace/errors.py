@@ -109,6 +109,20 @@ class DuplicateTask(HeadraceError, ValueError):
     """Two functions were registered under one task name."""
 
 
+class DuplicateJob(HeadraceError):
+    """Another job holds the name of a unique one with ``clash="raise"``; nothing of this call is stored.
+
+    Attributes:
+        id: of the job that holds the name.
+        job: id that the job would have had which was not stored.
+    """
+
+    def __init__(self, text: str, id: str = "", job: str = "") -> None:
+        super().__init__(text)
+        self.id = id
+        self.job = job
+
+
 class DuplicateLimit(HeadraceError, ValueError):
     """Two limits of one name."""
 

@@ -12,7 +12,7 @@ import msgspec
 import redis
 
 from headrace.model.form import Form, NewJob
-from headrace.model.ids import make_id, ordered_id
+from headrace.model.ids import make_id, ordered_id, unique_id
 from headrace.model.job import Claim, Outcome, StartNote
 from headrace.protocol import consume, produce
 from headrace.protocol.keys import Keys
@@ -83,7 +83,11 @@ class Stage:
         id, args = make_id(self.now // 1000, self._made), facts.pop("args", ARGS)
         if facts.get("ordered"):
             id = ordered_id(id)
-        return NewJob(facts.pop("id", id), args, Form(**{"task": "add"} | facts))
+        rule = facts.get("unique")
+        name = facts.pop("name", rule.text if rule else "")
+        if rule:
+            id = unique_id(id)
+        return NewJob(facts.pop("id", id), args, Form(**{"task": "add"} | facts), name)
 
     def enqueue(self, *jobs: NewJob) -> produce.Accepted:
         return self.run(produce.enqueue(self.keys, jobs, "sender", self.next(), now=self.now))

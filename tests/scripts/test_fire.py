@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.ids import make_id, tick_id, tick_of
+from headrace.model.form import Form
+from headrace.model.ids import is_ordered, is_unique, make_id, tick_id, tick_of
+from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import ticks
 from headrace.schedules.timing import Timing
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
+from tests.scripts.unique_stage import holder, one, only
+from tests.scripts.unique_stage import put as put_unique
 
 
 def test_a_tick_makes_its_job_when_it_is_due_and_once(stage: Stage) -> None:
@@ -171,3 +175,41 @@ def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
     fire(stage)
     stage.now += MINUTE
     assert fire(stage).ran == 1
+
+
+def test_a_tick_of_a_unique_task_is_skipped_while_another_job_has_its_name(stage: Stage) -> None:
+    form = Form("add", unique=UniqueRule("n"))
+    put(stage, row(form=form, unique="n"))
+    other = one(stage)
+    fire(stage)
+    stage.now = FIRST
+    assert fire(stage).ran == 0
+    assert schedule(stage).last[-1].text == other
+    stage.end(only(stage))
+    stage.now += MINUTE
+    assert fire(stage).ran == 1
+    (claim,) = stage.take()
+    assert is_unique(claim.id)
+    assert put_unique(stage)[1].duplicates
+    stage.now += MINUTE
+    fire(stage)
+    assert [what for _, what, _ in told(stage)] == ["skipped", "ran", "skipped"]
+    stage.end(claim)
+    assert holder(stage) is None
+
+
+def test_a_tick_of_a_unique_task_waits_for_its_turn(stage: Stage) -> None:
+    put(stage, row(form=Form("add", unique=UniqueRule("n", "start")), unique="n", overlap="buffer_one"))
+    fire(stage)
+    stage.now = FIRST
+    fire(stage)
+    (first,) = stage.take()
+    stage.now += MINUTE
+    fire(stage)
+    second = holder(stage)
+    assert second is not None
+    assert is_ordered(second)
+    assert stage.state(second) == "blocked"
+    stage.end(first)
+    assert [claim.id for claim in stage.take()] == [second]
+    assert holder(stage) is None

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.model.form import Form
 from headrace.model.job import Outcome
+from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import cache, consume, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
@@ -42,6 +43,8 @@ def fires_once(first: ticks.Fired, second: ticks.Fired) -> bool:
     return first.ran == 1 and second.ran in (0, 1)
 
 
+NAMED = UniqueRule("n")
+
 JOBS: dict[str, Play] = {
     "enqueue": Play(
         lambda s: [s.job(), s.job(delay=5)],
@@ -52,6 +55,15 @@ JOBS: dict[str, Play] = {
         lambda s: [s.job(key="k", ordered=True), s.job(key="k", ordered=True)],
         lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t),
         says("repeated"),
+    ),
+    "enqueue_unique": Play(
+        lambda s: [s.job(unique=NAMED), s.job()],
+        lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t),
+        says("repeated"),
+    ),
+    "enqueue_unique, of a name that is held": Play(
+        lambda s: (s.put(unique=NAMED), [s.job(unique=NAMED)])[1],
+        lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1, now=t),
     ),
     "broadcast": Play(
         lambda s: s.register(),

@@ -207,6 +207,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "note",
         "restore",
         "tick",
+        "unique_store",
     }
 
 

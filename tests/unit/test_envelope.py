@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace import Headrace, Retry
+from headrace import Headrace, Retry, Unique
 from headrace.errors import EnvelopeError
 from headrace.model.form import Form
-from headrace.model.ids import flow_id, make_id, node_id, ordered_id
+from headrace.model.ids import flow_id, make_id, node_id, ordered_id, unique_id
 from headrace.tasks.envelope import Envelope, Letter, Reader
 from headrace.tasks.unsent_job import UnsentJob
 
@@ -30,6 +30,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"at_most_once": True, "retries": 0, "max_crashes": 9},
     {"result_ttl": 0, "failure_ttl": timedelta(days=400)},
     {"headers": {"tenant": "a", "empty": ""}, "request_id": "order 7"},
+    {"unique": Unique(text="n", clash="raise")},
+    {"unique": Unique(text="n", within=60)},
 ]  # fmt: skip
 
 
@@ -119,6 +121,11 @@ def test_arguments_that_come_from_json_stay_json(app: Headrace) -> None:
         ({"id": ordered_id(ID)}, "its id and its field ordered contradict each other"),
         ({"ordered": True, "key": "k"}, "its id and its field ordered contradict each other"),
         ({"id": ordered_id(ID), "ordered": True}, "it is ordered by key, and has no key"),
+        ({"unique": {"text": "n"}}, "its id and its field unique contradict each other"),
+        ({"id": unique_id(ID)}, "its id and its field unique contradict each other"),
+        ({"id": unique_id(ID), "unique": {}}, "unique.text must be the name"),
+        ({"id": unique_id(ID), "unique": {"text": "n", "hold": "within"}}, "unique.span is the microseconds"),
+        ({"id": unique_id(ID), "unique": {"text": "n", "hold": "for ever"}}, "Invalid enum value 'for ever'"),
         ({"task": ""}, "task name '' cannot be used"),
         ({"task": "a b"}, "task name 'a b' cannot be used"),
         ({"args": {"a": 1}}, "Expected `array`, got `object` - at `$.args`"),

@@ -17,6 +17,7 @@ from headrace.cli.exit_codes import Exit
 from headrace.cli.program import app
 from headrace.model.option_checks import rows_of
 from headrace.model.options import ROWS, TASK_ONLY, TaskOptions
+from headrace.model.unique_rules import UniqueRule
 from headrace.settings import Settings, environment_name
 from headrace.tasks.envelope_fields import OPTION_FIELDS
 
@@ -166,6 +167,7 @@ _WIRE = {
     float | None: "number",
     bool: "boolean",
     dict[str, str]: "map from text to text",
+    UniqueRule | None: "map",
 }
 
 

@@ -119,11 +119,13 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         id: 22 characters, see :func:`headrace.keys.make_id`.
         args: MessagePack of ``[args, kwargs]``.
         form: everything else.
+        name: of a unique job.
     """
 
     id: str
     args: bytes
     form: Form
+    name: str = ""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -224,7 +226,7 @@ def _consistent(options: Options) -> Options:
 
 
 def form_of(task: str, options: Options) -> Form:
-    """What the jobs of a task with these options share. Their ids must say it if they are ordered."""
+    """What the jobs of a task with these options share. Their ids must say it if they are ordered or unique."""
     return Form(
         task,
         options=b"" if options.overrides == Overrides() else _pack(options.overrides),

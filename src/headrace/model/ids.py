@@ -149,6 +149,21 @@ def ordered_id(id: str) -> str:
     return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _ORDERED >> 5]}{id[21]}"
 
 
+# The next bit: this job is unique.
+_UNIQUE = 128
+_UNIQUE_DIGITS = _DIGITS[4:8] + _DIGITS[12:16]
+
+
+def unique_id(id: str) -> str:
+    """The id of a unique job, made of one that was drawn for it."""
+    return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _UNIQUE >> 5]}{id[21]}"
+
+
+def is_unique(id: str) -> bool:
+    """Whether this is the id of a unique job."""
+    return len(id) == 22 and id[20] in _UNIQUE_DIGITS
+
+
 def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True, shard: int = 0) -> str:
     """The id of the job that a tick of a schedule makes, as tick.lua makes it.
 
@@ -178,7 +193,7 @@ def ticked_at(id: str, name: str) -> datetime | None:
 def run_id_of(id: str) -> str:
     """The id of the workflow that the job of a schedule's tick runs."""
     shard = _DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])
-    return f"{id[:15]}{id[19]}0000{_base32(shard % _ORDERED | _OF_FLOW, 2)}"
+    return f"{id[:15]}{id[19]}0000{_base32(shard % _UNIQUE | _OF_FLOW, 2)}"
 
 
 def is_ordered(id: str) -> bool:
@@ -199,7 +214,7 @@ def shard_of(id: str) -> int:
     """
     if _ID.fullmatch(id) is None:
         raise ValueError(f"{id!r} is not the id of a job")
-    return (_DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])) % _ORDERED
+    return (_DIGITS.index(id[20]) * 32 + _DIGITS.index(id[21])) % _UNIQUE
 
 
 def milliseconds_of(id: str) -> int:

@@ -93,6 +93,7 @@ class Record:
         attempts: the starts that have ended, if the first of them did not succeed: the first three and the last seven.
         headers: texts by name that travel with the job.
         note: the text for people that its enqueue gave; empty: none.
+        unique: the name of a unique job; empty: it has none.
         swallowed: the exception that a middleware swallowed in the start that succeeded; None: there was none.
         left_out: bytes of arguments that stayed in the store, since a list was read; 0: none did.
         fields: every field that was read, undecoded.
@@ -126,6 +127,7 @@ class Record:
     attempts: tuple[AttemptRecord, ...] = ()
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     note: str = ""
+    unique: str = ""
     swallowed: JobError | None = None
     left_out: int = 0
     finder: Finder | None = field(default=None, repr=False, compare=False)

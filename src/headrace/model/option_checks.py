@@ -153,3 +153,10 @@ def check_strategy(name: str, value: Any) -> str:
 
 def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
     return policy(value)
+
+
+LOOSE = OptionRow(
+    check=flag,
+    doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
+    travels="task",
+)

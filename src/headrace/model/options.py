@@ -14,6 +14,7 @@ from headrace.model.headers import check as check_headers
 from headrace.model.limit_rules import GivenLimits, limit_names
 from headrace.model.option_checks import Flag, OptionRow, Strategy, rows_of
 from headrace.model.retry import Retry
+from headrace.model.unique_rules import UNIQUE, GivenUnique
 from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
@@ -244,6 +245,7 @@ class JobOptions(TypedDict, total=False):
             flag=Flag(value="TEXT", text="A text that lists of jobs show."),
         ),
     ]
+    unique: Annotated[GivenUnique, UNIQUE]
 
 
 class CallOptions(JobOptions, total=False):
@@ -274,14 +276,7 @@ class TaskOptions(JobOptions, total=False):
             travels="task",
         ),
     ]
-    loose: Annotated[
-        bool | None,
-        OptionRow(
-            check=check.flag,
-            doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
-            travels="task",
-        ),
-    ]
+    loose: Annotated[bool | None, check.LOOSE]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 

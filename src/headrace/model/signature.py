@@ -6,6 +6,7 @@ Pure. The producer checks exactly what the worker will see: it decodes what it e
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any, TypeAlias, TypedDict, cast
@@ -187,6 +188,18 @@ class Signature:
         found = hints(self._function).items()
         reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0."""
+        found: dict[str, Any] = {}
+        for one in inspect.signature(self._function).parameters.values():
+            if one.default is not inspect.Parameter.empty:
+                found[one.name] = one.default
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError):
+                    form = msgspec.msgpack.Decoder(self.types.get(one.name, Any), dec_hook=self._further.decode)
+                    found[one.name] = form.decode(self._encoder.encode(one.default))
+        return found
 
     @cached_property
     def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:

@@ -7,86 +7,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from headrace.model.form import FIELDS, Form, NewJob
 from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal, plausible
+from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, script_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.option_fields import fields_of, is_claimed
+from headrace.protocol.option_fields import fields_of
 from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
 # The longest arguments that a list brings, in bytes.
 LISTED_ARGS = 4096
-# The queue of a record that names none; the scripts say it, too.
-DEFAULT_QUEUE = "default"
-
-_pack = msgspec.msgpack.Encoder().encode
 # A broadcast waits in a line of its own, and is started once.
 _NOT_OF_BROADCASTS = frozenset({"priority", "max_crashes", "at_most_once"})
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """The store's answer to an enqueue.
-
-    Attributes:
-        word: ``ok``, or ``repeated``: this very request had been applied, and its reply was lost.
-        duplicates: ids that were not stored, each with the job that its request id had made.
-    """
-
-    word: str
-    duplicates: dict[str, str] = {}
 
 
 @lru_cache(16)
 def _milliseconds(ttl: float) -> int:
     return max(1, round(ttl * 1000))
-
-
-@lru_cache(1024)
-def head_of(form: Form) -> msgspec.Raw:
-    """The head of a batch, packed: most jobs of a program have one of a few forms."""
-    fields: list[Any] = ["task", form.task]
-    if form.queue != DEFAULT_QUEUE:
-        # What most jobs have takes no byte.
-        fields += ("queue", form.queue)
-    if form.options:
-        fields += ("options", blob(form.options))
-    fields += fields_of(form)
-    if form.options or is_claimed(form):
-        # A claim reads these only where the record says that there is more than task and arguments.
-        fields += ("more", "1")
-    head = [form.queue, form.priority, form.delay, form.at, form.expires, fields]
-    return msgspec.Raw(_pack([*head, form.key] if form.ordered else head))
-
-
-def _batches(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]], bool]:
-    """Neighbours of one form say it once: most chunks are one batch. And whether any are ordered."""
-    batches: list[tuple[msgspec.Raw, list[Any]]] = []
-    last: Form | None = None
-    ordered = False
-    rows: list[Any] = []
-    for job in jobs:
-        if job.form is not last and job.form != last:
-            last, rows = job.form, []
-            ordered = ordered or last.ordered
-            batches.append((head_of(last), rows))
-        rows.append(job.id)
-        rows.append(blob(job.args))
-    return batches, ordered
-
-
-def _accepted(reply: Any) -> Accepted:
-    if reply == b"ok":
-        return Accepted("ok")
-    word, twice = reply
-    if not twice:
-        return Accepted(word.decode())
-    ids = [id.decode() for id in twice]
-    return Accepted(word.decode(), dict(zip(ids[::2], ids[1::2], strict=True)))
 
 
 def enqueue(
@@ -104,7 +44,8 @@ def enqueue(
     sent it: so a job whose id is its request id is stored once, however many senders know it.
 
     Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of
-    :func:`headrace.model.ids.ordered_id`.
+    :func:`headrace.model.ids.ordered_id`. A unique one whose name another job holds is not stored, or all are refused:
+    see :class:`headrace.model.unique_rules.Unique`. Their ids are of :func:`headrace.model.ids.unique_id`.
 
     Args:
         jobs: at most ``CHUNK``.
@@ -117,18 +58,20 @@ def enqueue(
     if len(jobs) == 1:
         # Few calls, since a program that enqueues now and then pays for each of them dearly.
         (job,) = jobs
-        batches, ordered = [(head_of(job.form), [job.id, blob(job.args)])], job.form.ordered
+        batches, word = [(head_of(job.form), [job.id, blob(job.args)])], script_of(job.form)
     else:
-        batches, ordered = _batches(jobs)
-    return load("enqueue_ordered" if ordered else "enqueue").bind(
+        batches, word = batches_of(jobs)
+    names: dict[str, Any] = {"names": [job.name for job in jobs]} if word == "enqueue_unique" else {}
+    return load(word).bind(
         keys,
-        _accepted,
+        accepted,
         now=now,
         sender=sender,
         number=str(number),
         requests=requests,
         request_id_ttl=_milliseconds(request_id_ttl),
         batches=batches,
+        **names,
     )
 
 
@@ -266,6 +209,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
         note=_text(get(FIELDS["note"].stored)),
+        unique=_text(get("unique")),
         swallowed=parse_error(get("swallowed")),
         left_out=number(get("left_out")),
         finder=finder,

@@ -10,8 +10,9 @@ import msgspec
 from headrace.model.form import Form
 from headrace.model.job import moment, number
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import head_of, pairs
+from headrace.protocol.produce import pairs
 from headrace.protocol.script import Call, blob, load
 
 # Ticks that one call runs at most; rows of one call of the other verbs.

@@ -15,7 +15,7 @@ from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
 from headrace.model.ids import check_name
 from headrace.protocol import ticks
-from headrace.protocol.produce import head_of
+from headrace.protocol.batches import head_of
 from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, span
 from headrace.schedules.timing import Missed, Overlap, timing_of
 from headrace.settings import Duration, Settings, microseconds
@@ -131,6 +131,7 @@ def request(
     facts += [(field, given[field]) for field in ("overlap", "missed", "within")]
     facts += [("left", given["most"])] if given["most"] else []
     facts += [("pause_after", given["pause_after"])] if given["pause_after"] else []
+    facts += [("unique", job.name)] if job.name else []
     whole = _pack([name, head_of(form), job.args, facts])
     fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
     return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint)

@@ -36,11 +36,13 @@ local function unmade(repeated)
   return left, twice
 end
 
-local function accept(in_turn)
+-- store_unique: stores the unique jobs of batches, and returns the batches without them.
+local function accept(in_turn, store_unique)
   local repeated = redis.call('SET', seen, number, 'EX', 600, 'GET') == number
   local left, twice = batches, {}
   if #requests > 0 then left, twice = unmade(repeated) end
   if repeated then return {'repeated', twice} end
+  if store_unique then left = store_unique(left, twice) end
   local limits = redis.call('EXISTS', limited) == 1
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])

@@ -3,6 +3,7 @@
 -- include wake
 -- include lease
 -- include slice
+-- include unique_start
 -- include serve
 -- commit  batch
 -- clock   now
@@ -100,6 +101,7 @@ local function take(queue, id, score, fields)
     holds[#holds + 1] = id
     claimed(id, text, queue, score, fields)
     token = token + 1
+    if fields[3] and is_unique(id) then uniques().name_started(id) end
     return true
   end
 end

@@ -4,6 +4,7 @@
 -- include edges
 -- include turn
 -- include telling
+-- include unique_end
 -- clock   now
 -- key     succeeded    zset  succeeded     finished and kept, by time
 -- key     failed       zset  failed        likewise
@@ -32,6 +33,7 @@ local function finish(id, state, data, ttl)
   local waits = batch.waits and redis.call('ZSCORE', waited, id)
   if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
   if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
+  if is_unique(id) then uniques().name_ended(id, state) end
   if is_ordered(id) then turns().ended(id) end
   if is_node(id) then
     local f = touch(flow_of(id))

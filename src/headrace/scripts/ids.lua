@@ -2,6 +2,7 @@
 -- Of 22 characters the first 16 are a workflow's and its nodes' alike, four are a node's number, and the 21st says which kind of job it is.
 local function is_node(id) return (string.byte(id, 21) or 0) >= 103 and string.sub(id, 17, 20) ~= '0000' end
 local function is_ordered(id) local digit = string.byte(id, 21) or 0 return digit > 55 and digit < 103 end
+local function is_unique(id) local digit = string.byte(id, 21) or 0 return digit > 51 and digit < 56 or digit > 98 and digit < 103 end
 local function flow_of(id) return string.sub(id, 1, 16) .. '0000' .. string.sub(id, 21, 22) end
 local function node_of(id, code) return string.sub(id, 1, 16) .. code .. string.sub(id, 21, 22) end
 local function code_of(number)

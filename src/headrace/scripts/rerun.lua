@@ -1,5 +1,6 @@
 -- Rerun: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
 -- include again
+-- include unique_store
 -- clock   now
 -- commit  batch
 -- key     succeeded    zset  succeeded
@@ -11,7 +12,7 @@
 -- derive  job          hash  job:<id>
 -- arg     id           text
 -- arg     request      text  names this request: the same again, after a lost reply, changes nothing
--- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it; a node's workflow goes on from it, see flow_retry
+-- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>: that job has its name; a node's workflow goes on from it, see flow_retry
 if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
 local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority', 'retried')
 if f[2] and string.sub(f[2], 1, 1) == '@' then return 'broadcast' end
@@ -19,6 +20,8 @@ local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, q
 if not f[1] then return 'missing' end
 if f[4] == request then return 'retried' end
 if not finals[f[1]] then return f[1] end
+local holder = is_unique(id) and naming().retake(id)
+if holder then return 'taken ' .. holder end
 local field = f[1] == 'succeeded' and 'result' or 'error'
 redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
 redis.call('ZREM', finals[f[1]], id)

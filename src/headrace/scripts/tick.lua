@@ -2,6 +2,7 @@
 -- The id of the job is made of the schedule's name and the tick, so that the same tick never makes two.
 -- include ids
 -- include withdraw
+-- include unique_store
 -- include tick_note
 -- clock   now
 -- derive  plan     hash    schedule:<name>
@@ -10,10 +11,10 @@
 -- derive  chain    zset    chain:<key>
 -- Jobs that wait with the policy buffer_all, days that an ended schedule is shown.
 local BUFFER, SHOWN = 1000, 7 * 86400000000
-local WORK = {'head', 'args', 'overlap', 'keep'}
+local WORK = {'head', 'args', 'overlap', 'keep', 'unique'}
 
 -- Milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick, two of shard and kind.
-local function tick_id(name, tick, nth, ordered)
+local function tick_id(name, tick, nth, ordered, named)
   local DIGITS = '0123456789abcdefghjkmnpqrstvwxyz'
   local function digit(n) return string.sub(DIGITS, n + 1, n + 1) end
   local text, rest = '', math.floor(tick / 1000)
@@ -24,7 +25,7 @@ local function tick_id(name, tick, nth, ordered)
   end
   for n = 1, 10 do text = text .. digit(tonumber(string.sub(hash, 2 * n - 1, 2 * n), 16) % 32) end
   local shard = tonumber(string.match(prefix, ':(%d+)}:$'))
-  return text .. digit(nth) .. digit(math.floor(shard / 32) % 8 + (ordered and 8 or 0)) .. digit(shard % 32)
+  return text .. digit(nth) .. digit(math.floor(shard / 32) % 4 + (ordered and 8 or 0) + (named and 4 or 0)) .. digit(shard % 32)
 end
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
@@ -62,23 +63,35 @@ local function start_tick(name, tick, overlap, nth)
   local key = 'cron:' .. name
   local policy = overlap ~= '' and overlap or f[3] or 'skip'
   local ordered = policy ~= 'allow_all'
-  local id = tick_id(name, tick, nth, ordered)
-  if redis.call('EXISTS', job .. id, job .. tick_id(name, tick, nth, not ordered)) > 0 then return 'twice', id end
+  local named = f[5] and true
+  local id = tick_id(name, tick, nth, ordered, named)
+  -- Its options may have changed since the same tick ran.
+  local other = tick_id(name, tick, nth, not ordered, named)
+  if redis.call('EXISTS', job .. id, job .. other, job .. tick_id(name, tick, nth, true, not named), job .. tick_id(name, tick, nth, false, not named)) > 0 then
+    return 'twice', id
+  end
   local may, holder = admitted(key, policy, tonumber(f[4]) or 0)
   if not may then return 'skipped', holder end
-  local queue, priority, _, _, ends, fields = unpack(cmsgpack.unpack(f[1]))
+  local head = cmsgpack.unpack(f[1])
+  local queue, priority, _, _, ends, fields = unpack(head)
   if ordered then
     fields[#fields + 1] = 'key'
     fields[#fields + 1] = key
+    head[7] = key
   end
-  if ends > 0 then
-    fields[#fields + 1] = 'expires'
-    fields[#fields + 1] = now + ends
+  if named then
+    holder = naming().store_named(id, f[5], f[2], head)
+    if holder then return 'skipped', holder end
+  else
+    if ends > 0 then
+      fields[#fields + 1] = 'expires'
+      fields[#fields + 1] = now + ends
+    end
+    redis.call('HSET', job .. id, 'args', f[2], 'state', 'ready', unpack(fields))
+    local line = {now - priority * 600000000, id}
+    if ordered then line = turns().take(key, line) end
+    if #line > 0 then line_up(id, queue, line[1]) end
   end
-  redis.call('HSET', job .. id, 'args', f[2], 'state', 'ready', unpack(fields))
-  local line = {now - priority * 600000000, id}
-  if ordered then line = turns().take(key, line) end
-  if #line > 0 then line_up(id, queue, line[1]) end
   redis.call('HINCRBY', plan .. name, 'runs', 1)
   return 'ran', id
 end

@@ -11,10 +11,12 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from headrace.errors import DuplicateJob
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
+from headrace.protocol.batches import Accepted
 from headrace.protocol.keys import Keys, keys_of
-from headrace.protocol.produce import Accepted, enqueue
+from headrace.protocol.produce import enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 
@@ -136,20 +138,23 @@ class Client:
         Args:
             requests: of each job, empty for one without; none: no job has one.
 
+        Raises:
+            DuplicateJob: a unique job clashes, and its rule says so.
+
         Cost: one round trip.
         """
         store = self.store
         sender, number = store.slots.take()
         accepted = store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
         store.slots.answered(sender, number)
-        return accepted
+        return _checked(accepted)
 
     async def asubmit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
         store = await self.ready()
         sender, number = store.slots.take()
         accepted = await store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
         store.slots.answered(sender, number)
-        return accepted
+        return _checked(accepted)
 
     def drive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls, each or each list of them when the one before was answered."""
@@ -191,3 +196,11 @@ class Client:
         if (astore := self._made.pop("astore", None)) is not None:
             await astore.close()
         self.close()
+
+
+def _checked(accepted: Accepted) -> Accepted:
+    """The answer to an enqueue, if anything was stored."""
+    if not accepted.clashes:
+        return accepted
+    id, holder = next(iter(accepted.clashes.items()))
+    raise DuplicateJob(f"job {holder} has the name of this unique job: nothing of this call was stored", holder, id)

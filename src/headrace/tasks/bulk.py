@@ -13,7 +13,8 @@ from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
 from headrace.model.signature import Unchecked
-from headrace.protocol.produce import CHUNK, Accepted
+from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import CHUNK
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.submission import Verb, asubmit, submit
@@ -211,7 +212,9 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
     def opened(data: object, row: int) -> UnsentJob[Any]:
         letter = reader.read(data, row)
         bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task, context.types), letter.options)
-        return UnsentJob(bound, letter.args, letter.form, letter.options.request_id, letter.id, shared=True)
+        form, rule = letter.form, letter.form.unique
+        name = rule.text if rule else ""
+        return UnsentJob(bound, letter.args, form, letter.options.request_id, letter.id, shared=True, name=name)
 
     return opened
 

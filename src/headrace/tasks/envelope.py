@@ -16,7 +16,7 @@ from headrace.model import codec
 from headrace.model.form import RETRY_PARTS, Form, Options, form_of, of_call, of_task, overrides_of
 from headrace.model.headers import packed as packed_headers
 from headrace.model.headers import shown
-from headrace.model.ids import check_name, is_ordered, is_plain, shard_of
+from headrace.model.ids import check_name, is_ordered, is_plain, is_unique, shard_of
 from headrace.model.options import ROWS
 from headrace.model.retry import Retry
 from headrace.settings import microseconds
@@ -56,12 +56,15 @@ _asked = operator.attrgetter("task", *(name for name in OPTION_FIELDS if name !=
 _version = msgspec.msgpack.Decoder(_Version)
 
 
-def packed(id: str, args: bytes, form: Form, request_id: str) -> bytes:
+def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "") -> bytes:
     """A job as an envelope.
 
     Args:
         args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
+        name: of a unique job; it travels, since its reader may not have the code that makes it.
     """
+    if form.unique:
+        form = msgspec.structs.replace(form, unique=msgspec.structs.replace(form.unique, text=name, by=()))
     is_json = codec.is_json(args)
     positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)
     return _encode(
@@ -133,6 +136,8 @@ class Reader:
             raise OptionsError("its id is not that of a job of this store: docs/envelope.md says how to make one")
         if is_ordered(found.id) != found.ordered:
             raise OptionsError("its id and its field ordered contradict each other: the id of an ordered job says so")
+        if is_unique(found.id) != bool(found.unique):
+            raise OptionsError("its id and its field unique contradict each other: the id of a unique job says so")
 
     def _options(self, found: Envelope) -> tuple[Options, Form]:
         headers = packed_headers(found.headers)

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
+from headrace.model.unique_rules import UniqueRule
 
 
 class OptionField(msgspec.Struct, frozen=True):
@@ -39,6 +40,8 @@ def _limit(microseconds: int) -> float:
 def _option_field(name: str, row: OptionRow) -> OptionField:
     if name == "headers":
         return OptionField(dict[str, str], {}, row.envelope, False, False, dict)
+    if name == "unique":
+        return OptionField(UniqueRule | None, None, row.envelope, False, False, _same)
     override, timed = row.travels == "override", row.unit in ("time", "limit")
     kind = int if timed else row.kind
     default = None if override and kind is not str else row.default

@@ -44,9 +44,11 @@ class Job(Generic[R]):
     Attributes:
         id: 22 characters that sort by the time of the enqueue.
         task: name of its task; on a handle of ``app.job(id)`` empty until a verb has read it.
+        fresh: whether the enqueue that gave this handle has stored the job; False: a job with its name or request id
+            was there, or the handle is of an id that was known.
     """
 
-    __slots__ = ("_client", "_failure_ttl", "_find", "_reader", "id", "task")
+    __slots__ = ("_client", "_failure_ttl", "_find", "_reader", "fresh", "id", "task")
 
     def __init__(
         self,
@@ -56,6 +58,8 @@ class Job(Generic[R]):
         reader: ValueReader | None,
         failure_ttl: float | None,
         find: Find | None = None,
+        *,
+        fresh: bool = False,
     ) -> None:
         """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``.
 
@@ -65,6 +69,7 @@ class Job(Generic[R]):
         """
         self.id = id
         self.task = task
+        self.fresh = fresh
         self._client = client
         self._reader = reader
         self._failure_ttl = failure_ttl
@@ -168,7 +173,7 @@ class Job(Generic[R]):
 
         Raises:
             JobNotFound: it is not stored any more.
-            JobStateError: it has not ended.
+            JobStateError: it has not ended, or it is unique, and another job has its name.
 
         Cost: one round trip.
         """
@@ -278,6 +283,8 @@ class Job(Generic[R]):
                 f"job {self.id} is a node of workflow {flow_of(self.id)}, which goes on from it: "
                 f"app.workflows.get({flow_of(self.id)!r}).retry_failed()"
             )
+        if word.startswith("taken "):
+            raise JobStateError(f"job {self.id} is unique, and {word[6:]} has its name: retry it when that has ended")
         if word != "retried":
             raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
 

@@ -18,7 +18,7 @@ from headrace.model.headers import check as check_headers
 from headrace.model.headers import packed, shown
 from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
-from headrace.protocol.produce import Accepted
+from headrace.protocol.batches import Accepted
 from headrace.store.client import Client
 from headrace.tasks.middleware import Manager, aenter, enter
 
@@ -26,7 +26,7 @@ Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcas
 
 _args = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=lambda code, data: None)  # noqa: ARG005
 _JOBS = frozenset({"", "undo", "callback"})
-_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered"})
+_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique"})
 _NOT_OF_NODES = _NOT_OF_JOBS | {"at", "expires", "result_ttl", "failure_ttl"}
 _NOT_OF_BROADCASTS = _NOT_OF_JOBS | {"at", "delay", "queue", "priority", "key"}
 _ORDER = frozenset({"key"})
@@ -34,6 +34,7 @@ _ADVICE = {
     "headers": "write job.headers[...] = ...",
     "key": "it says in which order the job runs",
     "ordered": "the id of the job says it already",
+    "unique": "the id of the job says it already",
     "request_id": "the caller gives it",
 }
 
@@ -138,7 +139,7 @@ class Submission:
 
     def rows(self, rows: Sequence[NewJob]) -> list[NewJob]:
         """Rows to store, with what was changed."""
-        return [NewJob(row.id, row.args, job.form()) for row, job in zip(rows, self.jobs, strict=True)]
+        return [NewJob(row.id, row.args, job.form(), row.name) for row, job in zip(rows, self.jobs, strict=True)]
 
     def nodes(self, nodes: Sequence[NewNode]) -> tuple[NewNode, ...]:
         """Nodes to store, with what was changed."""

@@ -21,13 +21,14 @@ from headrace.errors import CorruptOptions, OptionsError
 from headrace.model import elsewhere
 from headrace.model.form import RETRY_PARTS, Form, NewJob, Options, Overrides, form_of, of_call
 from headrace.model.headers import added, packed
-from headrace.model.ids import id_at, make_tail, ordered_id
+from headrace.model.ids import id_at, make_tail, ordered_id, unique_id
 from headrace.model.option_checks import check_strategy
 from headrace.model.options import CallOptions, Kind
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature, Unchecked
+from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import operations, produce
-from headrace.protocol.produce import Accepted
+from headrace.protocol.batches import Accepted
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
@@ -142,6 +143,7 @@ class Task(Generic[P, R, V]):
         Raises:
             ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; names it.
             PayloadTooLarge: the arguments exceed the settings' ``max_payload``.
+            DuplicateJob: it is unique with ``clash="raise"``, and another job has its name.
             StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
             StoreFull: the server refused to store it.
 
@@ -286,6 +288,8 @@ class BoundTask(Generic[P, R]):
         self.context = context
         self._signature = signature
         self._options = options
+        if options.unique:
+            check_by(options.unique, signature)
         self._form = form_of(self.task, options)
         if options.cost:
             known = context.tasks.get(self.task)
@@ -330,9 +334,8 @@ class BoundTask(Generic[P, R]):
 
     def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:
         options = self._options
-        given = {"delay": options.delay, "at": options.at, "ordered": options.ordered, "request_id": options.request_id}
-        for name, value in given.items():
-            if value:
+        for name in ("delay", "at", "ordered", "unique", "request_id"):
+            if getattr(options, name):
                 raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         return data, of_rows("broadcast", [NewJob("", data, self.form())])
@@ -345,13 +348,13 @@ class BoundTask(Generic[P, R]):
         if not rows:
             return []
         stored: list[str] = yield produce.broadcast(self.context.client.keys, act.jobs[0].form(), data, rows)
-        return [self.handle(id) for id in stored]
+        return [self.handle(id, fresh=True) for id in stored]
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
         """See :meth:`Task.job`."""
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         self.check_key()
-        return UnsentJob(self, data, self.form(), self._options.request_id)
+        return UnsentJob(self, data, self.form(), self._options.request_id, name=self._name(data))
 
     def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
@@ -360,20 +363,28 @@ class BoundTask(Generic[P, R]):
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, client.settings.max_payload)
         id, form = new_id(), self.form()
-        return NewJob(self.fitting(id) if form.ordered else id, data, form)
+        if form.ordered or form.unique:
+            return NewJob(self.fitting(id), data, form, self._name(data))
+        return NewJob(id, data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
-        return NewJob(self.fitting(new_id()), data, self.form())
+        return NewJob(self.fitting(new_id()), data, self.form(), self._name(data))
+
+    def _name(self, data: bytes) -> str:
+        """The name of a unique job with these arguments; empty where it is not unique."""
+        rule = self._options.unique
+        return unique_name(rule, self._signature, data, self.context.types) if rule else ""
 
     def fitting(self, id: str) -> str:
-        """An id that was drawn, as these options want it: that of an ordered job says so.
+        """An id that was drawn, as these options want it: that of an ordered or unique job says so.
 
         Raises:
             OptionsError: it is ordered, and nothing says by which key.
         """
         self.check_key()
-        return ordered_id(id) if self._form.ordered else id
+        id = ordered_id(id) if self._form.ordered else id
+        return unique_id(id) if self._form.unique else id
 
     def check_key(self) -> None:
         """Refuse a job that is ordered, where nothing says by which key.
@@ -407,12 +418,13 @@ class BoundTask(Generic[P, R]):
             heir = self._heir = (above, form)
         return heir[1]
 
-    def handle(self, id: str) -> Job[R]:
+    def handle(self, id: str, *, fresh: bool = False) -> Job[R]:
         """A handle on a job of this task. Cost: none."""
-        return Job(self.context.client, id, self.task, self._signature, self._options.failure_ttl)
+        return Job(self.context.client, id, self.task, self._signature, self._options.failure_ttl, fresh=fresh)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
-        return self.handle(accepted.duplicates.get(new.id, new.id))
+        id = accepted.duplicates.get(new.id, new.id)
+        return self.handle(id, fresh=id == new.id)
 
     def __repr__(self) -> str:
         return f"<Task {self.task} with options>"

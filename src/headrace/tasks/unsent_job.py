@@ -31,6 +31,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         drawn: its id, if it was asked for.
         shared: another sender may store it, or an earlier attempt may have: it is stored only if it is not there yet.
         stored: id of the job that it is stored as; empty: it is not stored, as far as is known here.
+        name: of a unique job.
     """
 
     bound: BoundTask[..., R]
@@ -40,6 +41,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
     drawn: str = ""
     shared: bool = False
     stored: str = ""
+    name: str = ""
 
     @property
     def id(self) -> str:
@@ -50,8 +52,8 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
 
     @property
     def handle(self) -> Job[R]:
-        """A handle on the job: on the one that its request id had made before, where the store said so. Cost: none."""
-        return self.bound.handle(self.stored or self.id)
+        """A handle on the job: on the one that has its name or request id, where the store said so. Cost: none."""
+        return self.bound.handle(self.stored or self.id, fresh=self.stored == self.id)
 
     def pack(self) -> bytes:
         """The job as an envelope: documented bytes for a file, a table or another program; see docs/envelope.md.
@@ -68,7 +70,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         from headrace.tasks.envelope import packed
 
         self.shared = True
-        return packed(self.id, self.args, self.form, self.request_id)
+        return packed(self.id, self.args, self.form, self.request_id, self.name)
 
     def take(self, drawn: str) -> NewJob:
         """The row to store.
@@ -84,7 +86,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         if not self.drawn:
             self.drawn = self.bound.fitting(drawn)
         self.stored = self.drawn
-        return NewJob(self.drawn, self.args, self.form)
+        return NewJob(self.drawn, self.args, self.form, self.name)
 
     def untaken(self) -> None:
         """The attempt to store it failed: it may be stored or not."""

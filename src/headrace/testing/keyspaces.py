@@ -19,6 +19,7 @@ from headrace.model.ids import FINAL, check_name, is_ordered
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.protocol import keys as layout
 from headrace.testing.lane_invariants import lane_breaches
+from headrace.testing.unique_invariants import name_breaches
 from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
@@ -67,11 +68,13 @@ class Keyspace:
 
     Attributes:
         values: per documented key and hole, the value: ``values["ready"]["default"]`` maps ids to scores.
+        timed: names of unique jobs that end with a time.
         violations: what the reading itself found wrong.
     """
 
     shard: str
     values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
+    timed: set[str] = field(default_factory=set[str])
     violations: set[str] = field(default_factory=set[str])
 
     def one(self, name: str) -> Any:
@@ -118,7 +121,9 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
         space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
         return None
     # -1: it has no end; 0: it has less than a millisecond left; -2: it ended since its type was read.
-    if known[0] != "gate" and (known[0] in _EXPIRING) != (ttl != -1):
+    if known[0] == "unique" and ttl != -1:
+        space.timed.add(known[1])
+    if known[0] not in ("gate", "unique") and (known[0] in _EXPIRING) != (ttl != -1):
         space.violations.add(f"{whole}: " + ("never expires" if ttl == -1 else "expires, which nothing says"))
     return known
 
@@ -338,6 +343,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _schedules,
     lambda space: flow_breaches(space.values),
     lambda space: lane_breaches(space.values),
+    lambda space: name_breaches(space.values, space.timed),
 )
 
 

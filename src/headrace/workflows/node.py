@@ -27,6 +27,8 @@ REFUSED = {
     "result_ttl": "a node stays as long as its workflow: give ttl= to that",
     "failure_ttl": "a node stays as long as its workflow: give ttl= to that",
     "ordered": "its edges say what a node waits for; jobs outside of workflows can be ordered by key",
+    "unique": "a node runs once for each run, and key= of the workflow keeps that from running twice; a task that is "
+    "unique otherwise is a node with task.options(unique=False)",
     "request_id": "key= of the workflow keeps it from running twice",
 }
 

@@ -1,0 +1,86 @@
+"""The name of a unique job, made of its task and its arguments. Pure.
+
+The form is versioned, since a form that changes with a release would let two jobs of one name live beside each other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model.signature import Signature, Unchecked
+from headrace.model.type_registry import Types
+from headrace.model.unique_rules import UniqueRule
+
+# Of the form that is digested. Another one needs another number, and is another name.
+VERSION = 1
+
+
+def check_by(rule: UniqueRule, signature: Signature | Unchecked) -> None:
+    """Refuse a rule that goes by what the task does not take.
+
+    Raises:
+        OptionsError: names it.
+    """
+    if isinstance(signature, Unchecked):
+        if not rule.text and not rule.by:
+            raise OptionsError(
+                f"the code of {signature.task} is not here, so all its arguments are not known: give by= or text="
+            )
+        return
+    known = signature.parameters.names
+    for name in rule.by:
+        if name not in known:
+            raise OptionsError(
+                f"unique goes by {name!r}, and {signature.task}{signature.parameters.text} has no such argument"
+            )
+
+
+def unique_name(rule: UniqueRule, signature: Signature | Unchecked, data: bytes, types: Types) -> str:
+    """What the store calls a unique job: the text of its rule, or ``<task>:<digest of its named arguments>``.
+
+    One call has one name, however it is written: by position or by name, with a default or without, as JSON or not.
+
+    Args:
+        data: the arguments, packed.
+
+    Raises:
+        OptionsError: the code of the task is not here, and it cannot be told which arguments these are.
+    """
+    if rule.text:
+        return rule.text
+    values = _known(signature, data) if isinstance(signature, Signature) else _given(rule, signature, data)
+    chosen = {name: values.get(name) for name in rule.by} if rule.by else values
+    return f"{signature.task}:{digest(chosen, types)}"
+
+
+def digest(values: Mapping[str, Any], types: Types) -> str:
+    """22 characters for these arguments: of their sorted MessagePack, after the version, the first half of SHA-256."""
+    packed = msgspec.msgpack.Encoder(enc_hook=types.encode, order="sorted").encode([VERSION, values])
+    return base64.urlsafe_b64encode(hashlib.sha256(packed).digest()[:16]).decode().rstrip("=")
+
+
+def _known(signature: Signature, data: bytes) -> dict[str, Any]:
+    """All arguments by name, converted to their annotations, with the defaults of those that were not given."""
+    found = signature.by_name(*signature.unpack(data))
+    for name, default in signature.defaults.items():
+        if name not in found:
+            found[name] = default
+    return found
+
+
+def _given(rule: UniqueRule, signature: Unchecked, data: bytes) -> dict[str, Any]:
+    args, kwargs = signature.unpack(data)
+    missing = [name for name in rule.by if name not in kwargs]
+    if missing:
+        where = "by position" if args else "here"
+        raise OptionsError(
+            f"unique goes by {missing[0]!r}, and the code of {signature.task} is not here to tell which argument that "
+            f"is of those given {where}: give it by name, or give text="
+        )
+    return kwargs

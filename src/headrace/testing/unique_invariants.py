@@ -1,0 +1,44 @@
+"""What holds of the names of unique jobs: a name has a live job, or it does not exist.
+
+Pure: from what was read of one shard to what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.model.ids import FINAL, is_unique
+
+Values = dict[str, dict[str, Any]]
+
+
+def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
+    """What is wrong with the names of a shard, a sentence each.
+
+    Args:
+        timed: names that end with a time; what has become of their jobs does not matter.
+    """
+    records, names = values["job"], values["unique"]
+    for name, id in names.items():
+        record = records.get(id, {})
+        state = _text(record, "state")
+        if name not in timed and (_text(record, "unique") != name or state in ("", *FINAL)):
+            yield f"unique:{name}: {id} has it, which is {state or 'not stored'}"
+    for id, record in records.items():
+        name = _text(record, "unique")
+        if bool(name) != is_unique(id):
+            yield f"job {id}: its id and its record disagree whether it is unique"
+        elif name and "hold" not in record and _holds(record) and names.get(name) != id:
+            yield f"job {id}: {_text(record, 'state')}, but {names.get(name, 'no job')} has its name {name}"
+
+
+def _holds(record: dict[str, Any]) -> bool:
+    """Whether a job of this record must have its name: one that expired before it started need not."""
+    over = 0 < int(_text(record, "expires") or 0) < time.time_ns() // 1000 and "token" not in record
+    return _text(record, "state") not in FINAL and not over
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    return bytes(record.get(name, b"")).decode("utf-8", "replace")

@@ -1,0 +1,134 @@
+"""Names of unique jobs: one call has one name, in this release and in the next."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headrace import Headrace, Unique
+from headrace.errors import ArgumentError, OptionsError
+from headrace.tasks.task import BoundTask
+
+
+@pytest.fixture
+def app() -> Headrace:
+    # Port 1: a test that connects fails.
+    return Headrace("redis://localhost:1/0")
+
+
+def fetch(url: str, n: float = 1, *, tags: set[str] = frozenset(), when: datetime | None = None) -> None:  # type: ignore[assignment]
+    del url, n, tags, when
+
+
+def name(bound: BoundTask[..., Any], *args: Any, **kwargs: Any) -> str:
+    return bound.job(*args, **kwargs).name
+
+
+def test_the_form_of_names_stays(app: Headrace) -> None:
+    """A change of these would let two jobs of one name live beside each other while a release goes out."""
+    task = app.task(name="fetch", unique=Unique())(fetch)
+    some = task.options(unique=Unique(by=("n", "url")))
+    moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert {
+        "least": name(task.options(), "https://example.org"),
+        "all": name(task.options(), "https://example.org", 2.5, tags={"b", "a"}, when=moment),
+        "some": name(some, "https://example.org"),
+        "text": name(task.options(unique="nightly"), "https://example.org"),
+    } == GOLDEN
+
+
+GOLDEN = {
+    "least": "fetch:3grT7Pq5ttG_9GITf58TPA",
+    "all": "fetch:6IUC0V0nmKtRoN3SdQfX7w",
+    "some": "fetch:8p1NEr3kv3fmdP-jAtO5rw",
+    "text": "nightly",
+}
+
+
+def test_one_call_has_one_name_however_it_is_written(app: Headrace) -> None:
+    bound = app.task(name="fetch", unique=Unique())(fetch).options()
+    one = name(bound, "u")
+    assert (
+        one
+        == name(bound, url="u")
+        == name(bound, "u", 1.0)
+        == name(bound, n=1, url="u")
+        == name(bound, "u", tags=set())
+    )
+    assert len({one, name(bound, "v"), name(bound, "u", 2), name(bound, "u", tags={"a"})}) == 4
+    assert name(bound, "u", tags={"a", "b", "c"}) == name(bound, "u", tags={"c", "b", "a"})
+
+
+def test_json_and_values_have_one_name(app: Headrace) -> None:
+    def store(id: uuid.UUID, when: datetime, more: dict[str, int]) -> None:
+        del id, when, more
+
+    bound = app.task(name="store", unique=Unique())(store).options()
+    id, when = uuid.UUID(int=7), datetime(2030, 1, 2, tzinfo=UTC)
+    new = bound._new_json(  # pyright: ignore[reportPrivateUsage]
+        f'["{id}", "2030-01-02T00:00:00Z", {{"b": 1, "a": 2}}]', "{}"
+    )
+    assert new.name == name(bound, id, when, {"a": 2, "b": 1})
+
+
+def test_arguments_that_do_not_count_do_not_change_the_name(app: Headrace) -> None:
+    bound = app.task(name="fetch", unique=Unique(by="url"))(fetch).options()
+    assert name(bound, "u", 1) == name(bound, "u", 2, tags={"x"})
+    assert name(bound, "u") != name(bound, "v")
+
+
+def test_tasks_do_not_share_a_name_and_a_text_is_shared(app: Headrace) -> None:
+    one = app.task(name="one", unique=Unique())(fetch)
+    two = app.task(name="two", unique=Unique())(fetch)
+    assert name(one.options(), "u") != name(two.options(), "u")
+    assert name(one.options(unique="x"), "u") == name(two.options(unique=Unique(text="x")), "v") == "x"
+
+
+def test_a_task_whose_code_is_elsewhere_goes_by_named_arguments(app: Headrace) -> None:
+    here = app.task(name="fetch", unique=Unique(by="url"))(fetch).options()
+    there = Headrace("redis://localhost:1/0").by_name("fetch", unique=Unique(by="url"))
+    assert name(there, url="u", other=7) == name(here, "u")
+    with pytest.raises(OptionsError, match=r"'url', and the code of fetch is not here .* by position: give it by name"):
+        there.job("u")
+    with pytest.raises(OptionsError, match="give it by name, or give text="):
+        there.job(n=1)
+    with pytest.raises(OptionsError, match="all its arguments are not known: give by= or text="):
+        app.by_name("elsewhere", unique=Unique())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"by": "url", "text": "x"}, "by and text contradict each other"),
+        ({"text": ""}, "text must be a text of 1 to 256 characters"),
+        ({"text": "x" * 257}, "text must be a text of 1 to 256 characters"),
+        ({"text": 7}, "text must be a text of 1 to 256 characters"),
+        ({"by": ()}, "by must be names of arguments"),
+        ({"by": 7}, "by must be names of arguments"),
+        ({"by": ["a b"]}, "by must be names of arguments: 'a b' is none"),
+        ({"until": "never"}, "until must be 'done' or 'start'"),
+        ({"until": "done", "within": 5}, "until and within contradict each other"),
+        ({"within": 0}, "within"),
+        ({"within": timedelta(days=800)}, "from a millisecond to a year"),
+        ({"clash": "ignore"}, "clash must be one of existing, raise"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionsError, match=words):
+        Unique(**given)
+
+
+def test_what_the_task_cannot_keep_is_refused(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match=r"unique goes by 'uri', and fetch\(url, n=.* has no such argument"):
+        app.task(name="fetch", unique=Unique(by="uri"))(fetch)
+    with pytest.raises(OptionsError, match="unique must be Unique"):
+        app.task(name="again", unique=7)(fetch)  # type: ignore[call-overload]
+    task = app.task(name="fetch", unique=Unique())(fetch)
+    with pytest.raises(OptionsError, match="it takes no unique="):
+        task.broadcast("u")
+    with pytest.raises(ArgumentError):
+        task.options().job(7)  # type: ignore[arg-type]
+    assert task.options(unique=False).job("u").name == ""
