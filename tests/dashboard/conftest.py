@@ -72,6 +72,7 @@ class Shop:
         self.waiting = self.add.options(queue="mail").enqueue(5).id
         self.add.options(delay=3600).enqueue(6)
         self.app.queues["paused"].pause()
+        self.app.cache.set("price-7", 12.5, ttl=600, tags=["prices"])
         # A worker came and went: what it told of limits stays.
         keys, lease = self.app.client.keys, 10_000_000
         self.app.client.run(consume.register(keys, "w9", lease, ["place", "host:9"], limits=self.app.limits.declared()))

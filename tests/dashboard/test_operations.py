@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from headrace.dashboard import Dashboard
+from headrace.protocol import cache
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
@@ -108,6 +109,15 @@ async def test_a_limit_is_changed_and_held_as_a_whole_and_by_value(shop: Shop, d
     assert (await ask(dashboard, act + "set", form={"starts": "many"})).status == 400
     assert (await ask(dashboard, act + "set", form={})).status == 400
     assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "-1"}))
+
+
+async def test_cached_values_go_by_name_and_by_tag(shop: Shop, dashboard: Dashboard) -> None:
+    answer = await ask(dashboard, "/cache/price-7/act/delete", form={})
+    assert (said(answer), answer.headers["location"]) == ("Cached value price-7 is deleted.", "/cache")
+    assert "There was no" in said(await ask(dashboard, "/cache/price-7/act/delete", form={}))
+    shop.app.cache.set("price-8", 1, ttl=600, tags=["prices"])
+    assert said(await ask(dashboard, "/cache/prices/act/untag", form={})) == "1 cached value with tag prices deleted."
+    assert shop.app.client.run(cache.read(shop.app.client.keys, "price-8")) is None
 
 
 async def test_what_was_done_and_what_was_refused_is_logged(

@@ -18,7 +18,20 @@ from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
-LISTS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/schedules", "/limits", "/workers", "/statistics")
+LISTS = (
+    "/",
+    "/jobs",
+    "/causes",
+    "/queues",
+    "/tasks",
+    "/workflows",
+    "/schedules",
+    "/limits",
+    "/workers",
+    "/statistics",
+    "/store",
+    "/cache",
+)
 ASSET = re.compile(r"/static/")
 
 
@@ -59,7 +72,7 @@ async def test_every_list_of_an_empty_store_says_what_to_do_next(empty: Shop) ->
     for path in LISTS:
         answer = await ask(dashboard, path)
         check(answer, path)
-        assert path == "/statistics" or "empty" in answer.text, path
+        assert path in ("/statistics", "/store", "/cache") or "empty" in answer.text, path
 
 
 async def test_hostile_texts_stay_texts(shop: Shop) -> None:
@@ -278,6 +291,37 @@ async def test_a_limit_shows_its_numbers_and_what_waits_for_each_value(shop: Sho
     assert 'href="/tasks/shop.charge"' in page.text
     assert "5 per 1 s, 2 at once" in (await ask(dashboard, "/limits")).text
     assert (await ask(dashboard, "/limits/nothing")).status == 404
+
+
+async def test_cached_values_are_listed_and_filtered_by_tag(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    assert "1 of 1" in (await ask(dashboard, "/cache")).text
+    assert "/cache/price-7/act/delete" in (await ask(dashboard, "/cache?tag=prices")).text
+    assert "/cache/price-7/act/delete" not in (await ask(dashboard, "/cache?tag=other")).text
+    assert (await ask(dashboard, "/cache?after=nonsense")).status == 400
+
+
+async def test_the_store_page_says_what_the_server_and_its_caps_are(shop: Shop) -> None:
+    page = await ask(Dashboard(shop.app, operator), "/store")
+    assert re.search(r"(valkey|redis) \d+\.\d+", page.text)
+    assert "100,000" in page.text
+    facts = json.loads((await ask(Dashboard(shop.app, operator), "/store.json")).text)
+    assert facts["server"]["memory"] > 0
+    assert facts["kept"]["finished"]["failed"] >= 2
+
+
+async def test_a_server_that_keeps_its_facts_to_itself_is_said_so(shop: Shop, client: redis.Redis) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    # The first page connects, which asks for the version.
+    await ask(dashboard, "/")
+    client.execute_command("ACL", "SETUSER", "default", "-info")
+    try:
+        page = await ask(Dashboard(shop.app, operator), "/store")
+        assert page.status == 200
+        assert "Not allowed here" in page.text
+        assert (await ask(Dashboard(shop.app, operator), "/")).status == 200
+    finally:
+        client.execute_command("ACL", "SETUSER", "default", "+info")
 
 
 async def test_a_store_that_is_away_is_said_so() -> None:

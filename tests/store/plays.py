@@ -212,6 +212,7 @@ REST: dict[str, Play] = {
     "stats_children": Play(counted, lambda k, _, t: stats.children(k, "", now=t)),
     "stats_peek": Play(lined_up, lambda k, _, t: stats.peek(k, 2, t), line_alike),
     "stats_look": Play(lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats.look(k, ["e", "f"])),
+    "cache_list": Play(cached, lambda k, _, t: cache.page(k, "x", now=t)),
     "cache_get": Play(cached, lambda k, _, __: cache.read(k, "a")),
     # The first one's lease: whoever got a reply does not know that others wait for it, and lets its time end it.
     "cache_lease": Play(

@@ -17,8 +17,10 @@ from headrace.dashboard import svg_plots, wording
 from headrace.dashboard.attention import needs
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
 from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.redaction import HIDDEN, Redactor
 from headrace.dashboard.values_shown import json_text, shown
+from headrace.model.server_facts import server_facts
 from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket
@@ -200,3 +202,34 @@ def test_nothing_needs_a_person_where_all_is_well() -> None:
 def test_what_is_bad_comes_first() -> None:
     found = needs(frame([queue("a", paused=True), queue("b")], [worker("a")]), [])
     assert [need.level for need in found] == ["bad", "warn"]
+
+
+def test_a_live_strip_has_the_rate_between_two_reads_across_minutes() -> None:
+    strip, minute, next_ = (
+        LiveStrip(),
+        datetime(2026, 11, 23, 10, 0, tzinfo=UTC),
+        datetime(2026, 11, 23, 10, 1, tzinfo=UTC),
+    )
+    strip.add(100.0, {minute: (50, 5)})
+    strip.add(102.0, {minute: (60, 6)})
+    # The minute is over: what it counted since the last read belongs to these two seconds, too.
+    strip.add(104.0, {minute: (64, 6), next_: (4, 2)})
+    assert [(one.ended, one.failed) for one in strip.points] == [(5.0, 0.5), (4.0, 1.0)]
+    # Nobody looked for a minute: nothing is known of it.
+    strip.add(164.0, {next_: (500, 2)})
+    strip.add(166.0, {next_: (504, 2)})
+    slots = strip.slots()
+    assert slots[-1] is not None
+    assert slots[-1].ended == 2.0
+    assert slots[-30:-1] == [None] * 29
+    assert sum(one is not None for one in slots) == 3
+
+
+def test_a_server_that_is_almost_full_needs_a_person() -> None:
+    info = b"used_memory:85\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\nredis_version:7.2.4\r\naof_enabled:1\r\n"
+    facts = server_facts(info)
+    assert (facts.software, facts.full, facts.append_only, facts.uptime) == ("redis 7.2.4", 0.85, True, 0)
+    (need,) = needs(frame([], [worker()]), [], facts)
+    assert (need.level, need.link) == ("warn", "/store")
+    assert "85 % of its memory" in need.title
+    assert needs(frame([], [worker()]), [], server_facts(b"")) == []

@@ -9,10 +9,14 @@ from typing import Literal
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural, quoted
+from headrace.model.notation import size
+from headrace.model.server_facts import ServerFacts
 
 # Seconds after which a wait is long, and the share of failures, with their least number, that is high.
 LONG_WAIT = 60.0
 HIGH_SHARE, FEW = 0.05, 10
+# Shares of the store's memory limit.
+FULL, ALMOST = 0.8, 0.95
 # Names that one kind of trouble lists.
 MOST = 5
 
@@ -36,9 +40,9 @@ class Need:
     link: str
 
 
-def needs(frame: LiveFrame, tasks: list[TaskFigures]) -> list[Need]:
+def needs(frame: LiveFrame, tasks: list[TaskFigures], server: ServerFacts | None = None) -> list[Need]:
     """All of them, the bad ones first."""
-    found = [*_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks), *_of_ends(frame)]
+    found = [*_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks), *_of_ends(frame), *_of_store(server)]
     return sorted(found, key=lambda need: need.level != "bad")
 
 
@@ -119,3 +123,24 @@ def _of_ends(frame: LiveFrame) -> Iterator[Need]:
             "Retry the failed jobs of one to go on from there.",
             "/workflows?state=failed",
         )
+
+
+def _of_store(server: ServerFacts | None) -> Iterator[Need]:
+    if server is None:
+        return
+    if server.full > FULL:
+        yield Need(
+            "bad" if server.full > ALMOST else "warn",
+            f"The store uses {percent(server.full)} of its memory",
+            f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued.",
+            "/store",
+        )
+    if server.evicted:
+        yield Need(
+            "bad",
+            f"The server removed {plural(server.evicted, 'key')} for want of memory",
+            "Each may have been a job: set maxmemory-policy to noeviction.",
+            "/store",
+        )
+    if server.last_save == "err":
+        yield Need("bad", "The server cannot write its snapshot", "A restart would lose what came since.", "/store")

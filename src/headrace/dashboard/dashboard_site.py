@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,14 +20,17 @@ from headrace import __version__
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
-from headrace.dashboard.live_frame import LiveFrame, Shared, read_frame
+from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
+from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.values_shown import json_bytes
 from headrace.dashboard.visitors import Visitor
+from headrace.errors import ServerError, StoreUnavailable
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
+from headrace.model.server_facts import ServerFacts
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -77,6 +81,7 @@ class DashboardSite:
         title: what stands beside the name, to tell one dashboard from another.
         trace_url: a link to a trace, with ``{trace_id}`` in it; empty: none.
         frames: the shared frame.
+        strip: rates of the last ten minutes.
     """
 
     app: Headrace
@@ -87,6 +92,7 @@ class DashboardSite:
     trace_url: str = ""
     templates: jinja2.Environment = field(default_factory=_environment)
     frames: Shared[LiveFrame] = field(init=False)
+    strip: LiveStrip = field(default_factory=LiveStrip)
     _readings: OrderedDict[tuple[str, ...], Shared[Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +112,31 @@ class DashboardSite:
             ("table", span.name, kind), lambda: figures.table(self.app, span, kind)
         )
         return found
+
+    async def server(self) -> ServerFacts | None:
+        """What the store's server says of itself, at most half a minute old; None: it does not tell us."""
+
+        async def read() -> ServerFacts | None:
+            try:
+                return await (await self.app.client.ready()).server()
+            except StoreUnavailable:
+                raise
+            except ServerError as error:
+                log.info("the server does not tell of itself: %s", error)
+                return None
+
+        found: ServerFacts | None = await self.reading(("server",), read, 30)
+        return found
+
+    async def pulse(self) -> LiveStrip:
+        """The rates of the last ten minutes, as far as a page was open."""
+
+        async def read() -> bool:
+            self.strip.add(time.monotonic(), await figures.last_minutes(self.app))
+            return True
+
+        await self.reading(("pulse",), read, AGE)
+        return self.strip
 
     async def refresh(self) -> None:
         """Read anew what is shown, as after a verb whose effect is to be seen."""

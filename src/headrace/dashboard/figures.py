@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from headrace.app import Headrace
@@ -151,6 +152,17 @@ def _sum(buckets: Sequence[Bucket]) -> Bucket:
         for field, values in bucket.histograms.items():
             histograms[field] = histograms[field] + values if field in histograms else values
     return Bucket(buckets[0].start, buckets[-1].end, counts, histograms, all(one.exact for one in buckets))
+
+
+async def last_minutes(app: Headrace) -> dict[datetime, tuple[int, int]]:
+    """Jobs that ended in this and in the last minute, and those of them that failed, by the minute's start.
+
+    Cost: one round trip.
+    """
+    reading = app.stats.find(_label("tasks", ""), time.time() - 60, every="minute")
+    buckets = await app.stats.way.adrive(_course(reading))
+    failed = [sum(bucket[field] for field in _WRONG) for bucket in buckets]
+    return {one.start: (one["succeeded"] + wrong, wrong) for one, wrong in zip(buckets, failed, strict=True)}
 
 
 async def table(app: Headrace, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:

@@ -26,6 +26,7 @@ from headrace.dashboard import (
     page_verbs,
     schedule_pages,
     status_pages,
+    store_pages,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of, wants_json
 from headrace.dashboard.redaction import NAMES, Redactor
@@ -52,6 +53,8 @@ PAGES: dict[str, Handler] = {
     "/workers": status_pages.workers,
     "/workers/{name:path}": status_pages.worker,
     "/statistics": status_pages.statistics,
+    "/store": store_pages.store,
+    "/cache": store_pages.cache,
     "/jobs": job_pages.jobs,
     "/jobs/{id}": job_pages.job,
     "/causes": cause_pages.causes,

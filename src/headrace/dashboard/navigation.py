@@ -25,5 +25,12 @@ NAVIGATION = (
     NavigationEntry("/schedules", "Schedules", "e", "M8 2.5a5.5 5.5 0 1 0 .01 0zM8 5v3l2 1.5"),
     NavigationEntry("/limits", "Limits", "l", "M2.5 13a5.5 5.5 0 1 1 11 0M8 13l2.5-4"),
     NavigationEntry("/workers", "Workers", "w", "M3 3h10v4H3zM3 9h10v4H3zM5 5h.1M5 11h.1"),
+    NavigationEntry("/cache", "Cache", "a", "M8 2.5 14 6 8 9.5 2 6zM2 10l6 3.5 6-3.5"),
+    NavigationEntry(
+        "/store",
+        "Store",
+        "d",
+        "M3 4.5c0-2.7 10-2.7 10 0v7c0 2.7-10 2.7-10 0zM3 4.5c0 2.7 10 2.7 10 0M3 8c0 2.7 10 2.7 10 0",
+    ),
     NavigationEntry("/statistics", "Statistics", "s", "M2.5 13.5h11M4 11V8M7 11V4M10 11V6.5M13 11V2.5"),
 )

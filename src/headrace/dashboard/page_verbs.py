@@ -122,6 +122,15 @@ def _time_in(form: Form, field: str) -> datetime:
         raise HTTPException(400, f"{text[:40]!r} is not a time: write one such as 2026-11-21T22:30, in UTC.") from None
 
 
+async def _delete_value(site: DashboardSite, name: str, _form: Form) -> str:
+    gone = await site.app.cache.adelete(name)
+    return f"Cached value {name} is deleted." if gone else f"There was no cached value {name}."
+
+
+async def _delete_tag(site: DashboardSite, tag: str, _form: Form) -> str:
+    return f"{plural(await site.app.cache.adelete_tag(tag), 'cached value')} with tag {tag} deleted."
+
+
 def _of_flow(verb: str, words: str) -> Act:
     async def act(site: DashboardSite, id: str, _form: Form) -> str:
         run = await site.app.workflows.aget(id)
@@ -135,6 +144,7 @@ def _of_flow(verb: str, words: str) -> Act:
 ACTS: dict[str, Mapping[str, Act]] = {
     "jobs": {"retry": _retry_job, "cancel": _cancel_job},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
+    "cache": {"delete": _delete_value, "untag": _delete_tag},
     "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "workers": {"scale": _scale},
@@ -188,7 +198,8 @@ async def act(site: DashboardSite, request: Request) -> Response:
         said = f"Nothing was done: {error}"
     await note(site, request, (verb, kind, name), said)
     await site.refresh()
-    place = "/workflows" if (kind, verb) == ("workflows", "delete") else f"/{kind}/{quoted(name)}"
+    whole = kind == "cache" or (kind, verb) == ("workflows", "delete")
+    place = f"/{kind}" if whole else f"/{kind}/{quoted(name)}"
     return to(request, place, site.redactor.text(said))
 
 

@@ -35,7 +35,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
     frame = await site.frames.get()
     course, tasks = await site.course(span), await site.table(span)
-    found = needs(frame, tasks)
+    found, strip = needs(frame, tasks, await site.server()), (await site.pulse()).slots()
 
     def document() -> dict[str, Any]:
         return {
@@ -56,6 +56,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         total=course.total,
         minutes=course.minutes,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)],
+        strip=svg_plots.strip(strip),
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=sorted(frame.queues, key=lambda one: (-frame.waited(one), -one.size, one.name))[:TOP],
         served=frame.overview.served,

@@ -13,6 +13,7 @@ from datetime import datetime
 from markupsafe import Markup
 
 from headrace.dashboard.figures import Course, TimeRange
+from headrace.dashboard.live_strip import StripPoint
 from headrace.dashboard.wording import DASH, count, duration, short
 
 HEIGHT = 100.0
@@ -100,6 +101,26 @@ def _label(at: datetime, span: TimeRange) -> str:
     return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
 
 
+@dataclass(frozen=True, slots=True)
+class StripPlot:
+    """The live strip: the rate of now, and the highest one, jobs a second; ``known``: whether there is any."""
+
+    svg: Markup
+    now: float
+    most: float
+    known: bool
+
+
+def strip(points: Sequence[StripPoint | None]) -> StripPlot:
+    """A bar for each two seconds; a gap where no page was open."""
+    rates = [point.ended for point in points if point is not None]
+    most = max(rates, default=0.0)
+    done = Series("succeeded", "succeeded", [None if one is None else one.ended - one.failed for one in points])
+    failed = Series("failed", "failed", [None if one is None else one.failed for one in points])
+    svg = bars([failed, done], _round_up(most) if most else 1.0, [""] * len(points))
+    return StripPlot(svg, rates[-1] if rates else 0.0, most, bool(rates))
+
+
 def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
     """Stacked bars, the first series at the bottom."""
     parts: list[str] = []
@@ -144,6 +165,7 @@ def _svg(kind: str, parts: Sequence[str], hints: Sequence[str]) -> Markup:
     hits = Markup("").join(
         Markup('<rect class="hit" x="{}" y="0" width="1" height="100"><title>{}</title></rect>').format(n, hint)
         for n, hint in enumerate(hints)
+        if hint
     )
     grid = '<path class="rule" d="M0 50H{0}M0 .5H{0}M0 100H{0}"/>'.format(len(hints))
     # Numbers and our own class names only.

@@ -45,6 +45,26 @@ class Dropped:
     left: int
 
 
+@dataclass(frozen=True, slots=True)
+class CachedValue:
+    """A value on the server: its bytes, and when it ends, microseconds."""
+
+    name: str
+    end: int
+    size: int
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPage:
+    """Cached values, those that end soonest first; ``next`` is None where there are no more."""
+
+    now: int
+    count: int
+    rows: list[CachedValue]
+    next: str | None
+
+
 def payload(stored: bytes) -> bytes:
     """The MessagePack of a stored value, without its tags."""
     return stored.partition(b"\n")[2]
@@ -133,3 +153,30 @@ def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK, now: int = 0) ->
         life=LEASE,
         limit=limit,
     )
+
+
+def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100, now: int = 0) -> Call[CachedPage]:
+    """Cached values, or those that have a tag; sizes include their tags.
+
+    Args:
+        after: ``next`` of the page before.
+        limit: at most 500.
+
+    Cost: one round trip, O(log n + limit).
+    """
+    end, _, name = after.partition("~")
+
+    def parsed(reply: Any) -> CachedPage:
+        at, count, flat = reply
+        rows = [
+            CachedValue(flat[n].decode(), int(float(flat[n + 1])), flat[n + 2], _tags(flat[n + 3]))
+            for n in range(0, len(flat), 4)
+        ]
+        more = f"{rows[-1].end}~{rows[-1].name}" if len(rows) == limit else None
+        return CachedPage(at, count, rows, more)
+
+    return load("cache_list").bind(keys, parsed, now=now, tag=tag, after=end, member=name, limit=limit)
+
+
+def _tags(joined: bytes) -> tuple[str, ...]:
+    return tuple(filter(None, joined.decode("utf-8", "replace").split(",")))
