@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
     from headrace.model.limit_rules import Concurrency as Concurrency
-    from headrace.model.limit_rules import Rate as Rate
+    from headrace.model.rates import Rate as Rate
     from headrace.model.retry import Retry as Retry
     from headrace.model.unique_rules import Unique as Unique
     from headrace.model.workflow import WorkflowState as WorkflowState
@@ -54,7 +54,7 @@ _HOMES = {
     "Node": "workflows.node",
     "Retry": "model.retry",
     "Limit": "tasks.limit",
-    "Rate": "model.limit_rules",
+    "Rate": "model.rates",
     "Unique": "model.unique_rules",
     "Concurrency": "model.limit_rules",
     "WorkflowRun": "workflows.run",

@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 )
 
 from headrace.model.job import Outcome
-from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
+from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, task_row
 from headrace.model.limit_state import part_of
+from headrace.model.rates import Rate
 from headrace.protocol import consume, operations, produce
 from headrace.protocol.limit_verbs import change_limit
 from headrace.testing import assert_invariants

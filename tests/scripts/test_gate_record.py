@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.model.limit_rules import LimitRule, Rate
-from tests.scripts.limited_stage import declare, gate, promote, put
+import pytest
+
+from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.rates import Rate
+from headrace.protocol import consume
+from tests.scripts.limited_stage import LEASE, declare, gate, promote, put
 from tests.scripts.stage import SECOND, Stage
 
 SLOW = LimitRule("slow", Rate(10, per=1000))
@@ -31,3 +35,70 @@ def test_permits_from_before_do_not_come_back(stage: Stage) -> None:
     put(stage, 3)
     stage.end(claim, "released")
     assert gate(stage, "slow:")[0] == stage.now + 90 * SECOND
+
+
+def test_a_worker_that_sees_the_clock_set_back_has_the_gates_looked_at(stage: Stage) -> None:
+    """Nothing else comes that would: no job, no end."""
+    slow = LimitRule("slow", Rate(10, per=1000), by="account")
+    declare(stage, {"call": [slow, LimitRule("refused", by="account")]})
+    values = range(3)
+    put(stage, *values, *values, cost=3)
+    assert len(stage.take(limit=10)) == 3
+    stage.now -= 3600 * SECOND
+    assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).due == stage.now
+    promote(stage)
+    opens = stage.now + 290 * SECOND
+    assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).due == opens
+    stage.now = opens
+    promote(stage)
+    assert len(stage.take(limit=10)) == 3
+
+
+def test_more_gates_than_one_look_takes(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("slow", Rate(10, per=1000), by="account")]})
+    put(stage, *range(1500), *range(1500))
+    while stage.take(limit=1000):
+        pass
+    stage.now -= 3600 * SECOND
+    stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now))
+    for _ in range(10):
+        promote(stage)
+    stage.now += 90 * SECOND
+    for _ in range(10):
+        promote(stage)
+    assert len(stage.take(limit=1000)) == 1000
+    assert len(stage.take(limit=1000)) == 500
+
+
+def renewal(stage: Stage) -> int:
+    """Commands of a renewal."""
+    counts = list[int]()
+    for _ in range(3):
+        stage.now += 1
+        counts.append(stage.commands())
+        stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now))
+    return counts[2] - counts[1]
+
+
+def test_a_renewal_at_a_clock_that_goes_on_asks_nothing_more(stage: Stage) -> None:
+    stage.register("w1", LEASE)
+    stage.put(1, delay=SECOND)
+    without = renewal(stage)
+    declare(stage, {"call": [SLOW]})
+    put(stage, 1, 2)
+    stage.take(limit=10)
+    assert renewal(stage) == without
+
+
+@pytest.mark.parametrize(("rate", "opens"), [(Rate(100, per=1), 0.04), (Rate(1, per=1000), 390), (None, 0)])
+def test_a_faster_rate_opens_a_closed_gate_sooner(stage: Stage, rate: Rate | None, opens: float) -> None:
+    declare(stage, {"call": [SLOW]})
+    put(stage, 1, cost=4)
+    put(stage, 2)
+    assert len(stage.take(limit=10)) == 1
+    declare(stage, {"call": [LimitRule("slow", rate, Concurrency(9))]})
+    promote(stage)
+    assert len(stage.take(limit=10)) == (opens == 0)
+    if opens:
+        told = stage.client.zscore(stage.keys("scheduled"), "~")
+        assert told == pytest.approx(stage.now + opens * SECOND, abs=10_000)

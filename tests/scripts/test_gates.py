@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.limit_rules import Concurrency, LimitRule, Rate
+from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.rates import Rate
 from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, promote, put
 from tests.scripts.stage import SECOND, Stage
 

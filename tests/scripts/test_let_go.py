@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Claim
-from headrace.model.limit_rules import Concurrency, LimitRule, Rate
+from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.rates import Rate
 from headrace.protocol import consume, produce
 from headrace.protocol.consume import Note
 from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, promote, put

@@ -15,9 +15,10 @@ from headrace.model import codec
 from headrace.model.activity import Act, EventRecord
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
-from headrace.model.limit_rules import Concurrency, Rate
+from headrace.model.limit_rules import Concurrency
 from headrace.model.limit_state import LimitState, Override
 from headrace.model.notation import iso
+from headrace.model.rates import Rate
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.operations import QueueFacts, RunnerFacts, WorkerFacts
@@ -278,14 +279,14 @@ def limit_document(state: LimitState) -> dict[str, Any]:
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
-    return {"n": rate.n, "per": rate.per, "burst": rate.burst}
+    return {"n": rate.n, "per": rate.per, "burst": rate.burst, "shape": rate.shape, "timezone": rate.timezone}
 
 
 def _override(one: Override) -> dict[str, Any]:
     return {
         "part": one.part,
         "until": iso(one.until),
-        "fields": {name: text for name, text in one.fields.items() if text},
+        "fields": {name: text for name, text in one.fields.items() if text and name != "zone"},
     }
 
 
@@ -293,8 +294,7 @@ def limit_numbers(rate: Rate | None, concurrency: Concurrency | None) -> str:
     """The numbers of a limit for people: ``500 per 60 s, 20 at once``."""
     found: list[str] = []
     if rate is not None:
-        burst = f", {rate.burst:,} more together" if rate.burst else ""
-        found.append(f"{rate.n:,g} per {rate.per:g} s{burst}")
+        found.append(str(rate))
     if concurrency is not None:
         found.append(f"{concurrency.n:,} at once")
     return ", ".join(found) or "turns"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,9 @@ from headrace.cli.session import Session
 from headrace.cli.units import distance, moment, parse_duration, span
 
 if TYPE_CHECKING:
-    from headrace.model.limit_rules import Concurrency, Rate
+    from headrace.model.limit_rules import Concurrency
     from headrace.model.limit_state import LimitState, Override
+    from headrace.model.rates import Rate
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit's name.")]
 Value = Annotated[
@@ -120,10 +121,16 @@ def set_(
     session: Session,
     name: Name,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="N/TIME", help="N starts in each TIME, evenly, such as 500/1m.")
+        str | None, typer.Option("--rate", metavar="N/TIME", help="N starts in each TIME, such as 500/1m.")
     ] = None,
     burst: Annotated[
         int | None, typer.Option("--burst", metavar="N", min=0, help="With --rate: so many more together.")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="SHAPE", help="With --rate: even (default), window or clock.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", metavar="ZONE", help="With --shape clock: such as Europe/Berlin.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", metavar="N", min=1, help="N jobs at once.")
@@ -138,7 +145,7 @@ def set_(
 
     It stays when workers start, until it is unset or its time is over. What you do not name stays as it is.
     """
-    numbers = _numbers(rate, burst, concurrency)
+    numbers = _numbers(rate, {"burst": burst, "shape": shape, "timezone": timezone}, concurrency)
     if not numbers and weight is None:
         raise UsageFault("nothing to set: give --rate, --concurrency or --weight")
     with session.app() as headrace:
@@ -150,8 +157,9 @@ def set_(
     session.output.done(f"{_called(name, value)}: {what}{_ends(duration)}", limit_document(state))
 
 
-def _numbers(rate: str | None, burst: int | None, concurrency: int | None) -> list[Rate | Concurrency]:
-    from headrace.model.limit_rules import Concurrency, Rate
+def _numbers(rate: str | None, more: dict[str, Any], concurrency: int | None) -> list[Rate | Concurrency]:
+    from headrace.model.limit_rules import Concurrency
+    from headrace.model.rates import Rate
 
     found: list[Rate | Concurrency] = []
     if rate is not None:
@@ -160,9 +168,10 @@ def _numbers(rate: str | None, burst: int | None, concurrency: int | None) -> li
             count = float(n)
         except ValueError:
             raise UsageFault(f"--rate is a number and a time, such as 500/1m, not {rate!r:.80}") from None
-        found.append(Rate(int(count) if count.is_integer() else count, parse_duration(per) if slash else 1, burst or 0))
-    elif burst is not None:
-        raise UsageFault("--burst goes with --rate")
+        given = {name: value for name, value in more.items() if value is not None}
+        found.append(Rate(int(count) if count.is_integer() else count, parse_duration(per) if slash else 1, **given))
+    elif wrong := next((name for name, value in more.items() if value is not None), None):
+        raise UsageFault(f"--{wrong} goes with --rate")
     if concurrency is not None:
         found.append(Concurrency(concurrency))
     return found

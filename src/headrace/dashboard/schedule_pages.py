@@ -15,11 +15,12 @@ from headrace.dashboard.wording import duration, link
 from headrace.errors import HeadraceError
 from headrace.model.ids import check_name
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.model.zones import zone_of
 from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
 from headrace.schedules.schedule_documents import schedule_document, tick_document
 from headrace.schedules.schedule_handle import upcoming
-from headrace.schedules.timetables import time_of, zone_of
+from headrace.schedules.timetables import time_of
 from headrace.schedules.timing import read_timing
 
 PAGE = 50

@@ -16,47 +16,15 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
+from headrace.model.rates import MOST_NUMBER, Rate, check_number, is_whole, rate_fields, rate_of
 from headrace.settings import Duration, microseconds, seconds
 
 # Limits that one job may have: its task's and its queue's together.
 MOST_LIMITS = 4
-_MOST_NUMBER = 1_000_000_000
 _MOST_VALUE = 100
 
 _pack = msgspec.msgpack.Encoder().encode
 _OUTSIDE = re.compile(rb"[^A-Za-z0-9_.:/@+-]")
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """At most ``n`` starts in each ``per``, evenly spread: ``Rate(500, per=60)`` starts one each 120 ms.
-
-    A start that comes late, by up to 1 % of ``per`` and at least 10 ms, is made good by an earlier next one. So while
-    work waits, each ``per`` has at least 0.99 ``n`` starts, and no window that is shorter than ``per`` by that much has
-    more than ``n`` and ``burst`` together.
-
-    Attributes:
-        n: starts, above 0.
-        per: seconds or a timedelta, from a millisecond to a year.
-        burst: so many more may start together after a time without work.
-
-    Raises:
-        OptionsError: a number is out of range.
-    """
-
-    n: float
-    per: Duration = 1
-    burst: int = 0
-
-    def __post_init__(self) -> None:
-        _number("Rate: n", self.n)
-        per = seconds(self.per, "Rate: per", zero=False)
-        if not 0.001 <= per <= 366 * 86400:
-            raise OptionsError(f"Rate: per must be from a millisecond to a year, not {self.per!r}")
-        if not _whole(self.burst) or not 0 <= self.burst <= _MOST_NUMBER:
-            raise OptionsError(f"Rate: burst must be a whole number from 0, not {self.burst!r}")
-        if per / self.n > 366 * 86400:
-            raise OptionsError(f"Rate({self.n:g}, per={per:g}) would start less than one job in a year")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +43,9 @@ class Concurrency:
     n: int
 
     def __post_init__(self) -> None:
-        if not _whole(self.n):
+        if not is_whole(self.n):
             raise OptionsError(f"Concurrency takes a whole number above 0, not {self.n!r}")
-        _number("Concurrency", self.n)
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST_NUMBER:
-        raise OptionsError(f"{name} must be a number above 0, at most {_MOST_NUMBER:,}, not {value!r}")
+        check_number("Concurrency", self.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +70,7 @@ class LimitRule:
     @property
     def most_cost(self) -> float:
         """What a job may cost at most, so that it ever starts."""
-        return math.inf
+        return math.inf if self.rate is None or self.rate.shape == "even" else self.rate.n
 
     @property
     def fields(self) -> list[str]:
@@ -125,14 +84,8 @@ class LimitRule:
         return [word for pair in found.items() if pair[1] for word in pair]
 
 
-def rate_fields(rate: Rate) -> dict[str, str]:
-    """All fields that a rate may have in the hash of its limit; empty: it has none."""
-    per = str(microseconds(seconds(rate.per, "per")))
-    return {"rate": repr(rate.n), "per": per, "burst": str(rate.burst) if rate.burst else ""}
-
-
 def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
-    """See :func:`rate_fields`."""
+    """As :func:`headrace.model.rates.rate_fields`."""
     return {"most": str(concurrency.n)}
 
 
@@ -142,11 +95,7 @@ def numbers_of(fields: Mapping[str, str]) -> tuple[Rate | None, Concurrency | No
     Raises:
         OptionsError, ValueError, KeyError: they are no numbers of a limit.
     """
-    rate = None
-    if fields.get("rate"):
-        n = float(fields["rate"])
-        rate = Rate(int(n) if n.is_integer() else n, int(fields["per"]) / 1_000_000, int(fields.get("burst") or 0))
-    return rate, Concurrency(int(fields["most"])) if fields.get("most") else None
+    return rate_of(fields), Concurrency(int(fields["most"])) if fields.get("most") else None
 
 
 class NamedLimit(Protocol):
@@ -216,8 +165,8 @@ def check_units(units: object) -> int:
     Raises:
         OptionsError: it is no whole number, or too large.
     """
-    if not isinstance(units, int) or isinstance(units, bool) or abs(units) > _MOST_NUMBER:
-        raise OptionsError(f"units must be a whole number of at most {_MOST_NUMBER:,}, not {units!r:.80}")
+    if not isinstance(units, int) or isinstance(units, bool) or abs(units) > MOST_NUMBER:
+        raise OptionsError(f"units must be a whole number of at most {MOST_NUMBER:,}, not {units!r:.80}")
     return units
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.job import number
-from headrace.model.limit_rules import Concurrency, Rate, concurrency_fields, numbers_of, rate_fields, value_name
+from headrace.model.limit_rules import Concurrency, concurrency_fields, numbers_of, value_name
+from headrace.model.rates import Rate, rate_fields
 
 Part = Literal["rate", "concurrency", "weight", "paused"]
 # What stands for all values of a limit; no value is called so.

@@ -6,14 +6,14 @@ leaves open: expressions without seconds only, errors that name the field, and t
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import CronError, MissingExtra, UnknownTimezone
+from headrace.errors import CronError, MissingExtra
+from headrace.model.zones import zone_of
 from headrace.settings import Duration, microseconds, seconds
 
 if TYPE_CHECKING:
@@ -135,31 +135,6 @@ def moment_of(name: str, value: datetime | None) -> int:
 def time_of(moment: int) -> datetime:
     """Microseconds since 1970 as a datetime of UTC."""
     return _EPOCH + timedelta(microseconds=moment)
-
-
-@lru_cache(256)
-def zone_of(name: str) -> tzinfo:
-    """The time zone of a name.
-
-    Raises:
-        UnknownTimezone: this machine does not know it.
-    """
-    from zoneinfo import ZoneInfo, available_timezones
-
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    known = available_timezones()
-    if not known:
-        raise UnknownTimezone(
-            f"this machine has no time zones, so {name!r} is unknown: pip install 'headrace[cron]', which brings tzdata"
-        )
-    near = difflib.get_close_matches(str(name), known, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else "take a name of the IANA database, such as Europe/Berlin"
-    raise UnknownTimezone(f"there is no time zone {name!r}: {hint}")
 
 
 @lru_cache(1024)

@@ -1,4 +1,4 @@
--- Gate record: how a gate is stored: 30 bytes, and 12 for each of its cells. Included, never run alone.
+-- Gate record: how a gate is stored: 38 bytes, and 12 for each of its cells. Included, never run alone.
 -- lazy    limiting pack_gate unpack_gate
 -- clock   now
 -- key     limited  hash    limited
@@ -8,7 +8,7 @@ local SHAPES = {window = 1, clock = 2}
 
 local function pack_gate(g)
   local shape = SHAPES[g.limit.shape] or 0
-  local text = struct.pack('<dddI4BB', g.next, g.at, g.till, g.held, (g.waits and 1 or 0) + 2 * shape, g.strikes)
+  local text = struct.pack('<ddddI4BB', g.next, g.at, g.till, g.limit.step or 0, g.held, (g.waits and 1 or 0) + 2 * shape, g.strikes)
   if shape == 0 then return text end
   local parts = {text}
   for n = 1, #g.cells, 2 do parts[#parts + 1] = struct.pack('<dI4', g.cells[n], math.min(g.cells[n + 1], 4e9)) end
@@ -17,15 +17,17 @@ end
 
 -- Returns whether the clock was set back since its last start. It stays closed as long as it was to be then, no longer.
 local function unpack_gate(g, text)
-  local flags
-  g.next, g.at, g.till, g.held, flags, g.strikes = struct.unpack('<dddI4BB', text)
+  local step, flags
+  g.next, g.at, g.till, step, g.held, flags, g.strikes = struct.unpack('<ddddI4BB', text)
   g.waits = flags % 2 == 1
-  if flags - flags % 2 == 2 * (SHAPES[g.limit.shape] or 0) then
-    for at = 31, #text, 12 do
-      local n = #g.cells
-      g.cells[n + 1], g.cells[n + 2] = struct.unpack('<dI4', text, at)
-    end
+  local shape, mine = SHAPES[g.limit.shape] or 0, g.limit.step or 0
+  local same = flags - flags % 2 == 2 * shape
+  for at = 39, same and #text or 0, 12 do
+    local n = #g.cells
+    g.cells[n + 1], g.cells[n + 2] = struct.unpack('<dI4', text, at)
   end
+  -- Of a faster rate that is due sooner, too, for which the starts until now have it closed; a slower one counts from the next start.
+  if step ~= mine then g.next = same and shape == 0 and step > 0 and math.min(g.next, g.at + (g.next - g.at) * mine / step) or 0 end
   local by = g.at - now
   if by <= 0 then return false end
   g.next, g.till, g.at = g.next - by, g.till - by, now

@@ -32,7 +32,7 @@ local function gates()
     if not found.kind then return found end
     found.step, found.cell, found.changes = found.per / found.rate, found.per / 128, {}
     found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
-    for word in string.gmatch(found.zone or '', '%S+') do found.changes[#found.changes + 1] = tonumber(word) end
+    for word in string.gmatch(found.zone or '', '%S+') do found.changes[#found.changes + 1] = tonumber(word) * 1000000 end
     return found
   end
 

@@ -309,6 +309,13 @@ local function lanes()
         local limit_name, value = string.match(name, '^([^:]*):(.*)$')
         overrule(limit_name, value, {}, {})
         self.look_at_limit(limit_name, value)
+      elseif kind == 'clock' then
+        local found = redis.call('ZSCAN', timers, name, 'COUNT', 500)
+        for n = 1, #found[2], 2 do
+          local gate_name = string.match(found[2][n], '^gate:(.*)$')
+          if gate_name then met[#met + 1] = g.of(gate_name, string.match(gate_name, '^[^:]*')) end
+        end
+        if found[1] ~= '0' then redis.call('ZADD', timers, now, 'clock:' .. found[1]) end
       elseif kind == 'lanes' then
         local cursor, unit = string.match(name, '^(%d+):(.*)$')
         look_at(cursor, unit)

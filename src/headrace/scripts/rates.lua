@@ -85,9 +85,9 @@ RATES.clock = {
   refund = function(g, limit, units, time)
     if g.cells[1] == period(limit, time) then g.cells[2] = math.max(0, g.cells[2] - units) end
   end,
-  -- No quota twice: what was used counts for the period that it is now.
+  -- No quota twice, and none lost for longer than a period: what was used counts until the end of the next one at most.
   set_back = function(g, limit)
-    if g.cells[1] then g.cells[1] = math.min(g.cells[1], (period(limit, now))) end
+    if g.cells[1] then g.cells[1] = math.min(g.cells[1], period(limit, now) + limit.per) end
   end,
   ends = function(g, limit)
     local _, ends = period(limit, now)

@@ -6,6 +6,7 @@
 -- key     claims     zset    claims:<owner>
 -- key     cancels    set     cancels:<owner>
 -- key     scheduled  zset    scheduled
+-- key     timers     zset    timers
 -- key     parking    set     parking
 -- key     expires    zset    expires
 -- key     totals     hash    totals
@@ -30,6 +31,11 @@ local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', own
 local over = tonumber(first[2] or now) < now and tonumber(redis.call('HGET', about .. first[1], 'lease'))
 if ends > 0 and (ends < now + HALF * lease or ends > now + lease or over) then
   mend(math.min(lease, over or lease))
+  if ends > now + lease and redis.call('EXISTS', timers) == 1 then
+    -- The clock was set back: gates may open before the times that were told of them.
+    redis.call('ZADD', timers, now, 'clock:0')
+    redis.call('ZADD', scheduled, now, '~')
+  end
   first, ends = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES'), tonumber(redis.call('ZSCORE', owners, owner))
 end
 if ends <= now then return {'gone'} end

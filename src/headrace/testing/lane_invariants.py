@@ -38,7 +38,7 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
     """When the next job may start, how many run, whether anything waits."""
     if raw is None:
         return 0.0, 0, False
-    opens, _, _, held, flags, _ = struct.unpack("<dddIBB", raw[:30])
+    opens, _, _, _, held, flags, _ = struct.unpack("<ddddIBB", raw[:38])
     return opens, held, bool(flags & 1)
 
 
