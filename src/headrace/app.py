@@ -34,6 +34,7 @@ from headrace.store.client import Client
 from headrace.tasks import bulk, middleware, naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.declared_limits import LimitSet
+from headrace.tasks.job_logging import JobLog
 from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.middleware import Manager
 from headrace.tasks.submission import Submission
@@ -80,6 +81,7 @@ class Headrace:
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
+        job_log: ``app.job_log("INFO")`` sends what jobs log with :mod:`logging` to their own logs, too.
         exit_hooks, closers: run in each runner process before it leaves, within five seconds together.
     """
 
@@ -122,6 +124,7 @@ class Headrace:
         self.after_fork_parent_hooks: list[Hook] = []
         self.exit_hooks: list[Hook] = []
         self.closers: list[Hook] = []
+        self.job_log = JobLog()
         self._stats: Stats | None = None
 
     def override(self, **flags: Any) -> None:

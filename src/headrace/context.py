@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, Snooze, WaitRefused
-from headrace.model.headers import NO_HEADERS, SCHEDULE, unpacked
+from headrace.model.headers import NO_HEADERS, SCHEDULE, unpacked, with_correlation
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
+from headrace.model.job_facts import correlation_of, fields_of
 from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
@@ -34,19 +35,19 @@ class CurrentJob:
     """The job that runs in this thread or coroutine.
 
     Attributes:
-        key: the key that it was enqueued with, or empty.
         stopped_by: what stops this start; written by the runner: empty, ``shutdown`` (its worker stops), ``interrupt``
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
         args: what its function is called with, by position.
         kwargs: the same by name.
         swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
+        passed_on: the headers that jobs inherit which it makes; None until it makes one.
         state: what the lifespans of its runner yielded; None if they yielded nothing. See :meth:`Headrace.lifespan`.
     """
 
     __slots__ = (
-        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_stopping", "added", "args", "kwargs", "state",
-        "stopped_by", "swallowed",
+        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_stopping", "added", "args", "kwargs", "passed_on",
+        "state", "stopped_by", "swallowed",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class CurrentJob:
         self._flow = flow
         self._limit_of = limit_of
         self._headers: Mapping[str, str] | None = None
+        self.passed_on: Mapping[str, str] | None = None
         self.state = state
         self.args = args
         self.kwargs = kwargs
@@ -101,6 +103,16 @@ class CurrentJob:
         if self._headers is None:
             self._headers = unpacked(self._claim.headers)
         return self._headers
+
+    @property
+    def correlation(self) -> str:
+        """What all work has in common that one piece of work led to: log lines have it, jobs made here inherit it."""
+        return correlation_of(self.id, self.headers)
+
+    @property
+    def log_fields(self) -> dict[str, str | int]:
+        """What log lines say of it, by name, for loggers of your own; docs/logs.md lists them."""
+        return fields_of(self._claim, self.headers)
 
     @property
     def tick(self) -> datetime | None:
@@ -216,8 +228,7 @@ class CurrentJob:
 
     def log(self, text: str) -> None:
         """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000. Cost: none."""
-        lines = tuple(line[:LINE_CAP] for line in str(text).splitlines()) or ("",)
-        self._emit(Note(self.id, self.token, lines=lines))
+        self._emit(Note(self.id, self.token, lines=tuple(x[:LINE_CAP] for x in str(text).splitlines()) or ("",)))
 
     def snooze(self, delay: Duration) -> NoReturn:
         """End this start by ``Snooze``, which passes ``except Exception``: the job runs again after ``delay`` seconds.
@@ -251,7 +262,11 @@ def current_job() -> CurrentJob:
 def inherited() -> Mapping[str, str]:
     """The headers of the job whose code calls this; none outside of a job."""
     job = _current.get(None)
-    return NO_HEADERS if job is None else job.headers
+    if job is None:
+        return NO_HEADERS
+    if job.passed_on is None:
+        job.passed_on = with_correlation(job.headers, job.correlation)
+    return job.passed_on
 
 
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
@@ -278,23 +293,5 @@ def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") ->
         raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
 
 
-begin = _current.set
-"""Make a job the current one for the rest of this context."""
-
-
-class running:  # noqa: N801 - reads as a verb: with running(job)
-    """Make a job the current one for the length of a block. A class, since every job passes here."""
-
-    __slots__ = ("_before", "_job")
-
-    def __init__(self, job: CurrentJob) -> None:
-        self._job = job
-        self._before: Token[CurrentJob] | None = None
-
-    def __enter__(self) -> CurrentJob:
-        self._before = _current.set(self._job)
-        return self._job
-
-    def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            _current.reset(self._before)
+begin, end = _current.set, _current.reset
+"""Make a job the current one for the rest of this context; and undo that, given what it returned."""

@@ -167,6 +167,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         Meta(description="Which starts a worker logs: none, failures or all.", pattern="^(none|failures|all)$"),
     ] = "failures"
+    redact: Annotated[
+        str,
+        Meta(description="Parts of names whose values are hidden in logs, by commands and on pages; empty hides none."),
+    ] = (
+        "password,passwd,passphrase,secret,token,api_key,apikey,authorization,credential,cookie,private_key,"
+        "session_key,access_key,ssn,card_number,cvv"
+    )
     metrics: Annotated[
         str | None,
         Meta(description="Address where a worker serves metrics and probes, such as 127.0.0.1:9464. Default: nowhere."),

@@ -14,7 +14,6 @@ import pytest
 import redis
 
 from headrace import CurrentJob, Flow, Headrace, Job, State
-from headrace.context import running
 from headrace.errors import (
     ArgumentError,
     JobCancelled,
@@ -30,6 +29,7 @@ from headrace.errors import (
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import consume
 from headrace.protocol.consume import Note
+from headrace.worker.runner.current_start import running
 from headrace.workflows.run import WorkflowRun
 
 OWNER = "host-1-abc"

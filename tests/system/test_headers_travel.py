@@ -23,9 +23,12 @@ def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: F
     job = fleet.enqueue(f"{kind}.headers", headers=MINE)
     assert job.result(timeout=20) == MINE
     assert dict(job.refresh().headers) == MINE
-    ids = fleet.enqueue(f"{kind}.heir", kind, headers=MINE).result(timeout=20)
+    maker = fleet.enqueue(f"{kind}.heir", kind, headers=MINE)
+    ids = maker.result(timeout=20)
     found = [fleet.app.jobs.get(id).result(timeout=20) for id in ids]
-    assert found == [MINE, MINE, {"trace": "t", "own": "1"}]
+    # What it makes has its correlation, too.
+    mine = {**MINE, "correlation": maker.id}
+    assert found == [mine, mine, {"trace": "t", "own": "1", "correlation": maker.id}]
 
 
 def test_headers_outlive_retries_delays_and_a_retry_by_hand(fleet: Fleet) -> None:

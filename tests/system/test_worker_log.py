@@ -163,3 +163,67 @@ def test_a_terminal_that_is_stopped_is_not_waited_for(headrace: Program, app: He
         assert process.wait(40) == 0
         for end in (reads, writes):
             os.close(end)
+
+
+SECRETIVE = """
+app.job_log("INFO")
+
+@app.task
+def tell(secret: str, token: str) -> str:
+    log = logging.getLogger("shop")
+    log.warning("hello password=%s", secret, extra={"api_key": token})
+    log.debug("not told")
+    add.enqueue(1)
+    raise ValueError(f"https://user:{secret}@host refused token={token}")
+
+@app.workflow
+def pair(flow):
+    flow.run(add, 1, name="first")
+"""
+
+
+def json_log(headrace: Program, **environment: str) -> tuple[str, list[dict[str, object]]]:
+    said = headrace.burst("--log", "json").err
+    return said, [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def test_lines_about_a_job_carry_what_is_known_of_it_and_hide_what_is_secret(headrace: Program, app: Headrace) -> None:
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + SECRETIVE)
+    job = app.by_name("tasks.tell").enqueue(secret="canary1", token="canary2")
+    said, lines = json_log(headrace)
+    about = [line for line in lines if line.get("task") == "tasks.tell"]
+    assert [(line["logger"], line.get("code")) for line in about] == [("shop", None), ("headrace.worker", "job.failed")]
+    for line in about:
+        assert line["job"] == line["correlation"] == job.id
+        assert (line["queue"], line["attempt"]) == ("default", 1)
+        assert str(line["worker"]).count(":") == 1
+    assert about[0]["api_key"] == "•••"
+    assert about[1]["error"] == "ValueError"
+    assert float(str(about[1]["ran"])) > 0
+    # What it enqueued has its correlation.
+    (child,) = [line for line in lines if line.get("task") == "tasks.add"]
+    assert child["correlation"] == job.id != child["job"]
+    # The log of the job is that of logging; neither it, nor the log, nor the lists of commands tell what is secret.
+    assert job.logs() == ["WARNING shop: hello password=•••"]
+    shown = [headrace("jobs", verb, *more).out for verb, more in (("show", [job.id]), ("list", []), ("logs", [job.id]))]
+    shown += [headrace("jobs", "show", job.id, "--json").out, headrace("jobs", "list", "--json").out]
+    for text in (said, *shown):
+        assert "canary" not in text
+    assert "canary1" in headrace("jobs", "show", job.id, HEADRACE_REDACT="nothing").out
+
+
+def test_a_node_names_its_workflow_and_itself(headrace: Program) -> None:
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + SECRETIVE)
+    run = headrace("workflows", "create", "tasks.pair", "--start", "--app", "tasks:app", "--json").json["id"]
+    _, lines = json_log(headrace)
+    (line,) = [line for line in lines if line.get("task") == "tasks.add"]
+    assert (line["workflow"], line["node"], line["correlation"]) == (run, "first", run)
+
+
+def test_a_flood_of_failures_is_counted(headrace: Program, app: Headrace) -> None:
+    app.enqueue_many(app.by_name("tasks.fail").job() for _ in range(300))
+    _, lines = json_log(headrace)
+    failed = [line for line in lines if line.get("code") == "job.failed"]
+    more = sum(int(str(line.get("more", 0))) for line in failed)
+    assert more + len([line for line in failed if "more" not in line]) == 300
+    assert more > 100

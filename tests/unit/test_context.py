@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from headrace import CurrentJob, Headrace, current_job
-from headrace.context import LINE_CAP, running
+from headrace.context import LINE_CAP
 from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, ResultUndecodable, Snooze
 from headrace.model.job import Claim
 from headrace.protocol.consume import Note
+from headrace.worker.runner.current_start import running
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 
 CLAIM = Claim("0" * 22, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)

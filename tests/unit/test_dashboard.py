@@ -18,8 +18,8 @@ from headrace.dashboard.attention import needs
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.live_strip import LiveStrip
-from headrace.dashboard.redaction import HIDDEN, Redactor
 from headrace.dashboard.values_shown import json_text, shown
+from headrace.model.redaction import HIDDEN, Redactor
 from headrace.model.server_facts import server_facts
 from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of

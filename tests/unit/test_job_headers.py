@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from headrace import CurrentJob, Flow, Headrace
-from headrace.context import running
 from headrace.errors import CorruptHeaders, OptionsError
 from headrace.model.form import Form
 from headrace.model.headers import packed, unpacked
 from headrace.model.job import Claim
 from headrace.tasks.task import BoundTask
+from headrace.worker.runner.current_start import running
 
 
 @pytest.fixture
@@ -36,6 +36,10 @@ def of(bound: BoundTask[..., Any]) -> dict[str, str]:
     return dict(unpacked(bound.job().form.headers))
 
 
+# Of what a job makes.
+FAMILY = {"correlation": "id"}
+
+
 def inside(**headers: str) -> running:
     data = msgspec.msgpack.encode(headers) if headers else b""
     return running(CurrentJob(Claim("id", 1, "default", 0, "outer", b"", headers=data), lambda note: None))
@@ -56,15 +60,15 @@ def test_a_job_without_headers_has_no_bytes_for_them(app: Headrace) -> None:
 def test_what_is_made_in_a_job_inherits_its_headers_and_its_own_come_first(app: Headrace) -> None:
     task, plain = app.tasks["fetch"], app.tasks["plain"]
     with inside(tenant="a", team="ops"):
-        assert of(plain.options()) == {"tenant": "a", "team": "ops"}
-        assert of(task.options()) == {"tenant": "a", "team": "web"}
-        assert of(task.options(headers={"tenant": None})) == {"team": "web"}
+        assert of(plain.options()) == {"tenant": "a", "team": "ops"} | FAMILY
+        assert of(task.options()) == {"tenant": "a", "team": "web"} | FAMILY
+        assert of(task.options(headers={"tenant": None})) == {"team": "web"} | FAMILY
     kept = plain.options()
     for tenant in ("a", "b"):
         with inside(tenant=tenant):
-            assert of(kept) == {"tenant": tenant}
+            assert of(kept) == {"tenant": tenant} | FAMILY
     with inside():
-        assert of(kept) == {}
+        assert of(kept) == FAMILY
     assert of(kept) == {}
 
 
@@ -100,7 +104,7 @@ def test_nodes_undos_and_callbacks_inherit(app: Headrace) -> None:
         "many[1]": mine, "first (undo)": mine, "(on_success)": mine,
     }  # fmt: skip
     with inside(tenant="b", trace="t"):
-        assert found()["first"] == {"tenant": "a", "trace": "t"}
+        assert found()["first"] == {"tenant": "a", "trace": "t"} | FAMILY
     made = made.options(headers={"tenant": "c"})
     assert found()["first"] == {"tenant": "c"}
 

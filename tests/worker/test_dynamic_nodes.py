@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from headrace import CurrentJob, Headrace, current_job
-from headrace.context import running
 from headrace.errors import ArgumentError, CorruptArguments, NoWorkflow, WorkflowCycle, WorkflowTooLarge
 from headrace.model import codec, slots
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Graft, NodeFacts, Payload, pack_facts
 from headrace.worker.runner import dynamic_nodes
+from headrace.worker.runner.current_start import running
 from tests.unit.graphs import facts
 
 ID = node_id(flow_id(5, 6), 7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.worker.dispatcher.links.log_folding import AGAIN_AFTER, Folded
+from headrace.worker.dispatcher.links.log_folding import AGAIN_AFTER, Flood, Folded
 
 
 def test_a_line_that_repeats_itself_is_said_once_and_counted() -> None:
@@ -29,3 +29,24 @@ def test_another_line_tells_how_often_the_one_before_was_repeated() -> None:
     said.say("full", 1.0)
     assert said.say("gone", 2.0) == ["full (once more)", "gone"]
     assert said.say("full", 3.0) == ["full"]
+
+
+def test_a_flood_of_one_code_and_task_is_counted_and_told_when_its_second_is_over() -> None:
+    flood = Flood()
+    admitted = [flood.admits("job.failed", "a", 30, 100 + n / 1000) for n in range(542)]
+    assert sum(admitted) == 10
+    assert admitted[:10] == [True] * 10
+    # Another task, and another code, are other lines.
+    assert flood.admits("job.failed", "b", 30, 100.6)
+    assert flood.admits("job.crashed", "a", 40, 100.6)
+    assert flood.next == 101
+    assert flood.rest(100.9) == []
+    assert flood.rest(101) == [(30, "job.failed", "a", 532)]
+    assert flood.rest(102) == []
+    assert flood.admits("job.failed", "a", 30, 101.5)
+
+
+def test_ten_lines_in_each_of_many_seconds_are_no_flood() -> None:
+    flood = Flood()
+    assert all(flood.admits("job.failed", "a", 30, 100 + n / 9) for n in range(500))
+    assert flood.next == float("inf")

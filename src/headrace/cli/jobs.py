@@ -235,7 +235,7 @@ def result(
     ] = None,
 ) -> None:
     """Wait until a job has ended, and print its result as JSON; exit 1 if it has none, 5 after the timeout."""
-    with session.view() as app:
+    with session.view(reveal=True) as app:
         value = app.jobs.get(id).result(timeout)
     session.output.document({"id": id, "result": value} if session.output.json else value)
 

@@ -1,21 +1,26 @@
 """What a worker's log lines look like: text for people, JSON lines for programs; both on stderr.
 
-Every line of a job's own code carries the job's id and task. Passwords of URLs never pass.
+Every line about a job carries its id and task; as JSON also its queue, workflow, correlation and trace. Values that
+stand under the names of the setting ``redact`` and passwords of URLs never pass.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
 from headrace.context import current_job
 from headrace.errors import NoCurrentJob
+from headrace.model.redaction import NAMES, Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
 # What every record has: anything else on it was given by `extra=`, and is worth a field.
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
@@ -24,16 +29,19 @@ _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"m
 _SECRET_LENGTH = 4
 
 
-def configure(form: Literal["text", "json"], level: int, secrets: Collection[str] = ()) -> None:
+def configure(
+    form: Literal["text", "json"], level: int, secrets: Collection[str] = (), hidden: Iterable[str] = NAMES
+) -> None:
     """Send the log to stderr.
 
     Headrace's own lines always; those of the application too, unless it configured logging itself.
 
     Args:
         secrets: texts that no line may contain, such as the password of the server's URL.
+        hidden: parts of names whose values no line may contain.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(json_line if form == "json" else text_line, secrets))
+    handler.setFormatter(Lines(json_line if form == "json" else text_line, secrets, Redactor(hidden)))
     ours, root = logging.getLogger("headrace"), logging.getLogger()
     if not root.handlers:
         root.addHandler(handler)
@@ -56,44 +64,58 @@ class Lines(logging.Formatter):
     """Shapes a record and its fields, and hides what must not be told."""
 
     def __init__(
-        self, shape: Callable[[logging.LogRecord, dict[str, Any], str], str], secrets: Collection[str]
+        self,
+        shape: Callable[[logging.LogRecord, str, dict[str, Any], str], str],
+        secrets: Collection[str],
+        redactor: Redactor | None = None,
     ) -> None:
         super().__init__()
         self._shape = shape
+        self._redactor = redactor or Redactor()
+        # Made in the supervisor, before it forks: what the worker is called in the store and in errors.
+        self._worker = f"{socket.gethostname()}:{os.getpid()}"
         self._secrets = [text for text in secrets if len(text) >= _SECRET_LENGTH]
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
-        fields = _fields(record)
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         # That of a job came as text from another process; its facts stand in the words of the line already.
         if trace := fields.pop("traceback", None):
             parts.append(str(trace).rstrip())
-        if isinstance(facts := fields.pop("facts", None), dict) and self._shape is json_line:
-            fields |= cast("dict[str, Any]", facts)
-        text = self._shape(record, fields, "\n".join(parts))
+        facts, code = fields.pop("facts", None), fields.pop("code", None)
+        ours = record.name.startswith("headrace")
+        if self._shape is json_line:
+            fields = _job() | (cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}) | fields
+            fields = {"worker": self._worker} | fields
+            if code or (ours and (code := code_of(record.msg))):
+                fields = {"code": code} | fields
+        else:
+            fields = _job("job", "task", "attempt") | ({"code": code} if code and not ours else {}) | fields
+        hide = self._redactor
+        text = self._shape(record, hide.text(record.getMessage()), hide.value(fields), hide.text("\n".join(parts)))
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
 
 
-def text_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:
+def text_line(record: logging.LogRecord, message: str, fields: dict[str, Any], trace: str) -> str:
     """``2026-11-21 22:36:00.123 INFO    the message job=… task=…``, in local time; further lines are indented."""
     at = datetime.fromtimestamp(record.created, UTC).astimezone()
     where = "" if record.name.startswith("headrace") else f"{record.name}: "
     more = "".join(f" {one_line(name)}={one_line(value)}" for name, value in fields.items())
     time = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
-    line = f"{time} {record.levelname:<7} {where}{record.getMessage()}{more}"
+    line = f"{time} {record.levelname:<7} {where}{message}{more}"
     return entry(f"{line}\n{trace}" if trace else line)
 
 
-def json_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> str:
-    """One JSON object: time (UTC), level, event, logger, pid, job and task, and what ``extra`` gave."""
+def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], trace: str) -> str:
+    """One JSON object: time (UTC), level, event, logger, pid, code, worker, facts of the job and of ``extra``."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line: dict[str, Any] = {
         "time": at,
         "level": record.levelname.lower(),
-        "event": record.getMessage(),
+        "event": message,
         "logger": record.name,
         "pid": record.process,
         **fields,
@@ -103,10 +125,20 @@ def json_line(record: logging.LogRecord, fields: dict[str, Any], trace: str) -> 
     return to_json(line)
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+def _job(*names: str) -> dict[str, Any]:
+    """Fields of the job whose code logs this; none outside of a job."""
     try:
         job = current_job()
     except NoCurrentJob:
-        return fields
-    return {"job": job.id, "task": job.task, "attempt": job.attempt, **fields}
+        return {}
+    fields = job.log_fields
+    return {name: fields[name] for name in names if name in fields} if names else fields | _span()
+
+
+def _span() -> dict[str, str]:
+    """The trace and span that are current, where the program uses OpenTelemetry."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    span = trace.get_current_span().get_span_context()
+    return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"} if span.is_valid else {}

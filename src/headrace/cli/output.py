@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from headrace.model.redaction import Redactor
+
 # What a terminal obeys instead of showing it: control characters, those that turn the direction of text (a name could
 # show as another one), and the two that end a line for some programs only.
 _TURNS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -74,10 +76,12 @@ class Output:
 
     Attributes:
         json: print JSON instead of text and tables.
+        redactor: hides values by their names, in all that is printed to stdout; None: nothing is hidden.
     """
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
+        self.redactor: Redactor | None = None
         for stream in (sys.stdout, sys.stderr):
             # A terminal of another encoding must not turn a job's name into a crash.
             if isinstance(stream, io.TextIOWrapper):
@@ -85,7 +89,7 @@ class Output:
 
     def line(self, text: object) -> None:
         """Print text, as it is but for control characters."""
-        print(plain(text))
+        print(self._shown(text))
 
     def remark(self, text: object) -> None:
         """Tell people something beside the result; programs do not see it."""
@@ -103,7 +107,10 @@ class Output:
 
     def document(self, value: Any) -> None:
         """Print one JSON document."""
-        print(to_json(value))
+        print(to_json(value if self.redactor is None else self.redactor.value(value)))
+
+    def _shown(self, text: object) -> str:
+        return plain(text if self.redactor is None else self.redactor.text(str(text)))
 
     def done(self, text: str, facts: dict[str, Any]) -> None:
         """Print what was done: a sentence, or its facts as JSON."""
@@ -139,7 +146,7 @@ class Output:
             shown.add_column(
                 names[n], justify=justify, no_wrap=cut or names[n] in keep, overflow="ellipsis" if cut else "fold"
             )
-        cells = [[Text(plain(row[n]), style=STYLES.get(str(row[n]), "")) for n in chosen] for row in rows]
+        cells = [[Text(self._shown(row[n]), style=STYLES.get(str(row[n]), "")) for n in chosen] for row in rows]
         for row in cells:
             shown.add_row(*row)
         if terminal and spare in names and roomy:
@@ -158,7 +165,7 @@ class Output:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in rows:
-            grid.add_row(Text(plain(name)), Text(plain(value), style=STYLES.get(str(value), "")))
+            grid.add_row(Text(plain(name)), Text(self._shown(value), style=STYLES.get(str(value), "")))
         self._print(grid)
 
     def heading(self, text: str) -> None:

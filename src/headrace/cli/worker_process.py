@@ -70,7 +70,7 @@ def _serve(
     log = logging.getLogger("headrace.worker")
     form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
     secrets = _secrets(app)
-    logs.configure(form, level, secrets)
+    logs.configure(form, level, secrets, app.settings.redact.split(","))
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app.settings.metrics)
@@ -82,7 +82,7 @@ def _serve(
     app.disconnect()
     for complaint in warmup.complaints(f"the import of {target}", before):
         # No error: the module is imported by programs, too, where it may be right.
-        log.warning(complaint)
+        log.warning("%s", complaint, extra={"code": "setup.unsafe"})
     warmup.warm_up(app)
     learned = apply_learned(app)
     metrics = None if address is None else Metrics(*address, stamps)
@@ -96,7 +96,7 @@ def _serve(
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in warnings:
-        log.warning("%s", warning)
+        log.warning("%s", warning, extra={"code": "worker.warning"})
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
     return origin.carry_on(Supervisor(app, options, lineage, metrics, learned, stamps).run())
 

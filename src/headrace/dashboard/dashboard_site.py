@@ -23,13 +23,13 @@ from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
-from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.values_shown import json_bytes
 from headrace.dashboard.visitors import Visitor
 from headrace.errors import ServerError, StoreUnavailable
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
+from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
 
 log = logging.getLogger("headrace.dashboard")

@@ -29,10 +29,10 @@ from headrace.dashboard import (
     store_pages,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of, wants_json
-from headrace.dashboard.redaction import NAMES, Redactor
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
 from headrace.errors import StoreUnavailable
+from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -85,7 +85,7 @@ class Dashboard:
         authorize: Authorize | None = None,
         *,
         read_only: bool = False,
-        redact: Iterable[str] = NAMES,
+        redact: Iterable[str] | None = None,
         title: str = "",
         frame_ancestors: str = "'none'",
         hosts: Collection[str] | None = None,
@@ -98,13 +98,15 @@ class Dashboard:
             authorize: gets the request, and returns or awaits who it is from, or None to refuse it. None: all are
                 refused.
             read_only: leave the verbs out.
-            redact: parts of names whose values are hidden, at any depth.
+            redact: parts of names whose values are hidden, at any depth; without it, those of the setting ``redact``.
             title: tells this dashboard from another.
             frame_ancestors: which pages may show this one in a frame, as the header of that name says it.
             hosts: names under which it answers; None: any, which is for programs that check the host themselves.
             login: log-ins by token; ``headrace dashboard`` has them.
         """
-        self._site = DashboardSite(app, login, read_only, Redactor(redact), title)
+        self._site = DashboardSite(
+            app, login, read_only, Redactor.of(app.settings) if redact is None else Redactor(redact), title
+        )
         self._authorize = authorize if login is None else login.visitor
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)

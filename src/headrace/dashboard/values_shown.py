@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.dashboard.redaction import Redactor
 from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
 from headrace.model.codec import ParentOutput
 from headrace.model.job_record import Record
 from headrace.model.notation import size
+from headrace.model.redaction import Redactor
 from headrace.model.workflow_record import WorkflowRecord
 
 # Characters of a value that a page shows; the rest is downloaded.

@@ -17,6 +17,9 @@ MOST_BYTES = 4096
 # The header that names the schedule whose tick made a job.
 SCHEDULE = "headrace-schedule"
 
+# The header that work has in common with what led to it, and that of W3C Trace Context.
+CORRELATION, TRACE = "correlation", "traceparent"
+
 # Headers as options hold them: a text of None removes an inherited header.
 Given: TypeAlias = tuple[tuple[str, str | None], ...]
 
@@ -66,6 +69,16 @@ def added(given: Given, inherited: Mapping[str, str]) -> Mapping[str, str]:
             found[name] = text
     _measured(found)
     return found
+
+
+def with_correlation(headers: Mapping[str, str], correlation: str) -> Mapping[str, str]:
+    """Headers that a job passes on, with its correlation; without, where there is no room for one more."""
+    if CORRELATION in headers or len(headers) >= MOST_HEADERS:
+        return headers
+    found = MappingProxyType({**headers, CORRELATION: correlation})
+    return (
+        headers if sum(len(name.encode()) + len(text.encode()) for name, text in found.items()) > MOST_BYTES else found
+    )
 
 
 def packed(headers: Mapping[str, str]) -> bytes:

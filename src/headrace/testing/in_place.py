@@ -9,12 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headrace.context import CurrentJob, running
+from headrace.context import CurrentJob
 from headrace.errors import OptionsError
 from headrace.model import codec
 from headrace.model.job import Claim, Input
 from headrace.protocol.consume import Note
 from headrace.tasks.task import new_id
+from headrace.worker.runner.current_start import running
 
 # Bytes of one payload.
 MOST = 64 << 20

@@ -235,8 +235,15 @@ class Actions:
         self._all: list[Action] = []
         self.add = self._all.append
 
-    def log(self, level: int, text: str, *args: Any) -> None:
-        self.add(Log(level, text, args))
+    def log(self, level: int, text: str, *args: Any, code: str = "", facts: dict[str, Any] | None = None) -> None:
+        """Write a line into the log.
+
+        Args:
+            code: of a line whose text is not its own template.
+            facts: of the job that it is about.
+        """
+        extra = {name: value for name, value in (("code", code), ("facts", facts)) if value}
+        self.add(Log(level, text, args, extra or None))
 
     def take(self) -> Sequence[Action]:
         """All of them, in their order."""

@@ -32,6 +32,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
 )
 from headrace.worker.dispatcher.ends.job_stats import Tally
+from headrace.worker.dispatcher.links.dispatcher_log import DispatcherLog
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
@@ -83,6 +84,7 @@ class Dispatcher:
         site = Site(store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned)
         self._core = Core(replace(site, limits=app.limits.declared()))
         links = self._links = RunnerLinks(self._watched, self._inbox)
+        self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(
             store.target,
             max(0.1, min(5.0, settings.lease / 3)),
@@ -101,7 +103,7 @@ class Dispatcher:
             Sleep: lambda action: session.arm(action.keys, action.claim),
             WakeUp: lambda _: session.disarm(),
             Subscribe: lambda action: session.subscribe(action.channel),
-            Log: lambda action: log.log(action.level, action.text, *action.args, extra=action.extra),
+            Log: self._log.write,
         }
 
     def run(self, predecessor: str) -> None:
@@ -118,6 +120,7 @@ class Dispatcher:
             self._tally.pass_on()
             self._app.stats.close()
         self._see_off()
+        self._log.pass_on(float("inf"))
 
     def _turn(self) -> None:
         """Notify the core what happened until it has nothing more to do about it."""
@@ -140,7 +143,14 @@ class Dispatcher:
     def _round(self, until: float) -> None:
         """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         tally = self._tally
-        until = min(until, STREAMS.next, self._links.next, self._session.links.next, tally.next if tally else until)
+        until = min(
+            until,
+            STREAMS.next,
+            self._log.next,
+            self._links.next,
+            self._session.links.next,
+            tally.next if tally else until,
+        )
         if self._unstamped:
             until = min(until, self._stamp_at)
         pause = max(0.0, until - time.monotonic())
@@ -157,6 +167,7 @@ class Dispatcher:
             STREAMS.pass_on()
         if tally is not None and now >= tally.next:
             tally.pass_on()
+        self._log.pass_on(now)
         self._links.pass_on(now)
         self._session.links.keep(now)
         if self._inbox:

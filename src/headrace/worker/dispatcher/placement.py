@@ -11,6 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
+from headrace.model.job_facts import fields_of
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import Plan
@@ -146,7 +147,9 @@ class Placement:
         task = self._worker.tasks.get(claim.task)
         if task is None:
             text = "job %s wants the unknown task %s: parked until a worker knows it"
-            self._worker.actions.log(logging.WARNING, text, claim.id, claim.task)
+            self._worker.actions.log(
+                logging.WARNING, text, claim.id, claim.task, code="job.parked", facts=fields_of(claim)
+            )
             self._endings.end(claim, Parked())
             return None
         try:
@@ -177,7 +180,9 @@ class Placement:
         ended = before_start(claim, now, microseconds(self._worker.settings.failure_ttl))
         if ended is not None:
             if isinstance(ended, Corrupt):
-                self._worker.actions.log(logging.ERROR, "job %s: its record names no task", claim.id)
+                self._worker.actions.log(
+                    logging.ERROR, "job %s: its record names no task", claim.id, facts={"job": claim.id}
+                )
             self._endings.conclude(End(claim, ended))
         return ended is None
 

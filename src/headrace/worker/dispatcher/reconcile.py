@@ -86,5 +86,7 @@ class Reconciler:
         self._worker.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:
             if id in held:
-                log.warning("stopping job %s: the server lost its start, and it starts again", id)
+                log.warning(
+                    "stopping job %s: the server lost its start, and it starts again", id, extra={"facts": {"job": id}}
+                )
                 self._placement.cancel(id)

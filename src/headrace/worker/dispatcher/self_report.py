@@ -39,7 +39,7 @@ class SelfReport:
         """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
         advice = self._crew.advice
         for line in advice.lines():
-            self._worker.actions.log(logging.WARNING, "%s", line)
+            self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
         facts: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
         facts += self.sizes() if self.resized else []
         self.resized = False

@@ -95,5 +95,5 @@ def _do(name: str) -> int | None:
         return None
     cost = (time.monotonic_ns() - began) // 1000
     for complaint in warmup.complaints(f"the preload of {name}", before):
-        log.error("%s", complaint)
+        log.error("%s", complaint, extra={"code": "setup.unsafe"})
     return cost

@@ -5,13 +5,14 @@ The dispatcher stores the nodes; what a middleware changes, it changes before th
 
 from __future__ import annotations
 
-from headrace.context import CurrentJob, running
+from headrace.context import CurrentJob
 from headrace.model.ended import Growing
 from headrace.model.ids import flow_of
 from headrace.model.workflow import Graft
 from headrace.store.client import Client
 from headrace.tasks.submission import Submission, aaround, around, of_nodes
 from headrace.worker.dispatcher.duties.workflow_growth import Grown, pack_grown, unpack_grown
+from headrace.worker.runner.current_start import running
 
 
 def submitted(client: Client, job: CurrentJob, ended: Growing) -> Growing:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.context import CurrentJob, begin, running
+from headrace.context import CurrentJob, begin
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, RateLimited, Snooze, UnknownLimit
 from headrace.model import codec
 from headrace.model.ended import (
@@ -39,6 +39,7 @@ from headrace.tasks.task import Plan, Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
 from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
+from headrace.worker.runner.current_start import running
 from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
 from headrace.worker.runner.error_report import evidence, fault, forget, plain, signal_in
 from headrace.worker.runner.interrupts import Gate

@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any
 
-from headrace.context import CurrentJob, running
+from headrace.context import CurrentJob
 from headrace.tasks.middleware import Middleware, aenter, enter
+from headrace.worker.runner.current_start import running
 
 # Stands for the value of a function whose exception a middleware has swallowed.
 SWALLOWED = object()

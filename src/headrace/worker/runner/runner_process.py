@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from headrace.app import Headrace
 from headrace.errors import LifespanError
+from headrace.model.redaction import Redactor
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
@@ -41,6 +42,7 @@ from headrace.worker.runner.async_kind import Loop
 from headrace.worker.runner.execute import RunnerContext, bench
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.job_log_handler import JobLogHandler
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.runner.reporting import Reporter
@@ -100,6 +102,8 @@ def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, op
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
+    if app.job_log.level is not None:
+        logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
     lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
     try:
         if options.forker:

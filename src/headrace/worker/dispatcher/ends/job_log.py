@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
+from headrace.model.job_facts import fields_of
 from headrace.settings import Settings
 from headrace.worker.preload.advice import spell
 
@@ -27,6 +28,20 @@ _WORDS: dict[EndKind, str] = {
     "limited": "was told that it calls too often and goes back",
 }
 _FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrupt"})
+# The code of the line for an outcome.
+CODES: dict[EndKind, str] = {
+    "succeeded": "job.succeeded",
+    "grown": "job.succeeded",
+    "skipped": "job.skipped",
+    "failed": "job.failed",
+    "retry": "job.retried",
+    "crashed": "job.crashed",
+    "corrupt": "job.quarantined",
+    "cancelled": "job.cancelled",
+    "interrupted": "job.interrupted",
+    "snoozed": "job.snoozed",
+    "limited": "job.limited",
+}
 # Characters of an error that a line shows at most.
 _LONGEST = 500
 # The data of these outcomes is no error.
@@ -61,9 +76,18 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
-def facts(claim: Claim, kind: EndKind) -> dict[str, str | int]:
-    """What the line says, for logs that programs read."""
-    return {"job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt, "outcome": kind}
+def facts(claim: Claim, kind: EndKind, error: JobError | None, cost: int) -> dict[str, Any]:
+    """What the line says, for logs that programs read. Durations in seconds, memory in bytes."""
+    found: dict[str, Any] = {**fields_of(claim), "outcome": kind}
+    if claim.waited is not None:
+        found["waited"] = claim.waited / 1e6
+    if cost:
+        found["ran"] = cost / 1e6
+    if error is not None:
+        found["error"] = error.type
+        if error.peak_memory:
+            found["memory"] = error.peak_memory
+    return found
 
 
 def error_of(kind: EndKind, data: bytes) -> JobError | None:

@@ -100,7 +100,7 @@ class OutcomeBatch:
     def _log(self, claim: Claim, ended: Ended, cost: int) -> None:
         kind = ended.kind
         error = job_log.error_of(kind, ended.data)
-        extra: dict[str, Any] = {"facts": job_log.facts(claim, kind)}
+        extra: dict[str, Any] = {"code": job_log.CODES[kind], "facts": job_log.facts(claim, kind, error, cost)}
         # A crash with a traceback is a fault of Headrace's own code.
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback

@@ -117,7 +117,7 @@ class StoreLinks:
         """A request was answered without an error: the store works."""
         if self._failures:
             for line in self._said.rest():
-                log.warning("%s", line)
+                log.warning("%s", line, extra={"code": "store.away"})
             log.info("%s answers again", self.target.shown)
             self._failures = 0
 
@@ -141,7 +141,11 @@ class StoreLinks:
         refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
         for line in self._said.say(text, now):
-            log.log(logging.ERROR if refused else logging.WARNING, "%s", line)
+            log.log(
+                logging.ERROR if refused else logging.WARNING,
+                "%s", line,
+                extra={"code": "store.refuses" if refused else "store.away"},
+            )  # fmt: skip
 
     def _on_connected(self) -> None:
         made = self._connector.take()

@@ -1,4 +1,4 @@
-"""Which values of arguments, results, errors and logs a page hides. Pure.
+"""Which values of arguments, results, errors and logs are hidden: on pages, by commands, in logs and traces. Pure.
 
 A name decides (``password``, ``api_key``) at any depth, and so does the password of a URL in any text.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
+
+from headrace.settings import Settings
 
 HIDDEN = "•••"
-NAMES = (
-    "password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "authorization", "credential", "cookie",
-    "private_key", "session_key", "access_key", "ssn", "card_number", "cvv",
-)  # fmt: skip
+NAMES = tuple(Settings().redact.split(","))
 
 _URL_PASSWORD = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{0,200}:)[^\s/@]{1,500}@")
 # Values that are nested deeper are not shown.
@@ -37,6 +36,11 @@ class Redactor:
         # Nothing in it may repeat without a bound: a megabyte of one letter must not hold the page up.
         named = rf"((?:{one})[\w-]{{0,40}}[\"']?\s{{0,4}}[=:]\s{{0,4}}){value}"
         self._named = re.compile(named, re.IGNORECASE) if parts else None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The one that the setting ``redact`` describes."""
+        return cls(settings.redact.split(","))
 
     def hides(self, name: str) -> bool:
         """Whether what stands under this name is hidden."""
