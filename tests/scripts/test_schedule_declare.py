@@ -57,6 +57,16 @@ def test_old_code_does_not_come_back_beside_new_code(stage: Stage) -> None:
     assert put(stage, row(fingerprint="f2"), owner="newest") == ["changed"]
 
 
+def test_a_worker_that_is_gone_declares_nothing(stage: Stage) -> None:
+    """A call that the server gets late, after the worker has retired, would leave a key that nothing ends."""
+    stage.register()
+    assert put(stage, owner="w1") == ["created"]
+    stage.run(consume.retire(stage.keys, "w1", now=stage.now))
+    before = stage.everything()
+    assert put(stage, row(fingerprint="f2"), row("b"), owner="w1") == ["gone", "gone"]
+    assert stage.everything() == before
+
+
 def test_code_and_run_time_do_not_take_each_others_names(stage: Stage) -> None:
     stage.register()
     assert put(stage, row("a"), row("b"), owner="w1") == ["created", "created"]

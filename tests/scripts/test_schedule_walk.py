@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol import consume, ticks
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
 
 DAY = 1440 * MINUTE
@@ -71,6 +71,26 @@ def test_a_clock_that_was_set_back_is_noticed(stage: Stage) -> None:
     assert schedule(stage).ticks[0][0] == FIRST + MINUTE
     stage.now += MINUTE
     assert fire(stage).ran == 1
+
+
+def test_a_tick_that_ran_does_not_run_again_when_the_clock_was_set_back(stage: Stage) -> None:
+    """Its job is not stored any more, so that only the history tells that it ran."""
+    stage.register("w1", DAY)
+    put(stage)
+    fire(stage)
+    for n in range(90):
+        stage.now = FIRST + n * MINUTE
+        assert fire(stage).ran == 1
+        (claim,) = stage.take()
+        stage.end(claim, amount=0)
+        walk(stage)
+    stage.now = FIRST + 20 * MINUTE + SECOND
+    assert walk(stage).rewound == ["s"]
+    for n in range(21, 93):
+        stage.now = FIRST + n * MINUTE
+        assert fire(stage).ran == (1 if n >= 90 else 0), n
+    seconds = [at for at, what, _ in told(stage) if what == "ran"]
+    assert len(seconds) == len(set(seconds))
 
 
 def test_a_schedule_that_fell_silent_ticks_again(stage: Stage) -> None:

@@ -96,7 +96,7 @@ def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[l
 
     Returns:
         of each: ``created``, ``changed``, ``same``, ``superseded`` (a live worker declares a newer one) or ``taken``
-        (by code, or by a schedule that was stored at run time).
+        (by code, or by a schedule that was stored at run time), ``gone`` (the incarnation is).
 
     Cost: one round trip.
     """

@@ -10,7 +10,7 @@
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
 -- A tick is late after so long (microseconds); a schedule that waits for ticks is looked at again after RETRY; MOST_MISSED run.
 local LATE, RETRY, BROKEN, LOW, MOST_MISSED = 30000000, 5000000, 60000000, 8, 100
-local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after'}
+local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after', 'again_to'}
 local ran, wanting, broken = 0, {}, {}
 
 local function want(name, f)
@@ -33,6 +33,15 @@ local function chosen(f, tick, due, is_last)
   if f[3] == 'skip' or f[3] ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
   if within > 0 and now - tick > within then return false, 'older than within' end
   return true
+end
+
+-- The job of a tick that ran, if the history tells of it: the clock was set back, so that its time has come again.
+local function ran_before(name, tick)
+  for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
+    local read, one = pcall(cmsgpack.unpack, row)
+    if read and tonumber(one[1]) == tick and one[3] == 'ran' then return one[4] end
+  end
+  return false
 end
 
 local function tell_missed(name, missed)
@@ -75,7 +84,8 @@ local function run_due(name, f, due)
     else
       tell_missed(name, missed)
       missed = {}
-      local what, text = start_tick(name, due[n], '', 0)
+      local what, text = 'twice', f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n])
+      if not text then what, text = start_tick(name, due[n], '', 0) end
       note_tick(name, due[n], what, text)
       if what == 'ran' then
         ran = ran + 1

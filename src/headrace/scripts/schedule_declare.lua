@@ -8,7 +8,7 @@
 -- derive  known      hash  tasks:<owner>      beside its tasks: ~<schedule>, fingerprint
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
--- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one)
+-- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one) | gone (the incarnation is)
 local words, changed = {}, false
 
 -- Whether a live worker declares this one, beside the one that asks.
@@ -33,7 +33,11 @@ local function store(name, fingerprint, fields, old)
   changed = true
 end
 
+-- A late call of one that has left: what it declares would be a key that nothing ends.
+local gone = owner ~= '' and not redis.call('ZSCORE', owners, owner)
+
 local function declare(name, fingerprint, fields)
+  if gone then return 'gone' end
   local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned')
   if owner ~= '' then redis.call('HSET', known .. owner, '~' .. name, fingerprint) end
   if not old[1] then
