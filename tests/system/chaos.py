@@ -40,15 +40,18 @@ class Deaths:
 class Chaos:
     """Kills, by the dice, until the jobs are done or the time is over; then lets what is left finish in peace."""
 
-    def __init__(self, fleet: Fleet, server: Server, seed: int, workers: int = 2) -> None:
+    def __init__(
+        self, fleet: Fleet, server: Server, seed: int, workers: int = 2, environ: dict[str, str] | None = None
+    ) -> None:
         self.fleet = fleet
+        self.environ = environ
         self.server = server
         self.dice = random.Random(seed)
         self.deaths = Deaths()
         self.workers = [self._worker() for _ in range(workers)]
 
     def _worker(self) -> Worker:
-        return self.fleet.worker(processes=2, ready=False)
+        return self.fleet.worker(processes=2, ready=False, environ=self.environ)
 
     def run(self, jobs: int, seconds: float, restarts: int, every: float) -> None:
         """Kill about once in ``every`` seconds; the server ``restarts`` times, at even shares of work or time."""

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace import Flow, Headrace, current_job
+from headrace import Concurrency, Flow, Headrace, Rate, current_job
 from headrace.errors import JobInterrupted
 from headrace.model.retry import Retry
-from tests.system import ledger
+from tests.system import ledger, slot_files
 
 app = Headrace()
 HASTE = Retry(max=0, delay=0.01, factor=1, jitter=0)
@@ -491,6 +491,34 @@ def _nothing(kind: str) -> Callable[[Flow, int], None]:
     return nothing
 
 
+def define_limited(app: Headrace, directory: Path) -> None:
+    """Add tasks with limits, whose jobs write down when more of them run than may: see ``test_kill_trial.py``."""
+
+    def checked(name: str, most: int) -> Callable[[str, float], None]:
+        def chore(value: str, seconds: float) -> None:
+            ledger.write("S")
+            held = slot_files.take(directory, f"{name}-{value}", most)
+            if held is None:
+                ledger.write("over")
+            time.sleep(seconds)
+            if held is not None:
+                os.close(held)
+            ledger.write("E")
+
+        chore.__name__ = chore.__qualname__ = name
+        return chore
+
+    limits = {
+        "pair": (app.limit("pair", Concurrency(2)), 2),
+        "each": (app.limit("each", Concurrency(1), by="value"), 1),
+        "paced": (app.limit("paced", Rate(20, per=1)), 1000),
+    }
+    for name, (limit, most) in limits.items():
+        app.task(name=f"limited.{name}", limits=[limit])(checked(name, most))
+
+
 define(app, os.environ.get("HR_KINDS", "process").split(","))
+if limits := os.environ.get("HR_LIMITS"):
+    define_limited(app, Path(limits))
 if every := os.environ.get("HR_EVERY"):
     app.every(float(every), app.tasks["process.add"], 1, 1, name="code")
