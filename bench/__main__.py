@@ -39,6 +39,7 @@ _BENCHMARKS = (
     "choose",
     "pool",
     "stats",
+    "schedules",
     "warm",
 )
 # Other queues, or the floor, have a figure in these; the rest measures Headrace alone.
