@@ -41,6 +41,7 @@ _BENCHMARKS = (
     "stats",
     "schedules",
     "warm",
+    "dashboard",
 )
 # Other queues, or the floor, have a figure in these; the rest measures Headrace alone.
 _WITH_OTHERS = ("drain", "idle", "idle-load", "enqueue", "memory", "fan")

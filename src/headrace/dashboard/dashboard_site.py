@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -53,7 +53,9 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@cache
 def _environment() -> jinja2.Environment:
+    """The templates, compiled once for all dashboards of a process."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("headrace.dashboard"),
         autoescape=True,

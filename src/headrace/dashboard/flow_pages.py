@@ -19,6 +19,8 @@ from headrace.errors import HeadraceError, OptionsError
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.picture import of_nodes
+from headrace.protocol.graph_reads import read_flows
+from headrace.workflows.verbs import check_id, found
 
 PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
@@ -65,9 +67,9 @@ async def flows(site: DashboardSite, request: Request) -> Response:
 async def flow(site: DashboardSite, request: Request) -> Response:
     """One workflow. Cost: three round trips up to 500 nodes."""
     try:
-        run = await site.app.workflows.aget(request.path_params["id"])
-        record = await run.arefresh()
-        page = await run.anodes(limit=DRAWN)
+        id, client = check_id(request.path_params["id"]), site.app.client
+        record = found(id, await client.arun(read_flows(client.keys, [id]))).read_with(site.app.jobs.reader)
+        page = await site.app.workflows.handle(record).anodes(limit=DRAWN)
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
