@@ -131,6 +131,26 @@ class UnknownLimit(HeadraceError, LookupError):
     """No limit of this name is declared."""
 
 
+class LaneFull(HeadraceError, RuntimeError):
+    """As many jobs wait for a value of a limit as its ``backlog`` lets wait. None of the call was stored.
+
+    Attributes:
+        limit: name of the limit.
+        backlog: the most that may wait.
+        waiting: how many do.
+    """
+
+    def __init__(self, limit: str, backlog: int, waiting: int) -> None:
+        super().__init__(
+            f"{waiting:,} jobs wait for one value of limit {limit}, and its backlog is {backlog:,}: enqueue fewer at "
+            f"once, or again later"
+        )
+        self.limit, self.backlog, self.waiting = limit, backlog, waiting
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LaneFull, (self.limit, self.backlog, self.waiting)
+
+
 class TasksNotIncluded(HeadraceError, RuntimeError):
     """A task of a :class:`headrace.Tasks` that no application includes was to be enqueued: ``app.include(...)``."""
 

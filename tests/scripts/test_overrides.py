@@ -67,6 +67,16 @@ def test_a_faster_rate_is_felt_by_what_waits(stage: Stage) -> None:
     assert len(stage.take(limit=50)) == 1
 
 
+def test_a_faster_rate_is_felt_by_what_comes_later(stage: Stage) -> None:
+    declare(stage, {"call": [SLOW]})
+    put(stage, "x")
+    assert len(stage.take(limit=50)) == 1
+    change(stage, "slow", Rate(10, per=1))
+    stage.now += SECOND
+    put(stage, "x")
+    assert len(stage.take(limit=50)) == 1
+
+
 def test_values_take_turns_by_weight(stage: Stage) -> None:
     declare(stage, {"call": [LimitRule("fair", by="account")]})
     change(stage, "fair", weight=3, value="x")

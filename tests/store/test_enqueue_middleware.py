@@ -198,6 +198,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "broadcast",
         "flow_create",
         "graft",
+        "excess",
         "lanes",
         "finish",
         "claim",

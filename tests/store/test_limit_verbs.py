@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace import Concurrency, Headrace, Limit, Rate
-from headrace.errors import OptionsError, UnknownLimit
+from headrace.errors import LaneFull, OptionsError, UnknownLimit
+from headrace.protocol import consume
 
 Verb = Callable[..., Any]
 
@@ -96,3 +98,33 @@ def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: H
     do(app.limits["api"], "pause")
     assert [one.name for one in app.limits.page().rows] == ["api"]
     assert app.limits.page("api").rows == ()
+
+
+def test_a_full_backlog_refuses_a_call_as_a_whole(url: str) -> None:
+    with Headrace(url) as app:
+        app.limit("few", by="account", backlog=3)
+
+        @app.task(name="call", limits=["few"])
+        def call(account: str) -> None: ...
+
+        app.client.run(consume.register(app.client.keys, "w1", 10**9, [], limits=app.limits.declared()))
+        call.enqueue("acme")
+        with pytest.raises(LaneFull, match="1 jobs wait for one value of limit few, and its backlog is 3") as caught:
+            list(app.enqueue_many(call.job("acme") for _ in range(3)))
+            assert (caught.value.limit, caught.value.backlog, caught.value.waiting) == ("few", 3, 1)
+        assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+        assert app.queues["default"].size == 1
+        assert app.overview().states["ready"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"backlog": 0}, "backlog must be a whole number above 0"),
+        ({"full": "later"}, "full must be one of wait, cancel_new"),
+        ({"full": "cancel_new"}, "give Concurrency"),
+    ],
+)
+def test_what_a_limit_cannot_do_when_it_is_full_is_refused(url: str, options: dict[str, Any], why: str) -> None:
+    with Headrace(url) as app, pytest.raises(OptionsError, match=why):
+        app.limit("few", Rate(1), **options)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace, State
+from headrace.errors import JobCancelled
 from tests.deadline import eventually
 from tests.program import Program, Worker
 
@@ -24,6 +25,13 @@ app.limit("daily", Rate(1, per=86400))
 
 @app.task(limits=[account])
 def hold(account: str) -> None:
+    while not Path("go").exists():
+        time.sleep(0.005)
+
+app.limit("newest", Concurrency(1), by="account", full="cancel_running")
+
+@app.task(limits=["newest"])
+def newest(account: str) -> None:
     while not Path("go").exists():
         time.sleep(0.005)
 
@@ -87,8 +95,23 @@ def test_a_pause_of_the_limit_holds_all_values_until_it_is_resumed(headrace: Pro
     assert {job.state for job in jobs} == {State.READY}
     assert "paused" in headrace("limits", "show", "account").out
     assert "account goes on" in headrace("limits", "resume", "account").out
+    acts = headrace("acts", "--json", "--order", "asc").lines
+    assert [(act["verb"], act["name"]) for act in acts] == [("pause", "account"), ("resume", "account")]
     for job in jobs:
         job.result(timeout=30)
+
+
+def test_the_oldest_job_makes_room_for_a_new_one(headrace: Program, app: Headrace) -> None:
+    first = app.by_name("tasks.newest").enqueue("a")
+    eventually(lambda: first.state == State.RUNNING)
+    second, third = app.by_name("tasks.newest").enqueue("a"), app.by_name("tasks.newest").enqueue("a")
+    for job in (first, second):
+        with pytest.raises(JobCancelled):
+            job.result(timeout=30)
+    assert second.refresh().attempt == 0
+    assert "lets other jobs start" in str(second.refresh().error)
+    (headrace.directory / "go").touch()
+    third.result(timeout=30)
 
 
 def test_errors_say_what_to_do(headrace: Program) -> None:

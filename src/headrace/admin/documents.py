@@ -267,6 +267,8 @@ def limit_document(state: LimitState) -> dict[str, Any]:
         "rate": None if state.rate is None else _rate(state.rate),
         "concurrency": None if state.concurrency is None else state.concurrency.n,
         "weight": state.weight,
+        "backlog": state.backlog or None,
+        "full": state.full,
         "paused": state.paused,
         "paused_until": iso(state.until),
         "running": state.held,

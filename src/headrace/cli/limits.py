@@ -106,6 +106,8 @@ def _tell(session: Session, state: LimitState, has: list[str], now: float) -> No
     rows += [("by", state.by)] if state.by else []
     rows += [(*which.split(":", 1),) for which in has]  # type: ignore[misc]
     rows += [("numbers", numbers)]
+    rows += [("backlog", f"{state.backlog:,}")] if state.backlog else []
+    rows += [("when full", state.full)] if state.full != "wait" else []
     rows += [(one.part if one.part == "paused" else f"{one.part} set", _until(one, now)) for one in state.overrides]
     rows += [("running", held)] if state.held is not None else []
     rows += [("waiting", waiting), ("next start", opens)]
@@ -148,13 +150,14 @@ def set_(
     numbers = _numbers(rate, {"burst": burst, "shape": shape, "timezone": timezone}, concurrency)
     if not numbers and weight is None:
         raise UsageFault("nothing to set: give --rate, --concurrency or --weight")
-    with session.app() as headrace:
-        headrace.limits[name].set(*numbers, value=value, weight=weight, duration=duration)
-        state = headrace.limits[name].state(value)
     from headrace.admin.documents import limit_document
 
-    what = _columns(state, 0)[0].removesuffix(" (set)")
-    session.output.done(f"{_called(name, value)}: {what}{_ends(duration)}", limit_document(state))
+    with session.acting("set", "limits", _called(name, value)) as (headrace, act):
+        headrace.limits[name].set(*numbers, value=value, weight=weight, duration=duration)
+        state = headrace.limits[name].state(value)
+        what = _columns(state, 0)[0].removesuffix(" (set)")
+        act.reply = f"{_called(name, value)}: {what}{_ends(duration)}"
+    session.output.done(act.reply, limit_document(state))
 
 
 def _numbers(rate: str | None, more: dict[str, Any], concurrency: int | None) -> list[Rate | Concurrency]:
@@ -188,10 +191,10 @@ def _ends(duration: float | None) -> str:
 @command(app, "unset")
 def unset(session: Session, name: Name, value: Value = None) -> None:
     """Let the numbers and the weight count again that code declares. A pause stays."""
-    with session.app() as headrace:
+    with session.acting("unset", "limits", _called(name, value)) as (headrace, act):
         changed = headrace.limits[name].unset(value)
-    text = "is as code declares it" if changed else "was as code declares it"
-    session.output.done(f"{_called(name, value)} {text}", {"name": name, "value": value, "changed": changed})
+        act.reply = f"{_called(name, value)} {'is' if changed else 'was'} as code declares it"
+    session.output.done(act.reply, {"name": name, "value": value, "changed": changed})
 
 
 @command(app, "pause")
@@ -200,19 +203,19 @@ def pause(session: Session, name: Name, value: Value = None, duration: For = Non
 
     A second pause replaces the end of the first one; without --for, it has no end.
     """
-    with session.app() as headrace:
+    with session.acting("pause", "limits", _called(name, value)) as (headrace, act):
         changed = headrace.limits[name].pause(value, duration)
-    text = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
-    session.output.done(text, {"name": name, "value": value, "paused": True, "changed": changed, "for": duration})
+        act.reply = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
+    session.output.done(act.reply, {"name": name, "value": value, "paused": True, "changed": changed, "for": duration})
 
 
 @command(app, "resume")
 def resume(session: Session, name: Name, value: Value = None) -> None:
     """Resume a paused limit, or one of its values. A pause of the limit and one of a value end each on their own."""
-    with session.app() as headrace:
+    with session.acting("resume", "limits", _called(name, value)) as (headrace, act):
         changed = headrace.limits[name].resume(value)
         state = headrace.limits[name].state(value)
-    text = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
-    session.output.done(text, {"name": name, "value": value, "paused": state.paused, "changed": changed})
+        act.reply = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
+    session.output.done(act.reply, {"name": name, "value": value, "paused": state.paused, "changed": changed})
     if state.paused:
         session.output.remark(f"the limit as a whole is paused, too: headrace limits resume {name} ends that")

@@ -5,12 +5,10 @@ The scripts keep limits (docs/design/limits.md); this module makes what they rea
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
 
@@ -21,10 +19,8 @@ from headrace.settings import Duration, microseconds, seconds
 
 # Limits that one job may have: its task's and its queue's together.
 MOST_LIMITS = 4
-_MOST_VALUE = 100
 
 _pack = msgspec.msgpack.Encoder().encode
-_OUTSIDE = re.compile(rb"[^A-Za-z0-9_.:/@+-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +44,11 @@ class Concurrency:
         check_number("Concurrency", self.n)
 
 
+# What becomes of jobs that come while as many run as may: they wait; they are cancelled; the oldest of those that run
+# is; of those that wait only the newest stays.
+Full = Literal["wait", "cancel_new", "cancel_running", "keep_newest"]
+
+
 @dataclass(frozen=True, slots=True)
 class LimitRule:
     """A limit as code declares it.
@@ -59,6 +60,8 @@ class LimitRule:
         by: the argument, or ``key`` for the job's key, each value of which has a limit of its own; empty: all jobs
             share one.
         queue: all jobs of this queue have the limit; empty: those of tasks that name it.
+        backlog: the most jobs that may wait in a lane; 0: any number.
+        full: what becomes of jobs that come while as many run as may run at once.
     """
 
     name: str
@@ -66,6 +69,8 @@ class LimitRule:
     concurrency: Concurrency | None = None
     by: str = ""
     queue: str = ""
+    backlog: int = 0
+    full: Full = "wait"
 
     @property
     def most_cost(self) -> float:
@@ -80,6 +85,8 @@ class LimitRule:
             **(concurrency_fields(self.concurrency) if self.concurrency else {}),
             "by": self.by,
             "queue": self.queue,
+            "backlog": str(self.backlog or ""),
+            "full": self.full if self.full != "wait" else "",
         }
         return [word for pair in found.items() if pair[1] for word in pair]
 
@@ -109,7 +116,14 @@ class NamedLimit(Protocol):
 GivenLimits = Sequence[NamedLimit | str] | None
 
 
-def limit_rule(name: str, numbers: Sequence[object], by: str | None, queue: str | None) -> LimitRule:
+def limit_rule(
+    name: str,
+    numbers: Sequence[object],
+    by: str | None,
+    queue: str | None,
+    backlog: int | None = None,
+    full: Full = "wait",
+) -> LimitRule:
     """A limit of what was given.
 
     Raises:
@@ -124,13 +138,21 @@ def limit_rule(name: str, numbers: Sequence[object], by: str | None, queue: str 
         if type(number) in found:
             raise OptionsError(f"limit {name}: one {type(number).__name__} at most")
         found[type(number)] = number
-    if not numbers and not by:
+    if not numbers and not by and not backlog:
         raise OptionsError(f"limit {name}: without a number it has values take turns, so it needs by=")
     if by is not None and not by.isidentifier():
         raise OptionsError(f"limit {name}: by must be the name of an argument, or 'key', not {by!r:.80}")
     if queue is not None:
         check_name("queue", queue)
-    return LimitRule(name, found.get(Rate), found.get(Concurrency), by or "", queue or "")
+    if backlog is not None and (not is_whole(backlog) or not 1 <= backlog <= MOST_NUMBER):
+        raise OptionsError(f"limit {name}: backlog must be a whole number above 0, not {backlog!r}")
+    if full not in get_args(Full):
+        raise OptionsError(f"limit {name}: full must be one of {', '.join(get_args(Full))}, not {full!r:.80}")
+    if full != "wait" and Concurrency not in found:
+        raise OptionsError(
+            f"limit {name}: full={full!r} says what to do while as many run as may: give Concurrency(...)"
+        )
+    return LimitRule(name, found.get(Rate), found.get(Concurrency), by or "", queue or "", backlog or 0, full)
 
 
 def limit_names(option: str, value: object) -> tuple[str, ...]:
@@ -180,28 +202,6 @@ def pause_of(after: Duration | None) -> int:
     if pause > 366 * 86400:
         raise OptionsError(f"RateLimited: after must be at most a year, not {after!r}")
     return microseconds(pause)
-
-
-def value_name(packed: bytes) -> str:
-    """What a value is called in keys and lists, of its MessagePack; limited_values.lua says the same.
-
-    Texts and integers are called what they are, with ``%`` and two digits for each byte outside of
-    ``A-Za-z0-9_.:/@+-``; long ones, and values of other types, by their SHA-1.
-    """
-    try:
-        value = msgspec.msgpack.decode(packed)
-    except msgspec.MsgspecError:
-        value = packed
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and abs(value) < 1 << 53:
-        return str(value)
-    if not isinstance(value, str):
-        return hashlib.sha1(packed, usedforsecurity=False).hexdigest()
-    text = _OUTSIDE.sub(lambda found: b"%%%02X" % found[0][0], value.encode("utf-8", "surrogatepass")).decode()
-    return text if len(text) <= _MOST_VALUE else hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 class DeclaredLimits(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.job import number
-from headrace.model.limit_rules import Concurrency, concurrency_fields, numbers_of, value_name
+from headrace.model.limit_rules import Concurrency, concurrency_fields, numbers_of
+from headrace.model.limit_values import value_name
 from headrace.model.rates import Rate, rate_fields
 
 Part = Literal["rate", "concurrency", "weight", "paused"]
@@ -53,6 +54,8 @@ class LimitState(msgspec.Struct, frozen=True):
         held: jobs that run, and programs that hold it. None: they are counted by value.
         waiting: jobs that wait, whatever for; of jobs with values of several limits those in the first thousand lanes.
         opens: microseconds of server time, when the next may start; 0: now. None: when a job ends, or the pause.
+        backlog: the most jobs that may wait in a lane; 0: any number.
+        full: what becomes of jobs that come while as many run as may.
     """
 
     name: str
@@ -68,6 +71,8 @@ class LimitState(msgspec.Struct, frozen=True):
     held: int | None
     waiting: int
     opens: int | None
+    backlog: int = 0
+    full: str = "wait"
 
     @property
     def free(self) -> int | None:
@@ -161,4 +166,6 @@ def state_of(row: list[Any], now: int) -> LimitState:
         None if held < 0 else held,
         waiting,
         None if opens < 0 else opens,
+        number(fields.get("backlog")),
+        fields.get("full", "wait"),
     )

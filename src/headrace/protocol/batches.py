@@ -22,15 +22,17 @@ class Accepted(msgspec.Struct, frozen=True):
     """The store's answer to an enqueue.
 
     Attributes:
-        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``: nothing was
-            stored.
+        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``,
+            ``full``: nothing was stored.
         duplicates: ids that were not stored, each with the job that its request id had made, or that has its name.
         clashes: ids of unique jobs for which nothing was stored, each with the job that has its name.
+        full: a limit, its backlog, and how many jobs wait in a lane of it.
     """
 
     word: str
     duplicates: dict[str, str] = {}
     clashes: dict[str, str] = {}
+    full: tuple[str, int, int] | None = None
 
 
 @lru_cache(1024)
@@ -85,6 +87,8 @@ def accepted(reply: Any) -> Accepted:
     """The answer of a script that stores jobs."""
     if reply == b"ok":
         return Accepted("ok")
+    if reply[0] == b"full":
+        return Accepted("full", full=(reply[1][0].decode(), reply[1][1], reply[1][2]))
     word, ids = reply[0].decode(), [id.decode() for id in reply[1]]
     others = dict(zip(ids[::2], ids[1::2], strict=True))
     return Accepted(word, clashes=others) if word == "clash" else Accepted(word, others)

@@ -38,7 +38,7 @@ key                    type    meaning, owner and end
 ``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
 ``limits``             zset    Names of limits, all with the score 0. Until they are removed.
 ``limit:<limit>``      hash    Numbers of a limit, as the code of the last worker that began declares them; how many
-                               ``overrides`` it has. Until it is removed.
+                               ``overrides`` it has, ``since`` when they count. Until it is removed.
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
                                end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know

@@ -1,7 +1,9 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
 -- Returns ok, where all were stored, or
+-- {full, {limit, its backlog, jobs that wait in the lane}}, where none was, or
 -- {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
 -- include lanes
+-- include backlog
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>
@@ -36,14 +38,33 @@ local function unmade(repeated)
   return left, twice
 end
 
+-- As if this request had not come, so that it may come again.
+local function refuse(why, left, before)
+  if before then redis.call('SET', seen, before, 'EX', 600) else redis.call('UNLINK', seen) end
+  local ids, at = {}, 0
+  for _, batch in ipairs(left) do
+    for n = 1, #batch[2], 2 do ids[batch[2][n]] = true end
+  end
+  for _, batch in ipairs(#requests > 0 and batches or {}) do
+    for n = 1, #batch[2], 2 do
+      at = at + 1
+      if requests[at] ~= '' and ids[batch[2][n]] then redis.call('UNLINK', asked .. requests[at]) end
+    end
+  end
+  return {'full', why}
+end
+
 -- store_unique: stores the unique jobs of batches, and returns the batches without them.
 local function accept(in_turn, store_unique)
-  local repeated = redis.call('SET', seen, number, 'EX', 600, 'GET') == number
+  local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
+  local repeated = before == number
   local left, twice = batches, {}
   if #requests > 0 then left, twice = unmade(repeated) end
   if repeated then return {'repeated', twice} end
-  if store_unique then left = store_unique(left, twice) end
   local limits = redis.call('EXISTS', limited) == 1
+  local full = limits and limiting().overfull(left)
+  if full then return refuse(full, left, before) end
+  if store_unique then left = store_unique(left, twice) end
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
     local rows, due, line = batch[2], at > 0 and at or now + delay, {}

@@ -64,6 +64,8 @@ local function gates()
     return found
   end
 
+  self.numbers = numbers_of
+
   -- The gate of all values of a limit that goes by one, while these are paused or else if it is asked for.
   self.of_all = function(name, open_too)
     local all = numbers_of(name).all
@@ -95,6 +97,8 @@ local function gates()
       for n, text in ipairs(redis.call('MGET', unpack(names))) do
         local g = unread[first + n - 1]
         if text and unpack_gate(g, text) then self.changed[g.name] = g end
+        -- What it remembers of a rate that was another: the last start counts as one of this rate.
+        if g.at <= (g.limit.since or -1) then g.next = math.min(g.next, g.limit.step and not g.limit.shape and g.at + g.limit.step or 0) end
       end
     end
     unread = {}

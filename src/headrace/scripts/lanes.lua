@@ -5,6 +5,7 @@
 -- include limited_values
 -- include gates
 -- include overrides
+-- include excess
 -- lazy    limiting lanes
 -- clock   now
 -- key     scheduled  zset    scheduled
@@ -39,6 +40,7 @@ local function lanes()
         c.gates[#c.gates + 1] = g.of(word .. ':', word)
       end
       c.names[#c.names + 1] = word
+      c.strict = c.strict or g.numbers(word).full
     end
     g.load()
     known[name] = c
@@ -111,8 +113,8 @@ local function lanes()
   self.sort = function(queue, line)
     local rest = {}
     for n = 1, #line, 2 do
-      local f = redis.pcall('HMGET', job .. line[n + 1], 'task', 'args', 'key')
-      local rule = not f.err and f[1] and limits_of(f[1], queue)
+      local f = redis.pcall('HMGET', job .. line[n + 1], 'task', 'args', 'key', 'expires')
+      local rule = not f.err and f[1] and f[4] ~= LEFT_OUT and limits_of(f[1], queue)
       if rule then
         local name = lane_of(queue, rule, f[2] or '', f[3])
         redis.call('HSET', job .. line[n + 1], 'lane', name)
@@ -180,6 +182,23 @@ local function lanes()
     zadd_all(class .. c.name, rows)
   end
 
+  local function gates_of(name)
+    local c = self.class_of(name)
+    local found = self.gates(c, name)
+    for _, one in ipairs(c.gates) do found[#found + 1] = one end
+    return found
+  end
+
+  -- Some of those that came, or of those before them, may end as cancelled: a worker sees to it.
+  local function leave_out(c, name, rows)
+    for _, id in ipairs(excess(name, rows, gates_of)) do
+      self.remove(id)
+      redis.call('HSET', job .. id, 'expires', LEFT_OUT, 'more', 1)
+      redis.call('ZADD', ready .. c.queue, now, id)
+      wake_up(c.queue)
+    end
+  end
+
   local function store_added()
     local by_class = {}
     for name, rows in pairs(added) do
@@ -190,8 +209,12 @@ local function lanes()
       self.count(c, #rows / 2)
       self.touch(c, rows[1])
     end
+    local came = added
     added = {}
-    for c, names in pairs(by_class) do enter(c, names) end
+    for c, names in pairs(by_class) do
+      enter(c, names)
+      for _, name in ipairs(c.strict and names or {}) do leave_out(c, name, came[name]) end
+    end
   end
 
   -- A gate opened for a lane or a class.

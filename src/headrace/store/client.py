@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.errors import DuplicateJob
+from headrace.errors import DuplicateJob, LaneFull
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
 from headrace.protocol.batches import Accepted
@@ -140,6 +140,7 @@ class Client:
 
         Raises:
             DuplicateJob: a unique job clashes, and its rule says so.
+            LaneFull: a limit has too many jobs that wait.
 
         Cost: one round trip.
         """
@@ -200,6 +201,8 @@ class Client:
 
 def _checked(accepted: Accepted) -> Accepted:
     """The answer to an enqueue, if anything was stored."""
+    if accepted.full is not None:
+        raise LaneFull(*accepted.full)
     if not accepted.clashes:
         return accepted
     id, holder = next(iter(accepted.clashes.items()))

@@ -16,12 +16,13 @@ from headrace.model.limit_rules import (
     MOST_LIMITS,
     Concurrency,
     DeclaredLimits,
+    Full,
     LimitRule,
     limit_rule,
     task_row,
-    value_name,
 )
 from headrace.model.limit_state import LimitPage
+from headrace.model.limit_values import value_name
 from headrace.model.rates import Rate
 from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
 from headrace.tasks.app_context import AppContext
@@ -36,7 +37,13 @@ class LimitSet:
         self._context = context
 
     def declare(
-        self, name: str, *numbers: Rate | Concurrency, by: str | None = None, queue: str | None = None
+        self,
+        name: str,
+        *numbers: Rate | Concurrency,
+        by: str | None = None,
+        queue: str | None = None,
+        backlog: int | None = None,
+        full: Full = "wait",
     ) -> Limit:
         """Declare a limit that jobs share, over all workers: ``api = app.limit("api", Rate(500, per=60))``.
 
@@ -52,6 +59,12 @@ class LimitSet:
                 one limit take turns. They show in lists and in names of keys, so they must not be secrets. Jobs without
                 the value share one.
             queue: all jobs of this queue have the limit, whatever their task.
+            backlog: the most jobs that wait in one queue with the same values; ``enqueue`` of more raises
+                :class:`headrace.errors.LaneFull`. Delayed jobs, ordered and unique ones, retries and nodes of workflows
+                are never refused.
+            full: what becomes of jobs that come while as many run as ``Concurrency`` lets run. ``wait`` (default).
+                ``cancel_new``: they are cancelled. ``cancel_running``: the oldest that run are, and the new ones follow
+                them. ``keep_newest``: of those that wait only the newest stays, the others are cancelled.
 
         Raises:
             OptionsError: a name or number cannot be used.
@@ -59,7 +72,7 @@ class LimitSet:
 
         Cost: none.
         """
-        limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue))
+        limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue, backlog, full))
         if name in self._context.limits:
             raise DuplicateLimit(f"there is a limit {name} already: give this one another name")
         self._context.limits[name] = limit

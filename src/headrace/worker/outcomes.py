@@ -27,11 +27,16 @@ def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
     """
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
+    if claim.expires == LEFT_OUT:
+        return Cancelled(error_json(JobError(type="Limited", message=_LEFT_OUT)), keep)
     if claim.expires and claim.expires < now:
         return Cancelled(error_json(JobError(type="Expired", message=_EXPIRED)), keep)
     return None
 
 
+# The time of its end, where a limit with full= leaves a job out: see excess.lua.
+LEFT_OUT = 1
+_LEFT_OUT = "its limit is full, and lets other jobs start"
 _EXPIRED = "it did not start before its time was over"
 
 
