@@ -131,19 +131,20 @@ class UnknownLimit(HeadraceError, LookupError):
     """No limit of this name is declared."""
 
 
+class LimitTimeout(HeadraceError, TimeoutError):
+    """A limit that a program waited for, ``hold(wait=...)``, did not open in time."""
+
+
 class LaneFull(HeadraceError, RuntimeError):
     """As many jobs wait for a value of a limit as its ``backlog`` lets wait. None of the call was stored.
 
     Attributes:
-        limit: name of the limit.
-        backlog: the most that may wait.
-        waiting: how many do.
+        limit, backlog, waiting: name of the limit, the most that may wait, how many do.
     """
 
     def __init__(self, limit: str, backlog: int, waiting: int) -> None:
         super().__init__(
-            f"{waiting:,} jobs wait for one value of limit {limit}, and its backlog is {backlog:,}: enqueue fewer at "
-            f"once, or again later"
+            f"{waiting:,} jobs wait for one value of limit {limit}, and its backlog is {backlog:,}: enqueue fewer"
         )
         self.limit, self.backlog, self.waiting = limit, backlog, waiting
 

@@ -12,7 +12,7 @@ from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, t
 from headrace.model.limit_state import ALL, LimitState, name_of, part_of
 from headrace.model.rates import Rate
 from headrace.protocol import consume
-from headrace.protocol.limit_verbs import change_limit, read_limits
+from headrace.protocol.limit_verbs import HoldAnswer, change_limit, hold_limit, read_limits
 from headrace.testing.lane_invariants import gate_facts
 from tests.scripts.stage import SECOND, Stage
 
@@ -76,3 +76,8 @@ def change(
 def look(stage: Stage, limit: str, value: object = None) -> LimitState:
     named = ALL if value is None else name_of(value)
     return stage.run(read_limits(stage.keys, [limit], value=named, now=stage.now)).rows[0]
+
+
+def hold(stage: Stage, limit: str, value: object = None, holder: str = "a", lease: int = 15 * SECOND) -> HoldAnswer:
+    named = ALL if value is None else name_of(value)
+    return stage.run(hold_limit(stage.keys, limit, named, holder, lease, [], stage.now))

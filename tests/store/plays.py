@@ -11,7 +11,7 @@ from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import cache, consume, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
-from headrace.protocol.limit_verbs import change_limit, read_limits
+from headrace.protocol.limit_verbs import change_limit, hold_limit, keep_hold, read_limits, release_hold
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
@@ -141,6 +141,20 @@ JOBS: dict[str, Play] = {
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
         lambda k, _, t: change_limit(k, "account", "x", [], [("paused", SECOND, [])], now=t),
         says(frozenset({"paused"})),
+    ),
+    "limit_hold": Play(
+        lambda s: limits.declare(s, {"call": [limits.API]}),
+        lambda k, _, t: hold_limit(k, "api", "*", "a", SECOND, [], t),
+        lambda first, second: first == second,
+    ),
+    "limit_keep": Play(
+        lambda s: (limits.declare(s, {"call": [limits.API]}), limits.hold(s, "api")),
+        lambda k, _, t: keep_hold(k, "api:", "a", SECOND, t),
+    ),
+    "limit_release": Play(
+        lambda s: (limits.declare(s, {"call": [limits.API]}), limits.hold(s, "api")),
+        lambda k, _, t: release_hold(k, "api", "api:", "a", t),
+        says(False),
     ),
     "limit_read": Play(
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),

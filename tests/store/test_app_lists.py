@@ -271,7 +271,7 @@ ALONE = {
     Queue: set[str](),
     Schedule: set[str](),
     Schedules: {"cron", "every"},
-    Limit: set[str](),
+    Limit: {"hold"},
     LimitSet: {"declare", "declared"},
 }
 

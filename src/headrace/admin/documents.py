@@ -15,10 +15,7 @@ from headrace.model import codec
 from headrace.model.activity import Act, EventRecord
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
-from headrace.model.limit_rules import Concurrency
-from headrace.model.limit_state import LimitState, Override
 from headrace.model.notation import iso
-from headrace.model.rates import Rate
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.operations import QueueFacts, RunnerFacts, WorkerFacts
@@ -255,48 +252,3 @@ def _runners(text: str) -> dict[str, int]:
     """Processes by kind, of ``process:2 async:1``."""
     pairs = (part.partition(":") for part in text.split())
     return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
-
-
-def limit_document(state: LimitState) -> dict[str, Any]:
-    """A limit, or one of its values."""
-    return {
-        "name": state.name,
-        "value": state.value,
-        "by": state.by or None,
-        "queue": state.queue or None,
-        "rate": None if state.rate is None else _rate(state.rate),
-        "concurrency": None if state.concurrency is None else state.concurrency.n,
-        "weight": state.weight,
-        "backlog": state.backlog or None,
-        "full": state.full,
-        "paused": state.paused,
-        "paused_until": iso(state.until),
-        "running": state.held,
-        "waiting": state.waiting,
-        "free": state.free,
-        "open": state.opens == 0,
-        "opens": iso(state.opens or 0),
-        "overrides": [_override(one) for one in state.overrides],
-    }
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {"n": rate.n, "per": rate.per, "burst": rate.burst, "shape": rate.shape, "timezone": rate.timezone}
-
-
-def _override(one: Override) -> dict[str, Any]:
-    return {
-        "part": one.part,
-        "until": iso(one.until),
-        "fields": {name: text for name, text in one.fields.items() if text and name != "zone"},
-    }
-
-
-def limit_numbers(rate: Rate | None, concurrency: Concurrency | None) -> str:
-    """The numbers of a limit for people: ``500 per 60 s, 20 at once``."""
-    found: list[str] = []
-    if rate is not None:
-        found.append(str(rate))
-    if concurrency is not None:
-        found.append(f"{concurrency.n:,} at once")
-    return ", ".join(found) or "turns"

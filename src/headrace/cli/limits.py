@@ -36,7 +36,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Limits at most.")] = 100,
 ) -> None:
     """List the limits by name: their numbers, how many of their jobs run and wait, when the next may start."""
-    from headrace.admin.documents import limit_document
+    from headrace.admin.limit_documents import limit_document
 
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
@@ -53,7 +53,7 @@ def list_(
 
 
 def _columns(one: LimitState, now: float) -> tuple[str, str, str, str]:
-    from headrace.admin.documents import limit_numbers
+    from headrace.admin.limit_documents import limit_numbers
 
     changed = " (set)" if any(other.part != "paused" for other in one.overrides) else ""
     weight = f", weight {one.weight:g}" if one.weight != 1 else ""
@@ -77,7 +77,7 @@ def show(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Values at most.")] = 20,
 ) -> None:
     """Show one limit, its tasks and queues, and its values whose jobs wait or that were changed; or one value."""
-    from headrace.admin.documents import limit_document
+    from headrace.admin.limit_documents import limit_document
 
     with session.view() as headrace:
         found = headrace.limits[name]
@@ -150,7 +150,7 @@ def set_(
     numbers = _numbers(rate, {"burst": burst, "shape": shape, "timezone": timezone}, concurrency)
     if not numbers and weight is None:
         raise UsageFault("nothing to set: give --rate, --concurrency or --weight")
-    from headrace.admin.documents import limit_document
+    from headrace.admin.limit_documents import limit_document
 
     with session.acting("set", "limits", _called(name, value)) as (headrace, act):
         headrace.limits[name].set(*numbers, value=value, weight=weight, duration=duration)

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import limit_document, limit_numbers
+from headrace.admin.limit_documents import limit_document, limit_numbers
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError

@@ -54,8 +54,9 @@ key                    type    meaning, owner and end
 ``behind:<gate>``      set     Lanes and classes that wait until the gate opens. Ends when it does.
 ``slots:<owner>``      hash    Of limited ids that an incarnation claims: lane, cost, when that was charged. Ends with
                                the incarnation.
-``timers``             zset    When closed gates open (``gate:<gate>``), overrides end (``limit:<gate>``), and what
-                               else is due; the first of the times is the score of ``~`` in ``scheduled``.
+``timers``             zset    When closed gates open (``gate:<gate>``), overrides end (``limit:<gate>``), leases of
+                               programs that hold a gate (``hold:<gate>|<holder>``), and what else is due; the first
+                               of the times is the score of ``~`` in ``scheduled``.
 ``unique:<name>``      string  The unique job that has this name. Ends with what the job's ``hold`` says: its end, its
                                first start, or a time, then it expires.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.model.job import number
 from headrace.model.limit_state import ALL, LimitPage, state_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load
@@ -80,3 +81,52 @@ def change_limit(
     return load("limit_change").bind(
         keys, _changed, now=now, limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone)
     )
+
+
+class HoldAnswer(NamedTuple):
+    """The answer to a program that wants to hold a gate.
+
+    Attributes:
+        word: ``held``; ``closed``; ``unknown``; ``shared``: the limit goes by no value; ``values``: it goes by one.
+        now: server time, microseconds.
+        opens: when a closed gate opens, microseconds; 0: it is not known.
+    """
+
+    word: str
+    now: int
+    opens: int
+
+
+def hold_limit(
+    keys: Keys, limit: str, value: str, holder: str, lease: int, declared: Sequence[str], now: int = 0
+) -> Call[HoldAnswer]:
+    """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over.
+
+    Args:
+        value: the name of the value; ``ALL``: the limit goes by none.
+        holder: names this hold: the same again is one hold.
+        lease: microseconds.
+        declared: as for :func:`change_limit`.
+
+    Cost: one round trip.
+    """
+    return load("limit_hold").bind(
+        keys,
+        lambda reply: HoldAnswer(reply[0].decode(), reply[1], number(reply[2])),
+        now=now,
+        limit=limit,
+        value=value,
+        holder=holder,
+        lease=lease,
+        declared=list(declared),
+    )
+
+
+def keep_hold(keys: Keys, gate: str, holder: str, lease: int, now: int = 0) -> Call[bool]:
+    """Go on holding a gate, ``<limit>:<value>``. False: the lease was over. Cost: one round trip."""
+    return load("limit_keep").bind(keys, bool, now=now, passed=gate, holder=holder, lease=lease)
+
+
+def release_hold(keys: Keys, limit: str, gate: str, holder: str, now: int = 0) -> Call[bool]:
+    """Let go of a gate. False: the lease was over. Cost: one round trip."""
+    return load("limit_release").bind(keys, bool, now=now, limit=limit, passed=gate, holder=holder)

@@ -323,11 +323,14 @@ local function lanes()
     self.timed = true
     if #due == 0 then return 0 end
     redis.call('ZREM', timers, unpack(due))
-    local met = {}
+    local met, over = {}, {}
     for _, one in ipairs(due) do
       local kind, name = string.match(one, '^(%l+):(.*)$')
       if kind == 'gate' then
         met[#met + 1] = g.of(name, string.match(name, '^[^:]*'))
+      elseif kind == 'hold' then
+        local gate_name = string.match(name, '^[^|]*')
+        over[#over + 1] = g.of(gate_name, string.match(gate_name, '^[^:]*'))
       elseif kind == 'limit' then
         local limit_name, value = string.match(name, '^([^:]*):(.*)$')
         overrule(limit_name, value, {}, {})
@@ -345,6 +348,8 @@ local function lanes()
       end
     end
     g.load()
+    -- A program that held a limit was not heard of for its lease.
+    for _, one in ipairs(over) do g.release(one, 1) end
     for _, one in ipairs(met) do g.changed[one.name] = one end
     return #due
   end

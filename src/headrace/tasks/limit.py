@@ -15,6 +15,7 @@ from headrace.model.rates import Rate
 from headrace.protocol.limit_verbs import MOST_ROWS, change_limit, read_limits
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
+from headrace.tasks.limit_hold import LimitHold
 
 if TYPE_CHECKING:
     from headrace.store.client import Client
@@ -161,6 +162,27 @@ class Limit:
     async def avalues(self, most: int = 100) -> LimitPage:
         """See :meth:`values`."""
         return self._page(await self._client.arun(self._list(most)))
+
+    def hold(self, value: object = None, *, wait: Duration | None = None) -> LimitHold:
+        """Hold the limit outside of jobs: ``with limit.hold(wait=5): ...``, or ``async with``.
+
+        The block counts as a job that runs, for the rate and for the number at once. While it runs, a thread (or a task
+        of the event loop) renews a lease, ``settings.lease``. A program that dies lets go when its lease is over. Jobs
+        that wait are woken when the limit opens, and a program looks again four times a second at least: while there is
+        a backlog, jobs mostly come first.
+
+        Args:
+            value: of the argument or key that the limit goes by; needed where it goes by one.
+            wait: seconds or a timedelta until :class:`headrace.errors.LimitTimeout`; 0: it does not wait. None: it
+                waits without end.
+
+        Raises:
+            LimitTimeout, UnknownLimit, OptionsError: when the block is entered.
+
+        Cost: one round trip for each look, one for each third of a lease, and one at the end.
+        """
+        named = ALL if value is None else name_of(value)
+        return LimitHold(self._client, self.rule, named, None if wait is None else seconds(wait, "wait"))
 
     def _set(
         self, numbers: tuple[object, ...], value: object, weight: float | None, duration: Duration | None

@@ -99,6 +99,7 @@ def _gates(values: Values) -> Iterator[str]:
             if id not in values["claims"].get(owner, {}):
                 yield f"slots:{owner}: {id} holds gates, and is not claimed"
     timers = values["timers"].get("", {})
+    held.update(name[5:].partition("|")[0] for name in timers if name.startswith("hold:"))
     for gate in {*values["gate"], *values["behind"], *held}:
         _, count, waits = gate_facts(values["gate"].get(gate))
         if count != held[gate]:

@@ -1,0 +1,33 @@
+-- Limit hold: a program passes a gate as a job would, and holds it until it lets go or its lease is over.
+-- A hold is an entry of timers: hold:<gate>|<holder>, scored by the end of its lease.
+-- include lanes
+-- include declare
+-- clock   now
+-- commit  batch
+-- key     numbers    hash  limit:<limit>
+-- key     timers     zset  timers
+-- removes first timers
+-- arg     limit      text
+-- arg     value      text    '*': the limit goes by none
+-- arg     holder     text    names this hold: the same again means that the reply was lost
+-- arg     lease      int     microseconds
+-- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not know it; {}: it does not
+-- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it opens or 0}
+if redis.call('EXISTS', numbers) == 0 then
+  if #declared == 0 then return {'unknown', now, 0} end
+  declare_limit(limit, declared)
+end
+local by = redis.call('HEXISTS', numbers, 'by') == 1
+if by ~= (value ~= '*') then return {by and 'values' or 'shared', now, 0} end
+local all, g, name = limiting().lanes(), limiting().gates(), limit .. ':' .. (by and value or '')
+local member = 'hold:' .. name .. '|' .. holder
+-- Holds whose leases are over let go here, too: there may be no worker.
+all.tick(64)
+if redis.call('ZSCORE', timers, member) then return {'held', now, 0} end
+local one, bar = g.of(name, limit), g.of_all(limit)
+g.load()
+local opens = g.closed(one) or bar and g.closed(bar)
+if opens then return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0} end
+g.charge(one, 1)
+redis.call('ZADD', timers, now + lease, member)
+return {'held', now, 0}

@@ -1,0 +1,15 @@
+-- Limit keep: a program goes on holding a gate, for one more lease.
+-- include lanes
+-- clock   now
+-- commit  batch
+-- key     timers  zset  timers
+-- removes first timers
+-- arg     passed  text    the gate, <limit>:<value>
+-- arg     holder  text
+-- arg     lease   int   microseconds
+-- return  1, or 0 where its lease was over
+local member = 'hold:' .. passed .. '|' .. holder
+if not redis.call('ZSCORE', timers, member) then return 0 end
+redis.call('ZADD', timers, now + lease, member)
+limiting().lanes().timed = true
+return 1
