@@ -109,7 +109,9 @@ def test_a_full_backlog_refuses_a_call_as_a_whole(url: str) -> None:
 
         app.client.run(consume.register(app.client.keys, "w1", 10**9, [], limits=app.limits.declared()))
         call.enqueue("acme")
-        with pytest.raises(LaneFull, match="1 jobs wait for one value of limit few, and its backlog is 3: enqueue fewer") as caught:
+        with pytest.raises(
+            LaneFull, match="1 jobs wait for one value of limit few, and its backlog is 3: enqueue fewer"
+        ) as caught:
             list(app.enqueue_many(call.job("acme") for _ in range(3)))
             assert (caught.value.limit, caught.value.backlog, caught.value.waiting) == ("few", 3, 1)
         assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
