@@ -101,7 +101,7 @@ def _first_names(worker: WorkerFacts) -> tuple[str, str]:
     return f"{worker.facts.get('place', '').rpartition(':')[0]}:{anchor}", anchor
 
 
-def _scale(client: Client, name: str, size: int, kind: str | None) -> Steps[WorkerFacts]:
+def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[WorkerFacts]:
     if kind is not None and kind not in KINDS:
         raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
     whole: Any = size

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.model.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
+from headrace.model.options import Kind
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load
 
@@ -151,7 +152,7 @@ class Looked(NamedTuple):
         beyond: whether there are others behind one of those.
     """
 
-    passed: frozenset[str]
+    passed: frozenset[Kind]
     cursors: dict[str, Cursor]
     beyond: bool
 
@@ -203,8 +204,7 @@ def claim(
         request: a number that grows with each claim; the same number again gets the same answer.
         limit: at most 1000.
         queues: in the order in which they are emptied.
-        passing: kinds of which so many are claimed at most, each with its tasks. Other jobs of this kind keep their
-            place; of each queue 200 entries are looked at.
+        passing: kinds of which so many are claimed at most, each with its tasks; a queue is looked at for 200 entries.
         cursors: entries behind which to go on looking, by queue.
 
     Cost: one round trip, O(limit log n).

@@ -11,8 +11,7 @@ import msgspec
 
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
-
-Kind = str  # "process" | "fork" | "thread" | "async"
+from headrace.model.options import Kind
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.option_checks import check_strategy
+from headrace.model.options import Kind
 
 # Which option says how many jobs of a kind run at once.
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
@@ -105,11 +106,11 @@ class WorkerOptions:
                 "at most 1,024 runners or threads and 100,000 coroutines a worker: start more workers instead"
             )
 
-    def at_once(self, kind: str) -> int:
+    def at_once(self, kind: Kind) -> int:
         """How many jobs of a kind run at once: processes, forks, threads or coroutines."""
         return int(getattr(self, COUNTS[kind]))
 
-    def resized(self, kind: str, size: int) -> WorkerOptions:
+    def resized(self, kind: Kind, size: int) -> WorkerOptions:
         """The same with so many of a kind at once.
 
         Raises:
@@ -120,12 +121,12 @@ class WorkerOptions:
         count: dict[str, Any] = {COUNTS[kind]: size}
         return replace(self, **count)
 
-    def runners(self, kind: str) -> int:
+    def runners(self, kind: Kind) -> int:
         """How many runner processes of a kind work at once."""
         return {"process": self.processes, "fork": self.forks, "thread": min(self.threads, 1)}.get(
             kind, min(self.concurrency, 1)
         )
 
-    def slots(self, kind: str) -> int:
+    def slots(self, kind: Kind) -> int:
         """How many jobs one runner of a kind runs at once."""
         return {"thread": self.threads, "async": self.concurrency}.get(kind, 1)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.model.options import Kind
 from headrace.protocol.consume import Cursor, Looked
 
 # Seconds between two claims of which each goes on where the other stopped looking.
@@ -23,7 +24,7 @@ LOOK_EVERY = 0.005
 # Seconds after which it looks from the front again, if it was woken while it has cursors: what came may have an earlier
 # place, by its priority or since it was handed back.
 ANEW_AFTER = 5.0
-_NONE = frozenset[str]()
+_NONE = frozenset[Kind]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class Wish:
 
     now: bool
     limit: int
-    kinds: frozenset[str]
-    passing: Mapping[str, int] = field(default_factory=dict[str, int])
+    kinds: frozenset[Kind]
+    passing: Mapping[Kind, int] = field(default_factory=dict[Kind, int])
     cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
 
 
@@ -57,10 +58,10 @@ class Known:
         beyond: whether entries behind a cursor were not looked at yet.
     """
 
-    waiting: frozenset[str]
-    crowded: frozenset[str] = frozenset()
+    waiting: frozenset[Kind]
+    crowded: frozenset[Kind] = frozenset()
     cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
-    over: frozenset[str] = frozenset()
+    over: frozenset[Kind] = frozenset()
     beyond: bool = False
 
     def answered(self, wish: Wish, brought: int, looked: Looked | None) -> Known:
@@ -85,11 +86,11 @@ class Known:
         cursors = {**(self.cursors if goes_on else {}), **looked.cursors}
         return Known(waiting, crowded, cursors, over, looked.beyond)
 
-    def may_wait(self, kinds: Iterable[str]) -> Known:
+    def may_wait(self, kinds: Iterable[Kind]) -> Known:
         """What is known where jobs of these kinds may have come since."""
         return replace(self, waiting=self.waiting.union(kinds))
 
-    def handed_back(self, kind: str) -> Known:
+    def handed_back(self, kind: Kind) -> Known:
         """What is known after a job came for which no runner of its kind had room."""
         more = {kind}
         # It is before a cursor again.
@@ -104,7 +105,7 @@ class Known:
 _EMPTY = Known(_NONE)
 
 
-def want(known: Known, rooms: Mapping[str, int], most: int, *, ask: bool = False, look: bool = False) -> Wish | None:
+def want(known: Known, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False) -> Wish | None:
     """What is wanted now; None: nothing can be taken.
 
     Args:
@@ -113,7 +114,7 @@ def want(known: Known, rooms: Mapping[str, int], most: int, *, ask: bool = False
         ask: there may be jobs of which no answer tells.
         look: it is time to go on looking behind what was passed over.
     """
-    free = {kind: room for kind, room in rooms.items() if room > 0}
+    free: dict[Kind, int] = {kind: room for kind, room in rooms.items() if room > 0}
     takes = frozenset(free) if ask else known.waiting.intersection(free)
     if not takes and known.beyond:
         if not look:
@@ -124,12 +125,12 @@ def want(known: Known, rooms: Mapping[str, int], most: int, *, ask: bool = False
     limit = min(most, sum(free[kind] for kind in takes))
     if limit <= 0:
         return None
-    passing = {kind: free.get(kind, 0) for kind in sorted(known.crowded) if free.get(kind, 0) < limit}
+    passing: dict[Kind, int] = {kind: free.get(kind, 0) for kind in sorted(known.crowded) if free.get(kind, 0) < limit}
     full = {kind for kind, room in passing.items() if room == 0}
     return Wish(now, limit, takes, passing, known.cursors if passing and known.over <= full else {})
 
 
-def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[str], known: Known) -> list[str]:
+def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind], known: Known) -> list[str]:
     """What a sleep listens to: queues that are not paused, and in each what others pass over that may run here.
 
     Of a crowded kind there is no runner free, so that there is nothing to hear: when one is, it is claimed for at once.

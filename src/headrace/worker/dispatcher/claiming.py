@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any
 
 from headrace.model.job import JobError
+from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.admission import Wish
@@ -91,7 +92,7 @@ class Claiming:
         if worker.options.max_jobs:
             here = self._endings.batch.finished + self._crew.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
-        parked = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
+        parked: list[Kind] = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
         return self._demand.wish(now, most, coming, parked, ask=self._asks_anyway)
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
@@ -22,20 +23,20 @@ class Demand:
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
-    def __init__(self, crew: RunnerPool, tasks: Mapping[str, str], timers: Timers) -> None:
+    def __init__(self, crew: RunnerPool, tasks: Mapping[str, Kind], timers: Timers) -> None:
         """Make one that knows nothing.
 
         Args:
             tasks: the kind of each task.
         """
         self._crew = crew
-        self._kinds = tuple(sorted(set(tasks.values()))) or ("process",)
+        self._kinds: tuple[Kind, ...] = tuple(sorted(set(tasks.values()))) or ("process",)
         self._timers = timers
         self.known = Known(frozenset(self._kinds))
         # Kinds for which no runner had room when a job came, whatever had been reckoned.
-        self._refused = set[str]()
+        self._refused = set[Kind]()
         # The tasks of each kind, for claims that pass over some.
-        self._tasks: dict[str, list[str]] = {kind: [] for kind in self._kinds}
+        self._tasks: dict[Kind, list[str]] = {kind: [] for kind in self._kinds}
         for task, kind in tasks.items():
             self._tasks[kind].append(task)
         self.asking = 0
@@ -52,7 +53,7 @@ class Demand:
         """Jobs of every kind may have come."""
         self.known = self.known.may_wait(self._kinds)
 
-    def handed_back(self, kind: str) -> None:
+    def handed_back(self, kind: Kind) -> None:
         """A job came for which no runner had room. While none may start anything no end of a job would lift this."""
         self._refused.add(kind)
         self.known = self.known.handed_back(kind)
@@ -69,7 +70,7 @@ class Demand:
         if wish.cursors and not wish.now and woken:
             self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
 
-    def wish(self, now: float, most: int, coming: int, parked: Sequence[str], *, ask: bool) -> Wish | None:
+    def wish(self, now: float, most: int, coming: int, parked: Sequence[Kind], *, ask: bool) -> Wish | None:
         """What is wanted now; None: nothing.
 
         Args:
@@ -84,7 +85,7 @@ class Demand:
         known = self.known.may_wait(parked) if parked else self.known
         return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
 
-    def rooms(self, now: float, coming: int) -> dict[str, int]:
+    def rooms(self, now: float, coming: int) -> dict[Kind, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
         if self._crew.supply.freed:
             self._refused -= self._crew.supply.freed
@@ -92,7 +93,7 @@ class Demand:
         rooms = self._crew.assignment.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
-    def passing(self, wish: Wish) -> list[tuple[str, int, Sequence[str]]]:
+    def passing(self, wish: Wish) -> list[tuple[Kind, int, Sequence[str]]]:
         """What a claim passes over: crowded kinds, how many of each it may bring, and their tasks."""
         return [(kind, most, self._tasks[kind]) for kind, most in wish.passing.items()]
 

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
+from headrace.model.options import Kind
 from headrace.protocol.script import Call
 from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Stop, ToSupervisor
 
@@ -30,7 +31,7 @@ class RunnerUp(msgspec.Struct, frozen=True):
     """The supervisor forked a runner; fields as in :class:`headrace.worker.messages.Spawned`."""
 
     runner: int
-    kind: str
+    kind: Kind
     pid: int
     forker: bool = False
     starting: bool = False

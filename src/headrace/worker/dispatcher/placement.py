@@ -12,6 +12,7 @@ from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.job_facts import fields_of
+from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import Plan
@@ -28,7 +29,7 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start
 
 # A claim that fits nowhere, and the kind of runner that it needs.
-Refused = tuple[Claim, str]
+Refused = tuple[Claim, Kind]
 
 
 class Placement:
@@ -46,7 +47,7 @@ class Placement:
         self._endings = endings
         self._demand = demand
         # Kind and plan of jobs without options of their own, by task: every job passes here.
-        self._plans: dict[str, tuple[str, Plan]] = {}
+        self._plans: dict[str, tuple[Kind, Plan]] = {}
 
     @property
     def busy(self) -> bool:
@@ -142,7 +143,7 @@ class Placement:
         """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
         return self._worker.options.strategy if is_ordered(claim.id) else "hash"
 
-    def _plan(self, claim: Claim) -> tuple[str, Plan] | None:
+    def _plan(self, claim: Claim) -> tuple[Kind, Plan] | None:
         """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""
         task = self._worker.tasks.get(claim.task)
         if task is None:

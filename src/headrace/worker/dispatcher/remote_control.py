@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from headrace.errors import OptionsError
-from headrace.model.options import KINDS
+from headrace.model.options import KINDS, Kind
 from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
@@ -43,7 +43,7 @@ class RemoteControl:
         """The supervisor asks for something."""
         match message:
             case Resize():
-                main = next(kind for kind in KINDS if kind in self._worker.kinds)
+                main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
                 self._scale(main, self._worker.options.at_once(main) + message.by)
             case Size():
                 self._resize(message.kind, message.size)
@@ -73,7 +73,7 @@ class RemoteControl:
         else:
             self._worker.actions.log(logging.WARNING, "cannot do what was asked of this worker: %.100r", text)
 
-    def _scale(self, kind: str, size: int) -> None:
+    def _scale(self, kind: Kind, size: int) -> None:
         """Another process wishes so many jobs of a kind at once: those that come after us keep to it."""
         worker = self._worker
         try:
@@ -84,7 +84,7 @@ class RemoteControl:
         worker.actions.add(Ask(Size(kind, size)))
         self._resize(kind, size)
 
-    def _resize(self, kind: str, size: int) -> None:
+    def _resize(self, kind: Kind, size: int) -> None:
         """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
         worker = self._worker
         if worker.phase != "working" or size == worker.options.at_once(kind):

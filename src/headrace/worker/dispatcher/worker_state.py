@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from headrace.model.options import Kind
 from headrace.worker.dispatcher.dispatcher_events import Actions
 from headrace.worker.dispatcher.site import Site
 from headrace.worker.dispatcher.starts import Starts
@@ -30,7 +31,7 @@ class WorkerState:
         self.site = site
         self.settings, self.keys, self.tasks = site.settings, site.keys, site.tasks
         self.options = site.options
-        self.kinds = tuple(sorted({task.kind for task in site.tasks.values()})) or ("process",)
+        self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in site.tasks.values()})) or ("process",)
         self.phase: Literal["working", "draining", "left"] = "working"
         self.owner = ""
         self.fenced = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.options import Kind
 from headrace.worker.messages import Found
 from headrace.worker.preload.trial import UNRELATED, WORK
 
@@ -54,7 +55,7 @@ class Row:
         functions: the same below functions that may be set-up, by ``module:function``.
     """
 
-    kind: str
+    kind: Kind
     jobs: int = 0
     profiled: int = 0
     imports: Counter[str] = field(default_factory=Counter[str])
@@ -103,7 +104,7 @@ class Advice:
         """Nobody was told anything: a new incarnation begins."""
         self.changed = bool(self.rows or self._learned.done or self._learned.refused)
 
-    def profiles(self, kind: str) -> bool:
+    def profiles(self, kind: Kind) -> bool:
         """Whether the next runner of this kind is to be profiled."""
         number, self._spawned[kind] = self._spawned[kind], self._spawned[kind] + 1
         return self._enabled and (number < FIRST or number % EACH == 0)
@@ -114,7 +115,7 @@ class Advice:
         if row is not None:
             row.jobs += 1
 
-    def heard(self, task: str, kind: str, found: Found) -> None:
+    def heard(self, task: str, kind: Kind, found: Found) -> None:
         """A profiled runner said what it found in a start."""
         if found.born:
             count, cost = self._born.get(kind, (0, 0))
@@ -129,7 +130,7 @@ class Advice:
             self.rows[task].profiled += 1
 
     def _add(
-        self, task: str, kind: str, imports: list[tuple[str, int]], functions: list[tuple[str, int]], *, first: bool
+        self, task: str, kind: Kind, imports: list[tuple[str, int]], functions: list[tuple[str, int]], *, first: bool
     ) -> None:
         row = self.rows.get(task)
         if row is None:

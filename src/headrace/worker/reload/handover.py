@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.model.options import Kind
 from headrace.worker.reload.image_protocol import Image, Launch, Word
 
 log = logging.getLogger("headrace.worker")
@@ -149,14 +150,14 @@ class Succession:
                 self.heard(files)
             case ["roll"]:
                 self.asked()
-            case ["size", str(kind), int(size)]:
+            case ["size", ("process" | "fork" | "thread" | "async") as kind, int(size)]:
                 self.resized(kind, size, image)
             case ["grow", int(by)] if image.pid in self.retiring:
                 self.grow(by)
             case _:
                 pass
 
-    def resized(self, kind: str, size: int, by: Image | None = None) -> None:
+    def resized(self, kind: Kind, size: int, by: Image | None = None) -> None:
         """An image (None: the process itself) was told to run so many at once: those that came after it do the same."""
         self.sizes[kind] = size
         if by is not None and by is self.warming:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self
 
+from headrace.model.options import Kind
 from headrace.worker.forking import signals
 
 # Names the descriptor through which a new image speaks; taken out of the environment before any other code runs.
@@ -38,7 +39,7 @@ class Works(Protocol):
 
     def asked_to_stop(self) -> None: ...
 
-    def resize(self, kind: str, size: int) -> None:
+    def resize(self, kind: Kind, size: int) -> None:
         """Run so many of a kind at once, as the image before this one did."""
         ...
 
@@ -82,7 +83,7 @@ class Lineage(Protocol):
         """It cannot work, and stops."""
         ...
 
-    def resized(self, kind: str, size: int) -> None:
+    def resized(self, kind: Kind, size: int) -> None:
         """Somebody wished that so many of a kind run at once: those that come after this image keep to it."""
         ...
 
@@ -125,7 +126,7 @@ class Heir:
             words, open_ = self.link.hear()
             for word in words:
                 match word:
-                    case ["size", str(kind), int(size)]:
+                    case ["size", ("process" | "fork" | "thread" | "async") as kind, int(size)]:
                         works.resize(kind, size)
                     case ["grow", int(by)]:
                         works.grow(by)
@@ -154,7 +155,7 @@ class Heir:
     def failed(self, reason: str) -> None:
         self.link.say("failed", reason)
 
-    def resized(self, kind: str, size: int) -> None:
+    def resized(self, kind: Kind, size: int) -> None:
         self.link.say("size", kind, size)
 
     def grow(self, by: int) -> None:

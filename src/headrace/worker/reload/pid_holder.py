@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from headrace.model.options import Kind
 from headrace.worker.forking import signals
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.handover import Succession
@@ -93,7 +94,7 @@ class Founder:
     def failed(self, reason: str) -> None:
         """It is never asked for that."""
 
-    def resized(self, kind: str, size: int) -> None:
+    def resized(self, kind: Kind, size: int) -> None:
         self.succession.resized(kind, size)
 
     def grow(self, by: int) -> None:

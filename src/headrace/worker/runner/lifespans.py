@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import LifespanError
+from headrace.model.options import Kind
 from headrace.tasks.lifespan import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import HookTimeout
 
@@ -31,7 +32,7 @@ _TWICE = ("generator didn't stop", "generator didn't stop after athrow()")
 _NEVER = ("generator didn't yield",)
 
 
-def starts_up(app: Headrace, kind: str, *, forker: bool) -> bool:
+def starts_up(app: Headrace, kind: Kind, *, forker: bool) -> bool:
     """Whether a runner runs code of the application before its first job, so that it must say when it takes one."""
     return not forker and bool(app.after_fork_child_hooks or of_kind(app.context.lifespans, kind))
 

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from headrace.app import Headrace
 from headrace.errors import LifespanError
+from headrace.model.options import Kind
 from headrace.model.redaction import Redactor
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
@@ -91,7 +92,7 @@ class Work(Protocol):
     def finish(self) -> None: ...
 
 
-def serve(app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
+def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
     """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
 
     Args:
@@ -138,7 +139,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
 
 
 def _born(
-    app: Headrace, kind: str, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
+    app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
 ) -> Work:
     profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
     work = _work(kind, _bench(app, options, lifespans.state), channel, tickets, options, lifespans)
@@ -196,7 +197,7 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
 
 
 def _work(
-    kind: str,
+    kind: Kind,
     bench: RunnerContext,
     channel: Channel[ToRunner],
     tickets: int,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.forking import signals
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
@@ -36,7 +37,7 @@ class Child:
     """A runner: its number with the dispatcher, its kind and process."""
 
     number: int
-    kind: str
+    kind: Kind
     pid: int
 
 
@@ -120,7 +121,7 @@ class RunnerProcesses:
         self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
 
     def _facts(
-        self, kind: str, options: WorkerOptions, forked: int, settled: socket.socket | None, *, forker: bool
+        self, kind: Kind, options: WorkerOptions, forked: int, settled: socket.socket | None, *, forker: bool
     ) -> runner_process.RunnerOptions:
         return runner_process.RunnerOptions(
             slots=options.slots(kind),

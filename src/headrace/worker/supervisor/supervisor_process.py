@@ -25,6 +25,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
@@ -218,7 +219,7 @@ class Supervisor:
             # The address is the next image's.
             self.metrics.stop()
 
-    def resize(self, kind: str, size: int) -> None:
+    def resize(self, kind: Kind, size: int) -> None:
         """Run so many of a kind at once, as the image before this one did."""
         self.options = self.options.resized(kind, size)
         self._dispatcher.tell(Size(kind, size))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_places import LAST, Place, Places
 
@@ -40,13 +41,13 @@ class Assignment:
 
     def __init__(self, prefetch_seconds: float) -> None:
         self.seats: dict[int, RunnerHandle] = {}
-        self.kinds: dict[str, Places] = {}
+        self.kinds: dict[Kind, Places] = {}
         self.changed: set[Place] = set()
         self.prefetch_seconds = prefetch_seconds
         self._coarse = prefetch_seconds / 16
         self.costs: dict[str, float] = {}
         self.mean: float | None = None
-        self.coming: Counter[str] = Counter()
+        self.coming: Counter[Kind] = Counter()
 
     def measure(self, task: str, seconds: float) -> None:
         """Learn what a job cost. A slow one is believed faster than a quick one: waiting behind it hurts more."""
@@ -62,7 +63,7 @@ class Assignment:
             return 1
         return max(1, min(MOST_AHEAD, int(self.prefetch_seconds / max(self.mean, 1e-6))))
 
-    def rooms(self, now: float) -> dict[str, int]:
+    def rooms(self, now: float) -> dict[Kind, int]:
         """How many jobs of each kind a claim may bring.
 
         A runner with little room asks for none, so that claims come in batches: the server's cost of a trip is that of
@@ -84,7 +85,7 @@ class Assignment:
     def stalled(self, seat: RunnerHandle, now: float) -> bool:
         return bool(seat.starts) and now - seat.progress > STALL
 
-    def places(self, kind: str) -> Places:
+    def places(self, kind: Kind) -> Places:
         """The places of this kind, none at first."""
         found = self.kinds.get(kind)
         if found is None:
@@ -111,16 +112,16 @@ class Assignment:
             if place.line:
                 self.changed.add(place)
 
-    def single(self, kind: str) -> RunnerHandle | None:
+    def single(self, kind: Kind) -> RunnerHandle | None:
         """A runner that waits for one suspect of a shared kind."""
         return next((s for s in self.seats.values() if s.single and s.kind == kind and s.ready and not s.starts), None)
 
-    def wants_single(self, kind: str) -> bool:
+    def wants_single(self, kind: Kind) -> bool:
         """Whether one more of those may be forked: not while one starts, which takes the next suspect."""
         singles = [seat for seat in self.seats.values() if seat.single and seat.kind == kind]
         return self.coming[kind] + len(singles) < SINGLES and not any(seat.starting for seat in singles)
 
-    def choose(self, kind: str, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
+    def choose(self, kind: Kind, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
         """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
 
         Args:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.dispatch.strategy import STRATEGIES
+from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.assignment import SHARED, Assignment
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_places import Place, Waiting
@@ -33,7 +34,7 @@ class Home:
 
     __slots__ = ("inside", "key", "place", "waiting")
 
-    def __init__(self, key: tuple[str, str]) -> None:
+    def __init__(self, key: tuple[Kind, str]) -> None:
         self.key = key
         self.place: Place | None = None
         self.inside = 0
@@ -60,7 +61,7 @@ class Lines:
         self._homes: dict[tuple[str, str], Home] = {}
         self.joined: dict[int, Home] = {}
 
-    def add(self, waiting: Waiting, kind: str, strategy: str) -> bool:
+    def add(self, waiting: Waiting, kind: Kind, strategy: str) -> bool:
         """Let a claimed job wait for the place that its strategy chooses; False when there are no places."""
         snapshot = self._assignment.places(kind).snapshot
         if not snapshot.size:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.model.job import Claim
+from headrace.model.options import Kind
 from headrace.tasks.task import Plan
 from headrace.worker.messages import ChildCrashed
 from headrace.worker.outcomes import Doom
@@ -78,9 +79,9 @@ class RunnerHandle:
         fell: how its last child ended, where it is a forker that said so.
     """
 
-    def __init__(self, number: int, kind: str, pid: int, slots: int = 1) -> None:
+    def __init__(self, number: int, kind: Kind, pid: int, slots: int = 1) -> None:
         self.number = number
-        self.kind = kind
+        self.kind: Kind = kind
         self.pid = pid
         self.slots = slots
         self.ticketed = kind == "process"

@@ -13,6 +13,7 @@ from itertools import count
 from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot
 from headrace.model.job import Claim
+from headrace.model.options import Kind
 from headrace.tasks.task import Plan
 from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 
@@ -41,9 +42,9 @@ class Place:
 
     __slots__ = ("failures", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced", "seat")
 
-    def __init__(self, id: int, kind: str) -> None:
+    def __init__(self, id: int, kind: Kind) -> None:
         self.id = id
-        self.kind = kind
+        self.kind: Kind = kind
         self.seat: RunnerHandle | None = None
         self.line: deque[Waiting] = deque()
         self.queued = 0.0
@@ -67,8 +68,8 @@ class Places:
 
     __slots__ = ("_turn", "kind", "ranks", "snapshot")
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: Kind) -> None:
+        self.kind: Kind = kind
         self.ranks: Ranks[Place] = Ranks()
         self._turn: Callable[[], int] = count().__next__
         self.snapshot: Snapshot[Place] = Snapshot((), self.ranks, self._turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 
+from headrace.model.options import Kind
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, RunnerUp
 from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
@@ -39,18 +40,18 @@ class RunnerSupply:
     ) -> None:
         self.options = options
         self.working = True
-        self.freed: set[str] = set()
+        self.freed: set[Kind] = set()
         self._assignment = assignment
         self._commands = commands
         self._actions = actions
         self._timers = timers
         self._advice = advice
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
-        self._spawn_at: list[tuple[float, str, bool]] = []
+        self._spawn_at: list[tuple[float, Kind, bool]] = []
 
     # -- how many ---------------------------------------------------------------------------------------------------
 
-    def resize(self, kind: str, size: int) -> list[Place]:
+    def resize(self, kind: Kind, size: int) -> list[Place]:
         """Have so many places for runners of a kind, and a runner in each.
 
         Returns:
@@ -66,18 +67,18 @@ class RunnerSupply:
             self._commands.take_back(seat)
         return removed
 
-    def renew(self, kind: str) -> None:
+    def renew(self, kind: Kind) -> None:
         """Replace the runner of a shared kind, whose size is given to it at its birth; it finishes what it runs."""
         for place in self._assignment.places(kind).snapshot.members:
             if (seat := place.seat) is not None and seat.open:
                 self.dismiss(seat)
                 self.replace(seat, 0.0, "resized")
 
-    def spawn(self, kind: str) -> None:
+    def spawn(self, kind: Kind) -> None:
         """Ask the supervisor for a runner."""
         self._actions.add(Ask(Spawn(kind, self._advice.profiles(kind))))
 
-    def isolated(self, kind: str) -> RunnerHandle | None:
+    def isolated(self, kind: Kind) -> RunnerHandle | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
         if not self.working:
             return None
