@@ -47,7 +47,8 @@ def fire(stage: Stage, limit: int = 500) -> ticks.Fired:
     if fired.wanting:
         refill(stage, fired)
         again = stage.run(ticks.fire(stage.keys, limit, stage.now))
-        return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken)
+        became = {**fired.became, **again.became}
+        return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken, became)
     return fired
 
 

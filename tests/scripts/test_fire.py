@@ -157,6 +157,17 @@ def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage
     assert "a" in stage.members("ticking")
 
 
+def test_what_became_of_ticks_is_told_for_those_who_count(stage: Stage) -> None:
+    put(stage, row("latest"), row("busy", overlap="skip"), row("quiet"))
+    fire(stage)
+    stage.now = FIRST
+    assert fire(stage).became == {(name, "ran"): 1 for name in ("latest", "busy", "quiet")}
+    stage.run(ticks.pause_schedule(stage.keys, "quiet", "", stage.now))
+    stage.now = FIRST + 4 * MINUTE
+    became = {("latest", "missed"): 3, ("latest", "ran"): 1, ("busy", "missed"): 3, ("busy", "skipped"): 1}
+    assert fire(stage).became == became
+
+
 def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
     put(stage, row(pause_after=2))
     fire(stage)

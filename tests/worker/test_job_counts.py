@@ -52,6 +52,15 @@ def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts:
     assert tally.next == float("inf")
 
 
+def test_ticks_of_schedules_are_counted_by_what_became_of_them(tally: Tally, counts: Counts) -> None:
+    for count in (1, 2):
+        tally.ticked("report", "missed", count, 7.0)
+    assert tally.next == 7.0 + EVERY
+    tally.pass_on()
+    assert counts.all == {("schedules/report", None): {"missed": 3}}
+    assert tally.next == float("inf")
+
+
 @pytest.mark.parametrize(
     ("kind", "word"),
     [("retry", "retried"), ("crashed", "crashed"), ("failed", "failed"), ("cancelled", "cancelled"),

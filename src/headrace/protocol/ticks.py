@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -49,6 +50,7 @@ class Fired(msgspec.Struct, frozen=True):
         due: when the next tick is due, 0: there is none.
         wanting: schedules that need more ticks.
         broken: names of schedules whose records cannot be read.
+        became: of ticks of schedules, by name and word (ran, missed, skipped, twice): how many.
     """
 
     ran: int
@@ -56,6 +58,7 @@ class Fired(msgspec.Struct, frozen=True):
     due: int
     wanting: list[Wanting]
     broken: list[str]
+    became: dict[tuple[str, str], int] = {}
 
 
 class Refill(msgspec.Struct, frozen=True):
@@ -106,12 +109,15 @@ def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[l
 
 
 def _fired(reply: Any) -> Fired:
-    ran, now, due, flat, broken = reply
+    ran, now, due, flat, broken, told = reply
+    became: Counter[tuple[str, str]] = Counter()
+    for n in range(0, len(told), 3):
+        became[told[n].decode("utf-8", "replace"), told[n + 1].decode()] += told[n + 2]
     wanting = [
         Wanting(flat[n].decode(), number(flat[n + 1]), flat[n + 2], number(flat[n + 3]), flat[n + 4])
         for n in range(0, len(flat), 5)
     ]
-    return Fired(ran, now, moment(due), wanting, [name.decode("utf-8", "replace") for name in broken])
+    return Fired(ran, now, moment(due), wanting, [name.decode("utf-8", "replace") for name in broken], became)
 
 
 def fire(keys: Keys, limit: int = MOST_TICKS, now: int = 0) -> Call[Fired]:

@@ -7,11 +7,12 @@
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
 -- arg     limit      int   most ticks, at most 500
--- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
+-- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read,
+--         {name, what became of ticks, how many, ...}}
 -- A tick is late after so long (microseconds); a schedule that waits for ticks is looked at again after RETRY; MOST_MISSED run.
 local LATE, RETRY, BROKEN, LOW, MOST_MISSED = 30000000, 5000000, 60000000, 8, 100
 local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after', 'again_to'}
-local ran, wanting, broken = 0, {}, {}
+local ran, wanting, broken, told = 0, {}, {}, {}
 
 local function want(name, f)
   local n = #wanting
@@ -35,13 +36,10 @@ local function chosen(f, tick, due, is_last)
   return true
 end
 
--- The job of a tick that ran, if the history tells of it: the clock was set back, so that its time has come again.
-local function ran_before(name, tick)
-  for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
-    local read, one = pcall(cmsgpack.unpack, row)
-    if read and tonumber(one[1]) == tick and one[3] == 'ran' then return one[4] end
-  end
-  return false
+local function note(name, tick, what, text, count)
+  local n = #told
+  told[n + 1], told[n + 2], told[n + 3] = name, what, count
+  note_tick(name, tick, what, text, count)
 end
 
 local function tell_missed(name, missed)
@@ -49,7 +47,7 @@ local function tell_missed(name, missed)
   for n = 1, #missed, 2 do
     if missed[n + 3] ~= missed[n + 1] then
       local count = (n - first) / 2 + 1
-      note_tick(name, missed[first], 'missed', missed[n + 1], count)
+      note(name, missed[first], 'missed', missed[n + 1], count)
       telling().happened('schedule_missed', {'schedule', name, 'count', count, 'why', missed[n + 1]})
       first = n + 2
     end
@@ -86,7 +84,7 @@ local function run_due(name, f, due)
       missed = {}
       local what, text = 'twice', f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n])
       if not text then what, text = start_tick(name, due[n], '', 0) end
-      note_tick(name, due[n], what, text)
+      note(name, due[n], what, text, 1)
       if what == 'ran' then
         ran = ran + 1
         if f[12] then redis.call('HSET', plan .. name, 'last_job', text) end
@@ -144,4 +142,4 @@ for _, name in ipairs(names) do
     end
   end
 end
-return {ran, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, wanting, broken}
+return {ran, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, wanting, broken, told}

@@ -9,3 +9,12 @@ local function note_tick(name, tick, what, text, count)
   redis.call('RPUSH', history .. name, cmsgpack.pack({tick, now, what, text or '', count or 1}))
   redis.call('LTRIM', history .. name, -KEPT, -1)
 end
+
+-- The job of a tick that ran, if the history tells of it: the clock was set back, so that its time has come again.
+local function ran_before(name, tick)
+  for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
+    local read, one = pcall(cmsgpack.unpack, row)
+    if read and tonumber(one[1]) == tick and one[3] == 'ran' then return one[4] end
+  end
+  return false
+end

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from headrace.stats.resolutions import DAY, Layout, Level
 
-# Below each: a task, a queue, a worker's host and pid.
-TASKS, QUEUES, WORKERS = "jobs", "queues", "workers"
-ALL = (TASKS, QUEUES, WORKERS)
+# Below each: a task, a queue, a worker's host and pid, a schedule.
+TASKS, QUEUES, WORKERS, SCHEDULES = "jobs", "queues", "workers", "schedules"
+ALL = (TASKS, QUEUES, WORKERS, SCHEDULES)
 UNITS = {"run": "seconds", "wait": "seconds", "busy": "microseconds", "memory": "bytes"}
 # What is counted of a worker stays no longer, seconds: each start is another label.
 WORKER_KEEP = 7 * DAY

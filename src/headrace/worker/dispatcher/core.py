@@ -84,7 +84,7 @@ class Core:
         self.report = SelfReport(worker, crew)
         maintenance = self.maintenance = Maintenance(
             site.keys, site.settings, site.tasks, site.options.queues.names, self.report.news, self._held,
-            site.schedules, worker.actions.log,
+            site.schedules, worker.actions.log, self._ticked,
         )  # fmt: skip
         demand = self.demand = Demand(crew, {task.name: task.kind for task in site.tasks.values()}, worker.timers)
         lines = self.lines = Lines(crew.assignment)
@@ -238,6 +238,11 @@ class Core:
             self._placement.feed()
 
         return call, handed
+
+    def _ticked(self, name: str, what: str, count: int) -> None:
+        """What became of ticks of a schedule is counted."""
+        if (tally := self.worker.site.tally) is not None:
+            tally.ticked(name, what, count, self.worker.now)
 
     # -- the store --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
-from headrace.stats.engine_labels import QUEUES, TASKS
+from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK
 
@@ -96,6 +96,7 @@ class Tally:
         self._workers = workers
         self._place = place
         self._sums: dict[tuple[str, str], _Sums] = {}
+        self._ticks: Counter[tuple[str, str]] = Counter()
         self._busy = 0
         self._memory = 0
 
@@ -124,6 +125,11 @@ class Tally:
             if not (claim.failures or claim.snoozes):
                 sums.came.append(ready // 1_000_000)
 
+    def ticked(self, name: str, what: str, count: int, now: float) -> None:
+        """Ticks of a schedule ran, were missed, were skipped."""
+        self._ticks[name, what] += count
+        self.next = min(self.next, now + EVERY)
+
     def grew(self, memory: int) -> None:
         """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
@@ -138,6 +144,9 @@ class Tally:
                 self._counts.absorb(label, counts)
                 for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)
+        for (name, what), count in self._ticks.items():
+            self._counts.absorb(f"{SCHEDULES}/{name}", {what: count})
+        self._ticks.clear()
         if taken:
             mine = {"busy": self._busy}
             if self._memory:
