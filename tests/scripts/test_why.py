@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.ids import node_id
-from headrace.protocol import operations, produce
+from headrace.protocol import operations, produce, streams
 from headrace.protocol.operations import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
@@ -41,7 +41,7 @@ def test_a_node_that_is_not_stored_tells_of_its_workflow(stage: Stage) -> None:
 def test_a_job_that_has_ended_says_how(stage: Stage, kind: str) -> None:
     id = stage.finished(kind, b'{"type":"ValueError","message":"no","attempt":1,"signal":9}')
     stage.now += SECOND
-    (reason,) = why(stage, id, trips=1).reasons
+    (reason,) = why(stage, id).reasons
     assert reason.code == "ended"
     assert "1.0 s ago" in reason.text
     if kind != "succeeded":
@@ -144,6 +144,19 @@ def test_a_paused_queue_is_told_with_the_end_of_the_pause(stage: Stage) -> None:
     stage.run(operations.pause(stage.keys, "default", 0, stage.now))
     assert why(stage, id).reasons[0].text == "queue default is paused"
     assert why(stage, id).reasons[0].next_step == "headrace queues resume default lets its jobs start"
+
+
+def test_a_pause_and_a_cancellation_tell_who_made_them(stage: Stage) -> None:
+    acts = [("pause", "queues", "default low"), ("cancel", "jobs", ""), ("pause", "queues", "mail")]
+    first, second = stage.put(2)
+    for n, (verb, kind, name) in enumerate(acts):
+        fields = {"who": f"person-{n}", "by": "cli", "verb": verb, "kind": kind, "name": name or second}
+        stage.run(streams.tell(stage.keys, "acts", f"r{n}", fields))
+    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
+    stage.run(produce.cancel(stage.keys, second, KEEP, stage.now))
+    paused, cancelled = why(stage, first).reasons[0], why(stage, second).reasons[0]
+    assert (paused.text, paused.evidence["by"]) == ("queue default is paused, by person-0", "person-0")
+    assert cancelled.text.endswith("cancelled before it started, by person-1")
 
 
 def test_a_node_of_a_workflow_that_is_not_started(stage: Stage) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
 
 from headrace.errors import OptionsError
+from headrace.model.activity import Act, act_of
+from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
-from headrace.protocol import stats
+from headrace.protocol import stats, streams
 from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
 from headrace.stats.engine_labels import QUEUES
@@ -25,9 +27,10 @@ from headrace.tasks.reason import Reason
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"
 
-# Others whose reasons are read, too; seconds over which a queue's rate is taken.
+# Others whose reasons are read, too; seconds over which a queue's rate is taken; acts of people that are looked at.
 _OTHERS = 3
 _WINDOW = 600
+_ACTS = 200
 
 Decide: TypeAlias = Callable[[WhyFacts], Reason | None]
 
@@ -64,6 +67,9 @@ TABLE: dict[str, tuple[Decide, ...]] = {
     State.SKIPPED: _ENDED,
 }
 
+# Final states into which no person brings a job.
+_OVER = (State.SUCCEEDED, State.FAILED, State.QUARANTINED, State.SKIPPED)
+
 # Every code, in the order of the documentation.
 CODES = (
     "unknown", "ended", "runs", "sent_ahead", "owner_silent", "asked_to_stop", "scheduled", "overdue",
@@ -71,6 +77,15 @@ CODES = (
     "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "jobs_ahead", "other_queues_first",
     "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
 )  # fmt: skip
+
+
+# Of reasons that a person may have made: by which verb, and on what.
+_VERBS = {
+    "queue_paused": ("pause", "queues"),
+    "asked_to_stop": ("cancel", "jobs"),
+    "ended": ("cancel", "jobs"),
+    "workflow_stopped": ("stop", "workflows"),
+}
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -112,7 +127,10 @@ def reason(facts: WhyFacts) -> str:
 
 
 def explain(client: Client, id: str) -> Steps[Why]:
-    """Read and decide. Cost: one round trip; two for a job that waits for other jobs, or behind others."""
+    """Read and decide.
+
+    Cost: one round trip; two for a job that waits for other jobs, is behind others, or that a person may have stopped.
+    """
     facts: WhyFacts = yield why(client.keys, id)
     others = [one.id for one in facts.others if one.state and one.state not in FINAL][:_OTHERS]
     plan = _plan(client, facts)
@@ -120,8 +138,12 @@ def explain(client: Client, id: str) -> Steps[Why]:
     if plan is not None:
         label = f"{QUEUES}/{facts.queue}"
         calls.append(stats.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
+    acts = any(one.code in _VERBS and facts.state not in _OVER for one in reasons(facts))
+    if acts:
+        calls.append(streams.told(client.keys, "acts", _ACTS))
     if calls:
         replies = yield calls
+        done = [act_of(*row) for row in replies.pop().rows] if acts else []
         told = {one.id: reasons(one)[0].text for one in replies[: len(others)]}
         rate = 0.0
         if plan is not None:
@@ -129,7 +151,18 @@ def explain(client: Client, id: str) -> Steps[Why]:
             started = sum(sign * held.get("started", 0) for sign, held in zip(signs, replies[-1], strict=True))
             rate = started / _WINDOW
         facts = replace(facts, told=told, rate=rate)
+        return Why(id, facts.state, tuple(_by(one, facts, done) for one in reasons(facts)))
     return Why(id, facts.state, reasons(facts))
+
+
+def _by(reason: Reason, facts: WhyFacts, acts: Sequence[Act]) -> Reason:
+    """The reason with the person who made it so, if that is among the newest acts."""
+    subjects = {"queues": facts.queue, "jobs": facts.id, "workflows": flow_of(facts.id)}
+    for act in acts:
+        if (act.verb, act.kind) == _VERBS.get(reason.code) and subjects[act.kind] in act.name.split():
+            evidence = reason.evidence | {"by": act.who, "by_us": act.at_us}
+            return msgspec.structs.replace(reason, text=f"{reason.text}, by {act.who}", evidence=evidence)
+    return reason
 
 
 def _plan(client: Client, facts: WhyFacts) -> Plan | None:
