@@ -31,7 +31,7 @@ from headrace.protocol import operations
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
-from headrace.tasks import bulk, middleware, naming
+from headrace.tasks import bulk, middleware, naming, tracing
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
@@ -122,10 +122,10 @@ class Headrace:
         self.before_fork_hooks: list[Hook] = []
         self.after_fork_child_hooks: list[Hook] = []
         self.after_fork_parent_hooks: list[Hook] = []
-        self.exit_hooks: list[Hook] = []
-        self.closers: list[Hook] = []
+        self.exit_hooks, self.closers = list[Hook](), list[Hook]()
         self.job_log = JobLog()
         self._stats: Stats | None = None
+        tracing.set_up(self.client, self.closers)
 
     def override(self, **flags: Any) -> None:
         """Put settings above all others, as the command line does with its flags. What is connected connects anew.

@@ -174,6 +174,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "password,passwd,passphrase,secret,token,api_key,apikey,authorization,credential,cookie,private_key,"
         "session_key,access_key,ssn,card_number,cvv"
     )
+    traces: Annotated[
+        str,
+        Meta(
+            description="Traces of OpenTelemetry: off, auto, parent (jobs are children of their senders) or link.",
+            pattern="^(off|auto|parent|link)$",
+        ),
+    ] = "off"
     metrics: Annotated[
         str | None,
         Meta(description="Address where a worker serves metrics and probes, such as 127.0.0.1:9464. Default: nowhere."),

@@ -69,6 +69,21 @@ class SubmittedJob:
         return self._arguments()[1]
 
     @property
+    def queue(self) -> str:
+        """The queue that it is for."""
+        return str(self._form.queue)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its packed arguments."""
+        return len(self._args)
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it is not to start at once."""
+        return bool(self._form.delay or self._form.at)
+
+    @property
     def headers(self) -> dict[str, str]:
         """Its headers, inherited ones included. What is changed here is stored: ``job.headers["tenant"] = "a"``."""
         if self._headers is None:
@@ -127,15 +142,17 @@ class Submission:
             ``grow``: a running node adds nodes, by ``flow.map`` or by itself. The asynchronous pairs have the same.
         jobs: what is stored. A broadcast shows one job for all workers; a start shows none, since it stores none.
         workflow_id: of the workflow that they are nodes of; empty for other jobs.
+        definition: the name of the workflow that is created; empty for other verbs.
     """
 
-    __slots__ = ("jobs", "verb", "workflow_id")
+    __slots__ = ("definition", "jobs", "verb", "workflow_id")
 
-    def __init__(self, verb: Verb, jobs: Sequence[SubmittedJob], workflow_id: str = "") -> None:
+    def __init__(self, verb: Verb, jobs: Sequence[SubmittedJob], workflow_id: str = "", definition: str = "") -> None:
         """Made by the verb."""
         self.verb: Verb = verb
         self.jobs = jobs
         self.workflow_id = workflow_id
+        self.definition = definition
 
     def rows(self, rows: Sequence[NewJob]) -> list[NewJob]:
         """Rows to store, with what was changed."""
@@ -210,7 +227,9 @@ def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
     return Submission(verb, [SubmittedJob(row.id, row.args, row.form, refused) for row in rows])
 
 
-def of_nodes(verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callable[[int], str]) -> Submission:
+def of_nodes(
+    verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callable[[int], str], definition: str = ""
+) -> Submission:
     """Of the nodes of a graph or a graft.
 
     Args:
@@ -218,4 +237,4 @@ def of_nodes(verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callab
     """
     numbered = enumerate(nodes, 1)
     jobs = [SubmittedJob(ids(n), one.args, one.form, _NOT_OF_NODES) for n, one in numbered if one.role in _JOBS]
-    return Submission(verb, jobs, workflow_id)
+    return Submission(verb, jobs, workflow_id, definition)

@@ -188,7 +188,7 @@ class Workflow(Generic[P]):
         graph = addressed(graph, id)
         # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()
-        return of_nodes("create", nodes, id, partial(node_id, id)), graph
+        return of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
 
     def _creation(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
         keys, id = self._context.client.keys, act.workflow_id

@@ -24,8 +24,9 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import RunnerContext, aperform
+from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
@@ -152,6 +153,7 @@ class Loop:
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self._main_gate = self.gate
         self._bench = bench
+        _, self._aperform = performers(bench)
         self._channel = channel
         self._loop = loop
         self._drives: dict[int, Drive] = {}
@@ -225,7 +227,7 @@ class Loop:
     async def _run(self, claim: Claim, drive: Drive) -> None:
         began = time.monotonic_ns()
         voice = JobReporter(self.reporter)
-        ended = await aperform(self._bench, drive, claim, voice)
+        ended = await self._aperform(self._bench, drive, claim, voice)
         self.reporter.done(voice, claim.token, ended, began)
 
     def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:

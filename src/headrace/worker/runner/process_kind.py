@@ -15,9 +15,10 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.runner.execute import RunnerContext, perform
+from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.tickets import take_ticket
 
@@ -47,6 +48,7 @@ class Process:
         self.gate = MainGate(self._look)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self.bench = bench
+        self._perform, _ = performers(bench)
         self._channel = channel
         self._tickets = tickets
         self._once = once
@@ -103,7 +105,7 @@ class Process:
             self.gate.remind()
         voice, profiler = JobReporter(self.reporter), self.reporter.profiler
         watched = profiler is not None and profiler.begin(claim.task)
-        ended = perform(self.bench, self.gate, claim, voice)
+        ended = self._perform(self.bench, self.gate, claim, voice)
         if watched and profiler is not None:
             profiler.end()
         self.reporter.done(voice, claim.token, ended, began)

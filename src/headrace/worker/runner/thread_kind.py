@@ -18,8 +18,9 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import RunnerContext, perform
+from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.interrupts import SIGNALS, MainGate
+from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -105,6 +106,7 @@ class Threads:
     def __init__(self, bench: RunnerContext, channel: Channel[ToRunner], *, slots: int, measure_memory: bool) -> None:
         self.reporter = Reporter(channel, None, measure_memory=measure_memory)
         self._bench = bench
+        self._perform, _ = performers(bench)
         self._channel = channel
         self._inbox: SimpleQueue[Claim | None] = SimpleQueue()
         # Tokens of what was received and has not ended, and the stops that these have not heard of.
@@ -167,7 +169,7 @@ class Threads:
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = time.monotonic_ns()
         voice = JobReporter(self.reporter)
-        ended = perform(self._bench, gate, claim, voice)
+        ended = self._perform(self._bench, gate, claim, voice)
         try:
             self.reporter.done(voice, claim.token, ended, began)
         except Closed:

@@ -1,0 +1,134 @@
+"""Traces of OpenTelemetry: the spans around what stores work, and the names of all attributes.
+
+Loaded only where the setting ``traces`` is not ``off``; needs the extra ``otel``. The SDK, its exporter and its
+sampling are the program's: without one the spans go nowhere. Contexts travel in the headers of jobs, as the program's
+propagators write them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.errors import SettingsError
+from headrace.model.headers import MOST_BYTES, MOST_HEADERS, SCHEDULE
+from headrace.model.ids import is_node
+from headrace.model.job import Claim
+from headrace.store.client import Client
+from headrace.tasks.submission import Submission, SubmittedJob
+
+try:
+    from opentelemetry import propagate, trace
+except ImportError:
+    raise SettingsError("HEADRACE_TRACES needs opentelemetry-api: pip install 'headrace[otel]'") from None
+
+# The names of the conventions for messaging, which are in development: all that is to change with them is here.
+SYSTEM, OPERATION, OPERATION_TYPE = "messaging.system", "messaging.operation.name", "messaging.operation.type"
+DESTINATION, MESSAGE, CONVERSATION = (
+    "messaging.destination.name",
+    "messaging.message.id",
+    "messaging.message.conversation_id",
+)
+BODY_SIZE, BATCH, CLIENT = "messaging.message.body.size", "messaging.batch.message_count", "messaging.client.id"
+ERROR = "error.type"
+TASK, ATTEMPT, WAITED, OUTCOME = "headrace.task", "headrace.attempt", "headrace.waited", "headrace.outcome"
+CORRELATED, PARENTS = "headrace.correlation", "headrace.parents"
+
+# The header of a job that is no child of its sender: delayed, or one of many.
+LINK = "headrace-link"
+# A job enqueued with more than so many others is no child: one trace of thousands of jobs defeats sampling.
+MOST_SIBLINGS = 20
+# Nor is one that waited longer (microseconds): a trace with a gap of days is no trace.
+MOST_WAITED = 60_000_000
+# Seconds that a runner gives the exporter when it leaves.
+FLUSH = 2.0
+
+# For the life of the process: providers that are set later, such as after a fork, are used from then on.
+tracer = trace.get_tracer("headrace")
+
+
+def install(client: Client, closers: list[Callable[[], object]]) -> None:
+    """Trace what an application stores, and flush when a runner leaves."""
+    client.enqueue_middlewares.append(sending)
+    closers.append(flush)
+
+
+def is_child(claim: Claim, headers: Mapping[str, str], mode: str) -> bool:
+    """Whether a start belongs to the trace of its sender; else it begins a trace of its own, which links to that."""
+    if mode == "link" or claim.attempt > 1 or SCHEDULE in headers:
+        return False
+    if mode == "parent" or is_node(claim.id):
+        return True
+    return LINK not in headers and (claim.waited or 0) <= MOST_WAITED
+
+
+@contextmanager
+def sending(act: Submission) -> Generator[None]:
+    """A span around the round trip, whose context goes into the headers of the jobs."""
+    if act.verb in ("start", "grow"):
+        # What a running node adds belongs to its own span; a start stores nothing.
+        _inject(act)
+        yield
+        return
+    with tracer.start_as_current_span(
+        _name(act), kind=trace.SpanKind.PRODUCER, attributes=_attributes(act) if act.jobs else None
+    ):
+        _inject(act)
+        yield
+
+
+def _name(act: Submission) -> str:
+    if act.verb == "create":
+        return f"create {act.definition or 'workflow'}"
+    tasks = {job.task for job in act.jobs}
+    return f"send {tasks.pop() if len(tasks) == 1 else 'jobs'}"
+
+
+def _attributes(act: Submission) -> dict[str, Any]:
+    first = act.jobs[0]
+    found = {SYSTEM: "headrace", OPERATION: act.verb, OPERATION_TYPE: "create" if act.verb == "create" else "send"}
+    if act.workflow_id:
+        found |= {CONVERSATION: act.workflow_id}
+    if act.verb in ("enqueue", "broadcast"):
+        return (
+            found
+            | {DESTINATION: first.queue, TASK: first.task, BODY_SIZE: first.size}
+            | ({MESSAGE: first.id} if first.id else {})
+        )
+    return found | {BATCH: len(act.jobs)}
+
+
+def _inject(act: Submission) -> None:
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    if not carrier:
+        return
+    many = len(act.jobs) > MOST_SIBLINGS + 1
+    for job in act.jobs:
+        _pass_on(job, carrier, link=many or job.delayed)
+
+
+def _pass_on(job: SubmittedJob, carrier: Mapping[str, str], *, link: bool) -> None:
+    """Give a job the context, unless its headers have no room: a trace is never why work is not stored."""
+    headers = {**job.headers, **carrier}
+    # Inherited from the job that makes this one.
+    headers.pop(LINK, None)
+    if link:
+        headers[LINK] = "1"
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+    if len(headers) <= MOST_HEADERS and size <= MOST_BYTES:
+        job.headers.clear()
+        job.headers.update(headers)
+
+
+def flush() -> None:
+    """Have the exporter send what it holds, for two seconds at most: one that hangs must not keep a runner."""
+    provider: Any = trace.get_tracer_provider()
+    force = getattr(provider, "force_flush", None)
+    if force is None:
+        return
+    thread = threading.Thread(target=force, args=(round(FLUSH * 1000),), name="headrace-flush", daemon=True)
+    thread.start()
+    thread.join(FLUSH)

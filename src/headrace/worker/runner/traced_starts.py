@@ -1,0 +1,143 @@
+"""A span around each start of a job, in the trace of its sender or linked to it; see ``tasks/traces.py``.
+
+The span is current in the context of the start, so spans of the job's own code are below it. Loaded only where the
+setting ``traces`` asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, Span, Status, StatusCode
+
+from headrace.model.ended import Ended
+from headrace.model.headers import shown
+from headrace.model.ids import flow_of, is_node
+from headrace.model.job import Claim, JobError, parse_error
+from headrace.model.job_facts import correlation_of
+from headrace.model.redaction import Redactor
+from headrace.protocol import produce
+from headrace.settings import Settings
+from headrace.store.client import Client
+from headrace.tasks import traces
+from headrace.worker.runner.execute import Drive, Emit, RunnerContext, aperform, perform
+from headrace.worker.runner.interrupts import Gate
+
+_FAILED = frozenset({"failed", "retry", "crashed", "corrupt"})
+
+
+class TracedStarts:
+    """``perform`` and ``aperform`` with a span around them."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._mode = settings.traces
+        self._client = client
+        self._redactor = Redactor.of(settings)
+
+    def perform(self, bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+        """See :func:`headrace.worker.runner.execute.perform`."""
+        span, context = self._begin(bench, claim)
+        if claim.crashes and span.is_recording():
+            self._tell_crash(span, self._quietly(claim))
+        own = bench.context.copy()
+        own.run(contexts.attach, context)
+        ended = perform(replace(bench, context=own), gate, claim, emit)
+        self._end(span, ended)
+        return ended
+
+    async def aperform(self, bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+        """See :func:`headrace.worker.runner.execute.aperform`."""
+        span, context = self._begin(bench, claim)
+        if claim.crashes and span.is_recording():
+            self._tell_crash(span, await self._aquietly(claim))
+        token = contexts.attach(context)
+        try:
+            ended = await aperform(bench, drive, claim, emit)
+        finally:
+            contexts.detach(token)
+        self._end(span, ended)
+        return ended
+
+    def _begin(self, bench: RunnerContext, claim: Claim) -> tuple[Span, contexts.Context]:
+        headers = shown(claim.headers)
+        sent = propagate.extract(headers, contexts.Context())
+        sender = trace.get_current_span(sent).get_span_context()
+        links: list[Link] = []
+        if sender.is_valid and not traces.is_child(claim, headers, self._mode):
+            links.append(Link(sender))
+            # Its baggage stays.
+            sent = trace.set_span_in_context(trace.INVALID_SPAN, sent)
+        # The clock of the server, as the token has it, is another one: now is when it starts here.
+        span = traces.tracer.start_span(
+            f"process {claim.task}", sent, trace.SpanKind.CONSUMER, _attributes(claim, headers, bench.place), links,
+            time.time_ns(),
+        )  # fmt: skip
+        return span, trace.set_span_in_context(span, sent)
+
+    def _end(self, span: Span, ended: Ended) -> None:
+        if span.is_recording():
+            outcome = "succeeded" if ended.kind == "growing" else ended.kind
+            span.set_attribute(traces.OUTCOME, outcome)
+            if outcome in _FAILED:
+                self._failed(span, parse_error(ended.data))
+        span.end()
+
+    def _failed(self, span: Span, error: JobError | None) -> None:
+        if error is None:
+            span.set_status(Status(StatusCode.ERROR))
+            return
+        message, stack = self._redactor.text(error.message), self._redactor.text(error.traceback)
+        span.set_attribute(traces.ERROR, error.type)
+        span.set_status(Status(StatusCode.ERROR, f"{error.type}: {message}"))
+        facts = {"exception.type": error.type, "exception.message": message, "exception.stacktrace": stack}
+        span.add_event("exception", facts)
+
+    # -- the start before, if it was killed: that one could not export anything -----------------------------------
+
+    def _quietly(self, claim: Claim) -> JobError | None:
+        try:
+            return _error_of(self._client.run(produce.read(self._client.keys, [claim.id])))
+        except Exception:  # noqa: BLE001 - a trace that lacks something is no reason to fail the job
+            return None
+
+    async def _aquietly(self, claim: Claim) -> JobError | None:
+        try:
+            return _error_of(await self._client.arun(produce.read(self._client.keys, [claim.id])))
+        except Exception:  # noqa: BLE001 - as above
+            return None
+
+    def _tell_crash(self, span: Span, error: JobError | None) -> None:
+        facts: dict[str, Any] = {}
+        if error is not None and error.type == "Crashed":
+            known = {
+                "signal": error.signal, "exit_code": error.exit_code, "peak_memory": error.peak_memory,
+                "attempt": error.attempt, "worker": error.worker, "where": error.where, "message": error.message,
+            }  # fmt: skip
+            facts = {f"headrace.crash.{name}": value for name, value in known.items() if value not in (None, "")}
+        span.add_event("previous start crashed", facts)
+
+
+def _error_of(found: list[Any]) -> JobError | None:
+    return found[0].error if found and found[0] is not None else None
+
+
+def _attributes(claim: Claim, headers: Mapping[str, str], place: str) -> dict[str, Any]:
+    """Never arguments: only their size."""
+    found: dict[str, Any] = {
+        traces.SYSTEM: "headrace", traces.OPERATION: "process", traces.OPERATION_TYPE: "process",
+        traces.DESTINATION: claim.queue, traces.MESSAGE: claim.id, traces.BODY_SIZE: len(claim.args),
+        traces.CLIENT: place, traces.TASK: claim.task, traces.ATTEMPT: claim.attempt,
+        traces.CORRELATED: correlation_of(claim.id, headers),
+    }  # fmt: skip
+    if claim.waited is not None:
+        found[traces.WAITED] = claim.waited / 1e6
+    if is_node(claim.id):
+        found[traces.CONVERSATION] = flow_of(claim.id)
+        if names := [one.name for one in claim.inputs if one.name]:
+            found[traces.PARENTS] = names
+    return found
