@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import operations, produce
-from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, promote, put
+from tests.scripts.limited_stage import ACCOUNT, API, change, declare, gate, ids, promote, put
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -103,3 +103,12 @@ def test_a_broadcast_is_not_limited(stage: Stage) -> None:
     (form,) = [stage.job(task="call").form]
     stage.run(produce.broadcast(stage.keys, form, b"\x92\x90\x80", [("w1", "0" * 22)], stage.now))
     assert ids(stage.take(limit=10, queues=["@w1"])) == ["0" * 22]
+
+
+def test_a_queue_is_known_though_all_its_jobs_wait_for_a_closed_gate(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    change(stage, "account", paused=True)
+    put(stage, "x", queue="new")
+    seen = stage.run(operations.overview(stage.keys, stage.now))
+    assert ("new", 1) in [(queue.name, queue.size) for queue in seen.queues]
+    assert seen.states["ready"] == 1

@@ -27,7 +27,7 @@ from headrace.tasks.unsent_job import UnsentJob
 from headrace.workflows.definition import Workflow
 from headrace.workflows.run import WorkflowRun
 from tests.store.test_app import Worker
-from tests.store.twin import bulk, says, stub
+from tests.store.twin import GREETING, bulk, says, stub
 
 # What each verb that stores work does, and how many jobs its submission shows.
 STORING: dict[tuple[type, str], int] = {
@@ -395,7 +395,7 @@ def sent(make: Callable[[Headrace], object]) -> list[list[bytes]]:
         return b"*2\r\n" + bulk("ok") + b"*0\r\n"
 
     greeting = iter([True])
-    greet = b"*2\r\n:2\r\n:0\r\n"
+    greet = GREETING
     server = stub(says("7.2.0", then=lambda command: greet if next(greeting, False) else answer(command)))
     with server as url, Headrace(url) as app:
         app.task(name="fetch")(fetch)

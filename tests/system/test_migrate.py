@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Headrace
+from headrace import Concurrency, Headrace
 from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
-from headrace.protocol import graph, graph_reads
+from headrace.protocol import consume, graph, graph_reads
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse
@@ -55,6 +55,10 @@ def everything(client: Any) -> list[str]:
     return list(dump.dump(client))
 
 
+def lasting(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith('"PEXPIRE"')]
+
+
 # A released keyspace.
 
 
@@ -70,20 +74,46 @@ def golden(request: pytest.FixtureRequest, new_server: NewServer) -> Iterator[Se
 def test_a_released_store_is_led_up_and_back(golden: Server) -> None:
     client: Any = golden.client()
     before = everything(client)
-    (done,) = migrate(golden)
-    assert (done.changed, done.leg.leads_to) == (2, 2)
+    assert [(done.changed, done.leg.leads_to) for done in migrate(golden)] == [(2, 2), (0, 3)]
     assert_invariants(client)
     assert client.zrange(KEYS.wake("default"), 0, -1) == [b""]
-    assert client.get(KEYS("schema")) == b"2"
+    assert client.get(KEYS("schema")) == b"3"
     assert not client.exists(KEYS("migration"))
-    (back,) = migrate(golden, 1)
-    assert (back.changed, back.leg.leads_to) == (2, 1)
-
-    def lasting(lines: list[str]) -> list[str]:
-        return [line for line in lines if not line.startswith('"PEXPIRE"')]
-
+    assert [(back.changed, back.leg.leads_to) for back in migrate(golden, 1)] == [(0, 2), (2, 1)]
     assert lasting(everything(client)) == lasting(before)
     migrate(golden)
+
+
+def test_a_store_from_before_limits_is_led_up_and_back(new_server: NewServer) -> None:
+    server = new_server()
+    client: Any = server.client()
+    assert dump.load(client, GOLDEN / "schema-2.txt") > 80
+    before = everything(client)
+    assert [(done.changed, done.leg.leads_to) for done in migrate(server)] == [(0, 3)]
+    assert_invariants(client)
+    migrate(server, 2)
+    assert lasting(everything(client)) == lasting(before)
+
+
+def test_what_older_programs_do_not_know_is_removed_on_the_way_down(client: redis.Redis, url: str) -> None:
+    with Headrace(url) as app:
+        limit = app.limit("account", Concurrency(1), by="account", backlog=9)
+
+        @app.task(name="call", limits=[limit])
+        def call(account: str) -> None: ...
+
+        app.client.run(consume.register(KEYS, "w1", 10**6, [], limits=app.limits.declared()))
+        limit.pause("acme", 3600)
+        job = call.enqueue("acme")
+        app.client.run(consume.retire(KEYS, "w1"))
+        with pytest.raises(MigrationRefused, match="limited jobs wait in default"):
+            migrate(url, 2)
+        job.cancel()
+        migrate(url, 2)
+    left = {key.decode().partition("}:")[2].partition(":")[0] for key in client.keys("*")}
+    assert left.isdisjoint({"limit", "limits", "limited", "overrides", "gate", "timers", "behind", "waiting"})
+    assert client.zscore(KEYS("scheduled"), "~") is None
+    migrate(url)
 
 
 @pytest.mark.slow
@@ -98,7 +128,7 @@ def test_a_released_store_goes_on_working(new_server: NewServer, tmp_path: Path)
     assert "holds schema 1" in refused
     assert "headrace migrate" in refused
     assert "headrace migrate" in headrace.fresh("worker", "tasks:app", "--burst", code=3).err
-    assert "1 migration applied" in headrace("migrate").out
+    assert "2 migrations applied" in headrace("migrate").out
     done = len(headrace("jobs", "list", "--state", "succeeded", "--limit", "100", "--json").lines)
     headrace("queues", "resume", "low")
     for _ in range(2):  # the second finds what the first took over from the dead worker
@@ -141,7 +171,7 @@ def test_indexes_come_back_as_they_were(client: redis.Redis, url: str) -> None:
         before
     )
     flows.forget(client)
-    (done,) = migrate(url, piece=10)
+    (done,) = migrate(url, 2, piece=10)
     assert flows.views(client) == before
     assert everything(client) == whole
     assert done.changed == 90
@@ -312,7 +342,7 @@ def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, m
     flows.forget(client)
     client.rpush(KEYS.wake("default"), 1)
     low = everything(client)
-    migrate(url, piece=10)
+    migrate(url, 2, piece=10)
     high = everything(client)
     migrate(url, 1)
     resumed = 0
@@ -390,7 +420,7 @@ def test_a_cursor_is_not_taken_to_another_run_of_the_server(new_server: NewServe
     with migrator(server, piece=10) as one, pytest.raises(HookTimeout):
         one.run(None, stop_half_way)
     server.restart()
-    (done,) = migrate(server)
+    done, _ = migrate(server)
     assert done.leg.cursor == ""
     assert server.client().zcard(KEYS.flows("|")) == 300
 
@@ -503,14 +533,15 @@ def test_live_workers_are_refused_at_the_start_and_on_the_way(client: redis.Redi
 def test_the_command_says_what_it_did(headrace: Program, client: redis.Redis) -> None:
     flows.make(client, 20)
     flows.forget(client)
-    first, last = headrace("migrate").out.splitlines()
+    first, second, last = headrace("migrate").out.splitlines()
     assert first == "schema 2: workflows by index, wake-up tokens as sorted sets: changed 20 of 62 keys"
-    assert last.startswith("1 migration applied; unix://")
-    assert last.endswith("holds schema 2")
+    assert second == "schema 3: limits in lanes, names of unique jobs: changed 0 of 0 keys"
+    assert last.startswith("2 migrations applied; unix://")
+    assert last.endswith("holds schema 3")
     assert headrace("migrate").out.startswith("0 migrations applied; ")
     facts = headrace("migrate", "--to", "1", "--json").json
-    (applied,) = facts.pop("applied")
-    assert facts == {"from": 2, "schema": 1, "dry_run": False, "workers": []}
+    _, applied = facts.pop("applied")
+    assert facts == {"from": 3, "schema": 1, "dry_run": False, "workers": []}
     assert (applied["version"], applied["direction"], applied["resumed"]) == (2, "down", False)
     headrace("migrate")
 
@@ -521,7 +552,7 @@ def test_a_dry_run_changes_nothing(headrace: Program, client: redis.Redis) -> No
     before = everything(client)
     told = headrace("migrate", "--dry-run").out
     assert "would change 20 of" in told
-    assert "1 migration would be applied; nothing was changed" in told
+    assert "2 migrations would be applied; nothing was changed" in told
     assert headrace("migrate", "--dry-run", "--json").json["applied"][0]["changed"] == 20
     assert everything(client) == before
     headrace("migrate")
@@ -536,11 +567,11 @@ def test_a_terminal_shows_a_bar_for_each_step(headrace: Program, client: redis.R
     shown = on_terminal(headrace, "migrate")
     assert "schema 2 up" in shown
     assert "100%" in shown
-    assert "1 migration applied" in shown
+    assert "2 migrations applied" in shown
 
 
 def test_what_cannot_be_is_refused_with_its_own_code(headrace: Program, client: redis.Redis) -> None:
-    assert "knows 1 to 2" in headrace("migrate", "--to", "9", code=2).fault
+    assert "knows 1 to 3" in headrace("migrate", "--to", "9", code=2).fault
     assert "holds nothing yet" in headrace("migrate").out
     assert not client.exists(KEYS("schema"))
     client.set(KEYS("schema"), 99)
@@ -560,7 +591,7 @@ def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: r
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=30)
-    assert "1 migration applied" in headrace("migrate", "--to", "1").out
+    assert "2 migrations applied" in headrace("migrate", "--to", "1").out
     headrace("migrate")
 
 

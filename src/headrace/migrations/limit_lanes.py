@@ -1,0 +1,63 @@
+"""Schema 3: limited jobs wait in lanes, whose class stands in its queue; unique jobs hold a name.
+
+Nothing is converted on the way up. Older programs would take a class for a job, and free no name, so they must not work
+on such a store. On the way down the structures go that these programs do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from headrace.errors import MigrationRefused
+from headrace.migrations.step import Command, Piece, Reads, Step, walked
+from headrace.protocol.keys import Keys
+
+# Keys that the schema before does not know, by what comes before their colon, or whole.
+_OURS = frozenset({"limits", "limited", "limit", "overrides", "gate", "behind", "waiting", "timers", "unique"})
+
+
+def up(keys: Keys, cursor: str, size: int) -> Reads:  # noqa: ARG001 - the form of a move
+    """Nothing is to be written."""
+    yield []
+    return Piece()
+
+
+def down(keys: Keys, cursor: str, size: int) -> Reads:
+    """Remove what is known of limits and names, among the next keys.
+
+    Raises:
+        MigrationRefused: jobs wait in lanes, or starts hold gates.
+    """
+    if not cursor:
+        yield from _check_rest(keys)
+    replies = yield [("SCAN", cursor or "0", "MATCH", f"{keys.prefix}*", "COUNT", size)]
+    after, found = replies[0]
+    names = [key.decode("utf-8", "surrogateescape") for key in found]
+    gone = [name for name in names if name.removeprefix(keys.prefix).partition(":")[0] in _OURS]
+    writes: list[Command] = [("UNLINK", name) for name in gone]
+    if not cursor:
+        # What stands for all timers.
+        writes.append(("ZREM", keys("scheduled"), "~"))
+    following = "" if after == b"0" else after.decode()
+    return Piece(writes, following, len(names), len(gone), walked(following) if following else 1.0)
+
+
+def _check_rest(keys: Keys) -> Generator[Sequence[Command], list[Any], None]:
+    queues, owners = yield [("SMEMBERS", keys("queues")), ("ZRANGE", keys("owners"), 0, -1)]
+    lanes = [(queue, f"{keys.prefix}classes:{queue.decode('utf-8', 'surrogateescape')}") for queue in queues]
+    held = [f"{keys.prefix}slots:{owner.decode('utf-8', 'surrogateescape')}" for owner in owners]
+    replies = yield [("EXISTS", key) for _, key in lanes] + [("EXISTS", key) for key in held]
+    waiting = [queue.decode("utf-8", "replace") for (queue, _), there in zip(lanes, replies, strict=False) if there]
+    if waiting:
+        raise MigrationRefused(
+            f"limited jobs wait in {', '.join(sorted(waiting)[:5])}: schema 2 knows no limits, and its workers would "
+            f"not find them; let them run or purge these queues, then migrate"
+        )
+    if any(replies[len(lanes) :]):
+        raise MigrationRefused(
+            "starts of a worker that died hold limits: let another worker take its jobs back, then migrate"
+        )
+
+
+STEP = Step(3, "limits in lanes, names of unique jobs", up, down)
