@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
+from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
@@ -47,6 +48,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "stamp": wording.stamp,
     "minute": wording.minute,
     "is_flow": is_flow,
+    "signal_name": signal_name,
     "cut": wording.cut,
     "last_part": wording.last_part,
     "urlencode": wording.quoted,

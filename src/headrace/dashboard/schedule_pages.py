@@ -26,6 +26,8 @@ from headrace.schedules.timing import read_timing
 PAGE = 50
 # Times to come that the page of a schedule shows.
 COMING = 5
+# Ticks that it shows at once; the others are folded.
+SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
         request, "schedule.html",
         lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
         row=row_of(record), one=record, coming=coming, problem=problem,
-        history=record.last[::-1],
+        history=record.last[::-1], shown=SHOWN,
     )  # fmt: skip
 
 
@@ -106,4 +108,4 @@ def _in_zone(record: ScheduleRecord, time: datetime) -> str:
         local = time.astimezone(zone_of(timing.zone if timing is not None else "UTC"))
     except HeadraceError:
         local = time
-    return f"{local:%a %d %b %Y %H:%M:%S %Z}"
+    return f"{local:%a %d %b %H:%M:%S %Z}"

@@ -25,7 +25,7 @@ function refreshTimes() {
     }
   }
   for (const time of document.querySelectorAll("time[data-here]")) {
-    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { timeZoneName: "short" });
+    time.textContent = new Date(Number(time.dataset.here)).toLocaleString(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
     delete time.dataset.here;
   }
 }
@@ -63,9 +63,10 @@ function tellNewer(fresh) {
   const told = document.getElementById("newer"), list = document.querySelector("[data-rows]"), now = fresh.querySelector("[data-rows]");
   if (!told || !list || !now) return;
   const ids = (where) => [...where.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id);
-  const known = new Set(ids(list)), found = ids(now), at = found.findIndex((id) => known.has(id));
-  const count = at < 0 ? found.length : at;
-  const words = count ? `${count}${at < 0 && known.size ? " or more" : ""} newer: ` : "";
+  // Of several queues the new ones are among the others; what is unknown behind the last known row has moved up.
+  const known = new Set(ids(list)), found = ids(now), last = found.findLastIndex((id) => known.has(id));
+  const count = last < 0 ? found.length : found.slice(0, last).filter((id) => !known.has(id)).length;
+  const words = count ? `${count}${last < 0 && known.size ? " or more" : ""} newer: ` : "";
   // Screen readers tell each change: one in ten seconds at most.
   if (told.dataset.words === words || Date.now() < Number(told.dataset.next || 0)) return;
   Object.assign(told.dataset, { words, next: Date.now() + 10000 });
