@@ -12,6 +12,7 @@ from headrace.protocol import cache, consume, operations, produce, stats, stream
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import change_limit, hold_limit, keep_hold, read_limits, release_hold
+from headrace.protocol.queue_load import store_load
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
@@ -98,6 +99,7 @@ JOBS: dict[str, Play] = {
     ),
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"], t), says(0)),
     "overview": Play(lambda s: s.put(3), lambda k, _, t: operations.overview(k, t)),
+    "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND, t)),
     "page": Play(lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2)),
     "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),

@@ -120,14 +120,18 @@ def serve(
     session: Session,
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Labels, with those right below each. Default: all."),
+        typer.Argument(metavar="[LABEL]...", help="Labels of your own, with those right below each. Default: all."),
     ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; other machines may reach it.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
 ) -> None:
-    """Serve statistics to Prometheus, under /metrics, until Ctrl-C; only to this machine unless you give --host."""
+    """Serve metrics and your own statistics to Prometheus, under /metrics, until Ctrl-C.
+
+    Only to this machine unless you give --host. A worker with --metrics serves the metrics without your own labels.
+    """
+    from headrace.metrics.exporter import Exporter
     from headrace.stats import http_server, prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:
@@ -136,7 +140,32 @@ def serve(
         url = http_server.url_of(sock)
         session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
         sys.stdout.flush()
-        prometheus.serve(sock, [prometheus.Scrape(headrace.stats, labels or [""])], {})
+        mine = Exporter(headrace.client, headrace.stats)
+        prometheus.serve(sock, [mine, prometheus.Scrape(headrace.stats, labels or [""])], {})
+
+
+@command(app, "rules", shared=("json", "debug"))
+def rules(
+    session: Session,
+    dashboard: Annotated[
+        str, typer.Option("--dashboard", metavar="URL", help="Link each alert to a page of this dashboard.")
+    ] = "",
+) -> None:
+    """Print alert rules for Prometheus: headrace stats rules > headrace.rules.yml."""
+    from headrace.metrics.alert_rules import rules_document, rules_file
+
+    if session.output.json:
+        session.output.document(rules_document(dashboard))
+    else:
+        session.output.line(rules_file(dashboard))
+
+
+@command(app, "board", shared=("json", "debug"))
+def board(session: Session) -> None:
+    """Print a board for Grafana: headrace stats board > headrace.json, then import that."""
+    from headrace.metrics.grafana_board import board as drawn
+
+    session.output.document(drawn())
 
 
 @command(app, "consume")

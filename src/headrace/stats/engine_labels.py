@@ -11,9 +11,19 @@ from headrace.stats.resolutions import DAY, Layout, Level
 # Below each: a task, a queue, a worker's host and pid, a schedule.
 TASKS, QUEUES, WORKERS, SCHEDULES = "jobs", "queues", "workers", "schedules"
 ALL = (TASKS, QUEUES, WORKERS, SCHEDULES)
+# How a start ended: fields of tasks and of queues.
+OUTCOMES = (
+    "succeeded", "failed", "retried", "snoozed", "cancelled", "crashed", "interrupted", "quarantined", "skipped",
+    "parked", "limited",
+)  # fmt: skip
 UNITS = {"run": "seconds", "wait": "seconds", "busy": "microseconds", "memory": "bytes"}
 # What is counted of a worker stays no longer, seconds: each start is another label.
 WORKER_KEEP = 7 * DAY
+
+
+def queue_label(queue: str) -> str:
+    """Where the jobs of a queue are counted; what was broadcast to workers, each of which has a queue, is ``@``."""
+    return f"{QUEUES}/{'@' if queue[0] == '@' else queue}"
 
 
 def unit_of(label: str, field: str) -> str:

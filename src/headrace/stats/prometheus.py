@@ -8,21 +8,18 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from headrace.protocol import operations
-from headrace.protocol.stats import children, peek
+from headrace.protocol.stats import children
 from headrace.stats import http_server
-from headrace.stats.engine_labels import UNITS
+from headrace.stats.engine_labels import ALL, UNITS
 from headrace.stats.http_server import Page
 from headrace.stats.reading import Reading, ask
-from headrace.stats.stats_client import Way
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from headrace.protocol.stats import Line
     from headrace.stats.reading import Bucket
     from headrace.stats.resolutions import Layout, Resolution
     from headrace.stats.stats import Stats
@@ -36,8 +33,15 @@ QUANTILES = (50, 90, 95, 99)
 WINDOW = 3600
 
 
+class Collector(Protocol):
+    """What tells Prometheus of some families when it asks."""
+
+    def collect(self) -> Iterable[Metric]: ...
+    def describe(self) -> Iterable[Metric]: ...
+
+
 class Scrape:
-    """What Prometheus collects.
+    """What Prometheus collects of a program's own labels.
 
     A counter is that of the current bucket of the coarsest resolution, so it begins anew with each of them: Prometheus
     takes that as the reset that it is. Quantiles are of the last hour.
@@ -52,7 +56,7 @@ class Scrape:
     def collect(self) -> Iterator[Metric]:
         """All figures; none when the server does not answer, which Prometheus shows as a failed scrape.
 
-        Cost: two round trips, however many labels there are; one more to a broker.
+        Cost: two round trips, however many labels there are.
         """
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -62,8 +66,7 @@ class Scrape:
         values = GaugeMetricFamily(
             "headrace_stats_quantile", f"Values of the last hour, at most 2 % off{_UNITS}.", labels=[*names, "quantile"]
         )
-        figures, line = self._figures()
-        for label, whole, recent in figures:
+        for label, whole, recent in self._figures():
             for field, n in whole.counts.items():
                 counts.add_metric([label, field], n)
             for field, histogram in whole.histograms.items():
@@ -72,16 +75,15 @@ class Scrape:
                 for percent in QUANTILES:
                     values.add_metric([label, field, f"{percent / 100:g}"], histogram.percentile(percent))
         yield from (counts, seen, values)
-        yield from _line(line)
 
     def describe(self) -> list[Metric]:
         """Nothing ahead: without this, registering would ask the server, which need not be up yet."""
         return []
 
-    def _figures(self) -> tuple[list[tuple[str, Bucket, Bucket]], Line]:
-        """Each label with what its coarsest bucket and its last hour hold; and the line of batches."""
+    def _figures(self) -> list[tuple[str, Bucket, Bucket]]:
+        """Each label with what its coarsest bucket and its last hour hold."""
         now, stats = self._clock(), self._stats
-        labels, line = self._expanded()
+        labels = self._expanded()
         pairs: list[tuple[Reading, Reading]] = []
         for label in labels:
             layout = stats.find(label, now).query.kept
@@ -93,22 +95,22 @@ class Scrape:
                 )
             )
         ask(stats.way, [one for pair in pairs for one in pair])
-        return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs], stats.behind(line)
+        return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs]
 
-    def _expanded(self) -> tuple[list[str], Line]:
-        """The labels, and those right below them; and the line of batches, which comes along."""
+    def _expanded(self) -> list[str]:
+        """The labels, and those right below them; below the root without those of the engine, which have families."""
         way = self._stats.way
         above = [self._stats.find(label, self._clock()).label for label in self._labels]
-        *below, line = way.store.run_all([*(children(way.keys, label, 0, MOST) for label in above), peek(way.keys)])
+        below = way.store.run_all([children(way.keys, label, 0, MOST) for label in above])
         found: dict[str, None] = {}
         for label, names in zip(above, below, strict=True):
             if label:
                 found[label] = None
-            found |= dict.fromkeys(f"{label}/{name}" if label else name for name in names)
+            found |= dict.fromkeys(f"{label}/{name}" if label else name for name in names if label or name not in ALL)
             if len(names) == MOST and not self._warned:
                 log.warning("Prometheus gets only the %d labels below %r that were counted last", MOST, label)
                 self._warned = True
-        return list(found), line
+        return list(found)
 
 
 # What is said of the units of what workers count.
@@ -121,47 +123,7 @@ def _recent(layout: Layout) -> Resolution:
     return (fit or list(layout.levels))[0].cut
 
 
-def _line(line: Line) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    lag = (line.now - line.oldest) / 1e6 if line.oldest else 0.0
-    yield GaugeMetricFamily("headrace_stats_waiting", "Batches that wait to be counted.", value=line.waiting)
-    yield GaugeMetricFamily("headrace_stats_lag_seconds", "Since when the oldest of them waits.", value=max(0.0, lag))
-    yield CounterMetricFamily("headrace_stats_lost", "Batches that a full line pushed out.", value=line.lost)
-
-
-class Engine:
-    """What Prometheus collects of jobs themselves: how many are where, and who works. Cost: one round trip."""
-
-    def __init__(self, way: Way) -> None:
-        self._way = way
-
-    def collect(self) -> Iterator[Metric]:
-        """All figures, at one moment."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        seen = self._way.run(operations.overview(self._way.keys, details=False))
-        jobs = GaugeMetricFamily("headrace_jobs", "Jobs in a state; the final ones are those kept.", labels=["state"])
-        for state, count in seen.states.items():
-            jobs.add_metric([state], count)
-        ready = GaugeMetricFamily("headrace_queue_ready", "Jobs that may start.", labels=["queue"])
-        paused = GaugeMetricFamily("headrace_queue_paused", "Whether it is paused.", labels=["queue"])
-        delay = GaugeMetricFamily("headrace_queue_delay_seconds", "Since when the first one waits.", labels=["queue"])
-        for queue in seen.queues:
-            ready.add_metric([queue.name], queue.size)
-            paused.add_metric([queue.name], queue.paused)
-            delay.add_metric([queue.name], max(0, seen.now - queue.oldest) / 1e6 if queue.oldest else 0)
-        yield from (jobs, ready, paused, delay)
-        yield GaugeMetricFamily(
-            "headrace_workers", "Workers whose lease holds.", value=sum(one.lease > seen.now for one in seen.workers)
-        )
-
-    def describe(self) -> list[Metric]:
-        """See :meth:`Scrape.describe`."""
-        return []
-
-
-def serve(sock: socket.socket, sources: Sequence[Scrape | Engine], pages: Mapping[str, Page]) -> NoReturn:
+def serve(sock: socket.socket, sources: Sequence[Collector], pages: Mapping[str, Page]) -> NoReturn:
     """Answer Prometheus at a listening socket, and other pages by their path, until an exception ends it.
 
     Raises:

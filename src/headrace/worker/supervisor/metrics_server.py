@@ -116,13 +116,10 @@ class Metrics:
 
 def answer(app: Headrace, stamps: HealthStamps, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
-    from headrace.stats import engine_labels, prometheus
+    from headrace.metrics.exporter import Exporter
+    from headrace.stats import prometheus
 
-    sources: list[prometheus.Scrape | prometheus.Engine] = [
-        prometheus.Engine(app.client),
-        prometheus.Scrape(app.stats, engine_labels.ALL),
-    ]
-    prometheus.serve(sock, sources, pages(stamps))
+    prometheus.serve(sock, [Exporter(app.client, app.stats)], pages(stamps))
 
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
-from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS
+from headrace.stats.engine_labels import SCHEDULES, TASKS, queue_label
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK
 
@@ -140,7 +140,7 @@ class Tally:
         taken, self._sums = self._sums, {}
         for (task, queue), sums in taken.items():
             counts, came = sums.counts(), Counter(sums.came)
-            for label in (f"{TASKS}/{task}", f"{QUEUES}/{queue}"):
+            for label in (f"{TASKS}/{task}", queue_label(queue)):
                 self._counts.absorb(label, counts)
                 for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)

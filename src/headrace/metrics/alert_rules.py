@@ -1,0 +1,154 @@
+"""Alert rules for Prometheus, made of the names in the table of metrics. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """One alert.
+
+    Attributes:
+        expr: in PromQL.
+        hold: for how long that must hold.
+        severity: ``page`` where jobs wait or are lost, else ``ticket``.
+        summary, description: for people, as Prometheus' templates.
+        command: what answers in a terminal.
+        page: what answers on the dashboard.
+    """
+
+    name: str
+    expr: str
+    hold: str
+    severity: str
+    summary: str
+    description: str
+    command: str
+    page: str
+
+
+_QUEUE, _QUEUE_PAGE = "headrace queues load {{ $labels.queue }}", "/queues/{{ $labels.queue }}"
+# Every worker with --metrics tells the same figures: the greatest of each counts, not their sum.
+_ENDED = "sum by (task) (max by (task, outcome) (increase(headrace_task_jobs_total{}[10m])))"
+_FAILED = _ENDED.format('{outcome=~"failed|crashed|quarantined"}')
+
+RULES: tuple[AlertRule, ...] = (
+    AlertRule(
+        "HeadraceQueueSlow",
+        "max by (queue) (headrace_queue_delay_seconds) > 60 and on(queue) headrace_queue_paused == 0",
+        "5m", "page", "Jobs of {{ $labels.queue }} wait for {{ $value | humanizeDuration }}",
+        "The next job of the queue waits for more than a minute: add workers, or find what keeps them busy.",
+        _QUEUE, _QUEUE_PAGE,
+    ),
+    AlertRule(
+        "HeadraceNoWorker",
+        "max by (queue) (headrace_queue_ready) > 0 and on(queue) headrace_queue_workers == 0",
+        "2m", "page", "No worker serves {{ $labels.queue }}",
+        "Jobs wait in a queue that no live worker serves: start one with --queues {{ $labels.queue }}, or look for a "
+        "wrong name.",
+        "headrace queues list", _QUEUE_PAGE,
+    ),
+    AlertRule(
+        "HeadraceClaimsStopped",
+        "max by (queue) (headrace_queue_ready) > 0 and on(queue) headrace_queue_paused == 0 "
+        "and on(queue) headrace_queue_workers > 0 and on(queue) headrace_queue_running == 0 "
+        "unless on(queue) increase(headrace_queue_jobs_total[5m]) > 0 "
+        "and on() (max(headrace_runners_busy) < sum(max by (kind) (headrace_runner_slots)))",
+        "5m", "page", "Workers have room and take no job of {{ $labels.queue }}",
+        "Jobs are ready, slots are free, and nothing of the queue ran for five minutes. A limit may hold its jobs "
+        "back; else collect the workers' logs and restart them.",
+        _QUEUE, _QUEUE_PAGE,
+    ),
+    AlertRule(
+        "HeadraceFailing",
+        f"{_FAILED} > 10 and {_FAILED} / {_ENDED.format('')} > 0.05",
+        "0m", "ticket", "{{ $value | humanize }} jobs of {{ $labels.task }} failed within ten minutes",
+        "More than ten starts of the task failed for good or crashed, and more than 5 % of all.",
+        "headrace jobs list --state failed --task {{ $labels.task }}", "/tasks/{{ $labels.task }}",
+    ),
+    AlertRule(
+        "HeadraceQuarantined",
+        'max(delta(headrace_jobs{state="quarantined"}[10m])) > 0',
+        "0m", "ticket", "{{ $value | humanize }} jobs were quarantined",
+        "Jobs crashed the process that ran them too often, or their record cannot be read. They hold the evidence.",
+        "headrace jobs list --state quarantined", "/jobs?state=quarantined",
+    ),
+    AlertRule(
+        "HeadraceParked",
+        "max by (task) (headrace_task_parked) > 0",
+        "5m", "ticket", "{{ $value }} jobs of {{ $labels.task }} are parked",
+        "No worker that claimed them knows their task: start one whose code has it, or look for a wrong name.",
+        "headrace jobs list --state parked", "/tasks/{{ $labels.task }}",
+    ),
+    AlertRule(
+        "HeadraceWorkerSilent",
+        "max(headrace_lapsed_lease_seconds) > 30",
+        "1m", "page", "A worker fell silent {{ $value | humanizeDuration }} ago, and its jobs are not taken over",
+        "Its lease is over and no live worker took its jobs over: start a worker.",
+        "headrace workers list", "/workers",
+    ),
+    AlertRule(
+        "HeadraceStoreFull",
+        "max(headrace_server_memory_used_bytes / (headrace_server_memory_max_bytes > 0)) > 0.85",
+        "5m", "page", "The server's memory is used to {{ $value | humanizePercentage }}",
+        "When it is full, programs can enqueue no more: give it more memory, or keep results for a shorter time.",
+        "headrace jobs count", "/",
+    ),
+    AlertRule(
+        "HeadraceStatsLost",
+        "max(increase(headrace_stats_lost_total[10m])) > 0",
+        "0m", "ticket", "{{ $value | humanize }} batches of statistics were lost",
+        "The line of statistics was full: start headrace stats consume, or another one.",
+        "headrace stats consume", "/",
+    ),
+    AlertRule(
+        "HeadraceScheduleMissed",
+        "max(headrace_schedule_overdue_seconds) > 60",
+        "1m", "page", "A tick of a schedule is late by {{ $value | humanizeDuration }}",
+        "Live workers fire schedules: start one, or look at its log.",
+        "headrace cron list", "/schedules",
+    ),
+    AlertRule(
+        "HeadraceBacklogGrows",
+        "max by (queue) (headrace_queue_ready) > 100 and max by (queue) (headrace_queue_ready) > "
+        "1.5 * max by (queue) (headrace_queue_ready offset 30m) and on(queue) headrace_queue_paused == 0",
+        "30m", "ticket", "{{ $labels.queue }} holds {{ $value | humanize }} jobs, and grows",
+        "For an hour more jobs came than were run: add workers, or find what makes so many.",
+        _QUEUE, _QUEUE_PAGE,
+    ),
+)  # fmt: skip
+
+
+def rules_document(dashboard: str = "") -> dict[str, Any]:
+    """The rules as Prometheus reads them from a file.
+
+    Args:
+        dashboard: where the dashboard is; each alert then links to the page that answers.
+    """
+    return {"groups": [{"name": "headrace", "rules": [_told(rule, dashboard.rstrip("/")) for rule in RULES]}]}
+
+
+def _told(rule: AlertRule, dashboard: str) -> dict[str, Any]:
+    notes = {"summary": rule.summary, "description": rule.description, "command": rule.command}
+    if dashboard:
+        notes["dashboard"] = quote(dashboard, safe=":/") + rule.page
+    labels = {"severity": rule.severity}
+    return {"alert": rule.name, "expr": rule.expr, "for": rule.hold, "labels": labels, "annotations": notes}
+
+
+def rules_file(dashboard: str = "") -> str:
+    """The same as YAML. Its texts are written as JSON's, which are YAML's, too."""
+    lines = ["groups:"]
+    for group in rules_document(dashboard)["groups"]:
+        lines += [f"  - name: {group['name']}", "    rules:"]
+        for rule in group["rules"]:
+            lines += [f"      - alert: {rule['alert']}", f"        expr: {json.dumps(rule['expr'])}"]
+            lines += [f"        for: {rule['for']}"]
+            for part in ("labels", "annotations"):
+                lines.append(f"        {part}:")
+                lines += [f"          {name}: {json.dumps(text)}" for name, text in rule[part].items()]
+    return "\n".join(lines)

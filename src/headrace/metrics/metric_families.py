@@ -1,0 +1,249 @@
+"""The table of the metrics: name, type, unit, labels, meaning and source of each family.
+
+Pure. The exporter, the alert rules, the board and ``docs/metrics.md`` are made of it or checked against it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
+from headrace.protocol.stats import Held
+from headrace.stats.engine_labels import OUTCOMES
+from headrace.stats.histogram import middle_of
+from headrace.stats.labels import MARK
+
+# Upper edges of all histograms, seconds: the same everywhere, so that they can be added up.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedHistogram:
+    """Values by the edges that they do not exceed.
+
+    Attributes:
+        counts: of each bound, those above the one before it; the last are above all bounds.
+        total: the sum of all values, at most 2 % off.
+    """
+
+    counts: tuple[int, ...]
+    total: float
+
+    def __add__(self, other: FoldedHistogram) -> FoldedHistogram:
+        """Both together."""
+        return FoldedHistogram(
+            tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), self.total + other.total
+        )
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """Each bound as Prometheus writes it, with how many values do not exceed it."""
+        seen = 0
+        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
+            seen += count
+            yield "+Inf" if bound == float("inf") else str(bound), seen
+
+
+def fold(held: Held, field: str) -> FoldedHistogram | None:
+    """The histogram of a field; None where nothing was observed."""
+    start, counts, total = field + MARK, [0] * (len(BOUNDS) + 1), 0.0
+    for name, n in held.items():
+        if n > 0 and name.startswith(start):
+            value = middle_of(name[len(start) :])
+            counts[next((at for at, bound in enumerate(BOUNDS) if value <= bound), len(BOUNDS))] += n
+            total += value * n
+    return FoldedHistogram(tuple(counts), total) if any(counts) else None
+
+
+Value = float | FoldedHistogram
+Rows = Iterable[tuple[tuple[str, ...], Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """One family of series.
+
+    Attributes:
+        unit: what its values are counted in.
+        source: where they come from: ``store``, ``statistics`` or ``server``.
+        read: its series in a snapshot.
+        most: of series that are told as one, the greatest value counts, not their sum.
+    """
+
+    name: str
+    type: Literal["gauge", "counter", "histogram"]
+    unit: str
+    labels: tuple[str, ...]
+    help: str
+    source: str
+    read: Callable[[MetricSnapshot], Rows]
+    most: bool = False
+
+    def series(self, seen: MetricSnapshot) -> Mapping[tuple[str, ...], Value]:
+        """Its values by their labels; names that have no series of their own are told as ``other``."""
+        found: dict[tuple[str, ...], Value] = {}
+        for labels, value in self.read(seen):
+            key = tuple(_shown(seen, name, text) for name, text in zip(self.labels, labels, strict=True))
+            found[key] = self._joined(found[key], value) if key in found else value
+        return found
+
+    def _joined(self, one: Value, other: Value) -> Value:
+        if isinstance(one, FoldedHistogram) and isinstance(other, FoldedHistogram):
+            return one + other
+        assert not isinstance(one, FoldedHistogram)
+        assert not isinstance(other, FoldedHistogram)
+        return max(one, other) if self.most else one + other
+
+
+def _shown(seen: MetricSnapshot, label: str, name: str) -> str:
+    shown = seen.shown.get(label)
+    return name if shown is None or name in shown else OTHER
+
+
+def _one(value: float) -> Rows:
+    return [((), value)]
+
+
+def _named(values: Mapping[str, float]) -> Rows:
+    return [((name,), value) for name, value in values.items()]
+
+
+def _outcomes(held: Mapping[str, Held]) -> Rows:
+    for name, counts in held.items():
+        for outcome in OUTCOMES:
+            if counts.get(outcome):
+                yield (name, outcome), counts[outcome]
+
+
+def _folded(held: Mapping[str, Held], field: str) -> Rows:
+    for name, counts in held.items():
+        if (found := fold(counts, field)) is not None:
+            yield (name,), found
+
+
+def _runners(seen: MetricSnapshot) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for worker in seen.live:
+        for part in worker.facts.get("runners", "").split():
+            kind, _, count = part.partition(":")
+            found[kind] = found.get(kind, 0) + (int(count) if count.isdecimal() else 0)
+    return found
+
+
+def _slots(seen: MetricSnapshot) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for worker in seen.live:
+        for kind, count in worker.sizes.items():
+            found[kind] = found.get(kind, 0) + count
+    return found
+
+
+def _busy(seen: MetricSnapshot) -> float:
+    return sum(min(worker.running, sum(worker.sizes.values())) for worker in seen.live)
+
+
+def _delays(seen: MetricSnapshot) -> dict[str, float]:
+    now = seen.overview.now
+    return {one.name: max(0, now - one.oldest) / 1e6 if one.oldest else 0.0 for one in seen.overview.queues}
+
+
+def _running(seen: MetricSnapshot) -> dict[str, float]:
+    names = {*seen.overview.names, *seen.load.running.counts}
+    return {name: seen.load.running.of(name) if name in seen.load.running.counts else 0 for name in _queues(names)}
+
+
+def _queues(names: Iterable[str]) -> list[str]:
+    """Without those that hold what was broadcast to one worker: each start of a worker has another."""
+    return [name for name in names if not name.startswith("@")]
+
+
+def _lapsed(seen: MetricSnapshot) -> float:
+    return max((seen.overview.now - worker.lease for worker in seen.silent), default=0) / 1e6
+
+
+def _overdue(seen: MetricSnapshot) -> float:
+    return max(0, seen.load.now - seen.load.first_tick) / 1e6 if seen.load.first_tick else 0.0
+
+
+def _lag(seen: MetricSnapshot) -> float:
+    return max(0, seen.line.now - seen.line.oldest) / 1e6 if seen.line.oldest else 0.0
+
+
+def _build() -> Rows:
+    try:
+        mine = version("headrace")
+    except PackageNotFoundError:
+        # A checkout on the path that was never installed.
+        mine = "unknown"
+    return [((mine, platform.python_version()), 1.0)]
+
+
+Of = MetricFamily
+FAMILIES: tuple[MetricFamily, ...] = (
+    Of("headrace_jobs", "gauge", "jobs", ("state",), "Jobs in a state; of the final ones those that are kept.", "store",
+       lambda s: _named(dict(s.overview.states))),
+    Of("headrace_kept_bytes", "gauge", "bytes", (), "Results of finished jobs that are kept.", "store",
+       lambda s: _one(s.overview.bytes)),
+    Of("headrace_queue_ready", "gauge", "jobs", ("queue",), "Jobs that may start.", "store",
+       lambda s: _named({q.name: q.size for q in s.overview.queues})),
+    Of("headrace_queue_running", "gauge", "jobs", ("queue",),
+       "Jobs that run or were sent ahead to a runner; above 1,000 in all an estimate.", "store",
+       lambda s: _named(_running(s))),
+    Of("headrace_queue_due", "gauge", "jobs", ("queue",),
+       "Scheduled jobs that come due within a minute; above 1,000 in all an estimate.", "store",
+       lambda s: _named({name: s.load.due.of(name) for name in _queues(s.load.due.counts)})),
+    Of("headrace_queue_delay_seconds", "gauge", "seconds", ("queue",),
+       "Since when the next job waits, whatever its priority; 0 while the queue is empty.", "store",
+       lambda s: _named(_delays(s)), most=True),
+    Of("headrace_queue_paused", "gauge", "0 or 1", ("queue",), "Whether the queue is paused.", "store",
+       lambda s: _named({q.name: q.paused for q in s.overview.queues}), most=True),
+    Of("headrace_queue_workers", "gauge", "workers", ("queue",), "Live workers that serve the queue.", "store",
+       lambda s: _named({name: s.overview.served[name] for name in s.overview.names}), most=True),
+    Of("headrace_queue_enqueued_total", "counter", "jobs", ("queue",),
+       "Jobs that became ready for the first time; counted when their first start has ended.", "statistics",
+       lambda s: _named({name: counts.get("enqueued", 0) for name, counts in s.queues.items()})),
+    Of("headrace_queue_jobs_total", "counter", "starts", ("queue", "outcome"), "Starts that ended, by how.",
+       "statistics", lambda s: _outcomes(s.queues)),
+    Of("headrace_queue_wait_seconds", "histogram", "seconds", ("queue",), "From ready to started.", "statistics",
+       lambda s: _folded(s.queues, "wait")),
+    Of("headrace_task_jobs_total", "counter", "starts", ("task", "outcome"), "Starts that ended, by how.", "statistics",
+       lambda s: _outcomes(s.tasks)),
+    Of("headrace_task_run_seconds", "histogram", "seconds", ("task",), "How long the code of jobs ran.", "statistics",
+       lambda s: _folded(s.tasks, "run")),
+    Of("headrace_task_parked", "gauge", "jobs", ("task",), "Jobs whose task no worker of their queue knew.", "store",
+       lambda s: _named(dict(s.overview.parked))),
+    Of("headrace_workers", "gauge", "workers", (), "Workers whose lease holds.", "store", lambda s: _one(len(s.live))),
+    Of("headrace_workers_silent", "gauge", "workers", (),
+       "Workers whose lease has ended, and whose jobs no other one has taken over yet.", "store",
+       lambda s: _one(len(s.silent))),
+    Of("headrace_lapsed_lease_seconds", "gauge", "seconds", (), "Since when the first of these leases is over.",
+       "store", lambda s: _one(_lapsed(s))),
+    Of("headrace_worker_running", "gauge", "jobs", ("worker",), "Jobs that a live worker holds.", "store",
+       lambda s: _named({place_of(one): one.running for one in s.live})),
+    Of("headrace_worker_busy_seconds_total", "counter", "seconds", ("worker",),
+       "Time in the code of a live worker's jobs; begins anew every hour.", "statistics",
+       lambda s: _named({name: counts.get("busy", 0) / 1e6 for name, counts in s.workers.items()})),
+    Of("headrace_runners", "gauge", "processes", ("kind",), "Runners of live workers, by kind.", "store",
+       lambda s: _named(_runners(s))),
+    Of("headrace_runner_slots", "gauge", "jobs", ("kind",), "Jobs that these runners can run at once.", "store",
+       lambda s: _named(_slots(s))),
+    Of("headrace_runners_busy", "gauge", "jobs", (), "Slots of live workers that have a job.", "store",
+       lambda s: _one(_busy(s))),
+    Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",
+       "store", lambda s: _one(_overdue(s))),
+    Of("headrace_server_memory_used_bytes", "gauge", "bytes", (), "Memory that the server uses.", "server",
+       lambda s: _one(s.load.memory)),
+    Of("headrace_server_memory_max_bytes", "gauge", "bytes", (), "Memory that it may use; 0: without a limit.",
+       "server", lambda s: _one(s.load.max_memory)),
+    Of("headrace_stats_waiting", "gauge", "batches", (), "Batches of counts that wait to be counted.", "statistics",
+       lambda s: _one(s.line.waiting)),
+    Of("headrace_stats_lag_seconds", "gauge", "seconds", (), "Since when the oldest of them waits.", "statistics",
+       lambda s: _one(_lag(s))),
+    Of("headrace_stats_lost_total", "counter", "batches", (), "Batches that a full line pushed out.", "statistics",
+       lambda s: _one(s.line.lost)),
+    Of("headrace_build_info", "gauge", "1", ("version", "python"), "The program that answers.", "store",
+       lambda _: _build()),
+)  # fmt: skip

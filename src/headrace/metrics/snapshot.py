@@ -1,0 +1,173 @@
+"""One reading of all that the metrics tell: in two round trips, of a bounded number of queues, tasks and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.protocol import operations
+from headrace.protocol import stats as protocol
+from headrace.protocol.operations import Overview, WorkerFacts
+from headrace.protocol.queue_load import StoreLoad, store_load
+from headrace.protocol.stats import Held, Line
+from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
+from headrace.stats.resolutions import Layout
+from headrace.stats.stats import Stats
+from headrace.stats.stats_client import Way
+
+# Queues, tasks and workers that have series of their own; the rest of each is summed.
+MOST = 500
+# Tasks, and queues, that a reading chooses among: those that were counted last.
+LOOK = 1000
+OTHER = "other"
+# Buckets that one script reads: others are served in between.
+PIECE = 100
+# Microseconds ahead within which a scheduled job counts as due.
+SOON = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSnapshot:
+    """What is told at one moment.
+
+    Attributes:
+        overview: counts by state, queues and workers.
+        load: what runs and comes due, and the server's memory.
+        line: statistics that wait to be counted.
+        tasks, queues: what was counted of each since the beginning of the coarsest bucket (a month, as a rule).
+        workers: what was counted of each live one within this hour.
+        shown: queues, tasks and workers that have series of their own, by the name of their label.
+    """
+
+    overview: Overview
+    load: StoreLoad
+    line: Line
+    tasks: Mapping[str, Held]
+    queues: Mapping[str, Held]
+    workers: Mapping[str, Held]
+    shown: Mapping[str, frozenset[str]]
+
+    @property
+    def live(self) -> list[WorkerFacts]:
+        """Workers whose lease holds."""
+        return [worker for worker in self.overview.workers if worker.lease > self.overview.now]
+
+    @property
+    def silent(self) -> list[WorkerFacts]:
+        """Workers whose lease has ended, and that no other one has taken over from yet."""
+        return [worker for worker in self.overview.workers if worker.lease <= self.overview.now]
+
+
+def place_of(worker: WorkerFacts) -> str:
+    """A worker's host and pid."""
+    return worker.facts.get("place", worker.owner)
+
+
+def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
+    """Read one.
+
+    Args:
+        way: to the server of the jobs; that of the statistics may be another.
+        now: seconds since 1970.
+
+    Cost: two round trips, however many labels there are; three where statistics have a server of their own.
+    """
+    keys, level = way.keys, stats.layout.levels[-1]
+    jobs: list[Any] = [operations.overview(keys, details=False), store_load(keys, soon=SOON)]
+    counted: list[Any] = [
+        protocol.children(stats.way.keys, TASKS, limit=LOOK),
+        protocol.children(stats.way.keys, QUEUES, limit=LOOK),
+        protocol.peek(stats.way.keys),
+    ]
+    if stats.way is way:
+        seen, load, tasks, queues, line = way.store.run_all(jobs + counted)
+    else:
+        (seen, load), (tasks, queues, line) = way.store.run_all(jobs), stats.way.store.run_all(counted)
+    live = sorted((one for one in seen.workers if one.lease > seen.now), key=lambda one: -one.running)
+    places = [place_of(worker) for worker in live[:MOST]]
+    date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
+    wanted = (
+        [f"{date}:{TASKS}", f"{date}:{QUEUES}"],
+        [f"{date}:{TASKS}/{name}" for name in tasks],
+        [f"{date}:{QUEUES}/{name}" for name in queues],
+        [f"{hour}:{WORKERS}/{name}" for name in places],
+    )
+    sums, of_tasks, of_queues, of_workers = _read_all(stats.way, wanted)
+    tasks_held = _bounded(dict(zip(tasks, of_tasks, strict=True)), sums[0], seen.parked)
+    sizes = {queue.name: queue.size for queue in seen.queues}
+    queues_held = _bounded(
+        dict(zip(queues, of_queues, strict=True)), sums[1], {**dict.fromkeys(seen.names, 0), **sizes}
+    )
+    return MetricSnapshot(
+        seen,
+        load,
+        stats.behind(line),
+        tasks_held[1],
+        queues_held[1],
+        dict(zip(places, of_workers, strict=True)),
+        {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
+    )
+
+
+def _hour(layout: Layout, now: int) -> str:
+    return workers_layout(layout).levels[-1].cut.date(now)
+
+
+def _read_all(way: Way, wanted: Sequence[Sequence[str]]) -> list[list[Held]]:
+    """What the buckets of several lists hold. Cost: one round trip, of one script for each ``PIECE`` buckets."""
+    names = [name for some in wanted for name in some]
+    calls = [protocol.read(way.keys, names[n : n + PIECE]) for n in range(0, len(names), PIECE)]
+    held = iter([one for part in way.store.run_all(calls) for one in part])
+    return [[next(held) for _ in some] for some in wanted]
+
+
+def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> tuple[frozenset[str], dict[str, Held]]:
+    """The names that are used most, and what was counted of each; what is left of the whole is counted as other.
+
+    Args:
+        waiting: jobs that wait, by name, which count as used, too.
+    """
+    names = sorted({*held, *waiting}, key=lambda name: (-_starts(held.get(name, {})) - waiting.get(name, 0), name))
+    shown = frozenset(names[:MOST])
+    kept = {name: counts for name, counts in held.items() if name in shown and counts}
+    if len(held) >= MOST:
+        rest = _less(whole, kept.values())
+        kept[OTHER] = _plus(kept[OTHER], rest) if OTHER in kept else rest
+    return shown, kept
+
+
+def _starts(counts: Held) -> int:
+    return counts.get("started", 0)
+
+
+def _less(whole: Held, parts: Iterable[Held]) -> Held:
+    """What is in the whole and in none of the parts."""
+    left = dict(whole)
+    for part in parts:
+        for field, n in part.items():
+            left[field] = left.get(field, 0) - n
+    return {field: n for field, n in left.items() if n > 0}
+
+
+def _plus(one: Held, other: Held) -> Held:
+    return {field: one.get(field, 0) + other.get(field, 0) for field in {*one, *other}}
+
+
+class SharedReading:
+    """A reading that all who ask within a second share; while one reads, the others wait for it."""
+
+    def __init__(self, read: Callable[[], MetricSnapshot], clock: Callable[[], float], age: float = 1.0) -> None:
+        import threading
+
+        self._read, self._clock, self._age = read, clock, age
+        self._lock = threading.Lock()
+        self._last: MetricSnapshot | None = None
+        self._at = 0.0
+
+    def get(self) -> MetricSnapshot:
+        with self._lock:
+            if self._last is None or not 0 <= self._clock() - self._at < self._age:
+                self._last = self._read()
+                self._at = self._clock()
+            return self._last

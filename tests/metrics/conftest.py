@@ -1,0 +1,16 @@
+"""An application whose statistics flush only when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.app import Headrace
+from headrace.settings import Settings
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
+        yield app

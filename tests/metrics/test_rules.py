@@ -1,0 +1,111 @@
+"""The alert rules and the board: every name in them is one that is told."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.program import app as program
+from headrace.dashboard.mounting import PAGES
+from headrace.metrics.alert_rules import RULES, rules_document, rules_file
+from headrace.metrics.grafana_board import PANELS, board
+from headrace.metrics.metric_families import FAMILIES, MetricFamily
+
+NAME = re.compile(r"headrace_\w+")
+
+
+def samples(family: MetricFamily) -> set[str]:
+    if family.type == "histogram":
+        return {f"{family.name}_{part}" for part in ("bucket", "sum", "count")}
+    return {family.name}
+
+
+TOLD = {name for family in FAMILIES for name in samples(family)}
+EXPRESSIONS = [rule.expr for rule in RULES] + [expr for panel in PANELS for expr, _ in panel.exprs]
+
+
+@pytest.mark.parametrize("expr", EXPRESSIONS)
+def test_each_expression_names_only_what_is_told(expr: str) -> None:
+    names = set(NAME.findall(expr))
+    assert names
+    assert names <= TOLD
+
+
+@pytest.mark.parametrize("expr", EXPRESSIONS)
+def test_each_expression_uses_labels_that_its_metric_has(expr: str) -> None:
+    by_sample = {name: family.labels for family in FAMILIES for name in samples(family)}
+    for name, labels in re.findall(r"(headrace_\w+)\{([^}]*)\}", expr):
+        used = re.findall(r"(\w+)=", labels)
+        assert set(used) <= set(by_sample[name]), name
+
+
+def test_the_board_shows_each_figure() -> None:
+    shown = {name for panel in PANELS for expr, _ in panel.exprs for name in NAME.findall(expr)}
+    shown |= set(NAME.findall(json.dumps(board()["templating"])))
+    unseen = [family.name for family in FAMILIES if not samples(family) & shown]
+    assert set(unseen) == {"headrace_build_info", "headrace_stats_waiting", "headrace_stats_lost_total"}
+    numbers = [panel["id"] for panel in board()["panels"]]
+    assert len(set(numbers)) == len(PANELS)
+
+
+def yaml_of(text: str) -> Any:
+    """What the rules' file says, read by the few forms that it has."""
+    rules: list[dict[str, Any]] = []
+    for line in text.splitlines()[3:]:
+        name, _, value = line.strip(" -").partition(": ")
+        if name.startswith("alert"):
+            rules.append({"annotations": {}})
+        depth = len(line) - len(line.lstrip())
+        read = json.loads(value) if value.startswith('"') else value
+        (rules[-1]["annotations"] if depth == 10 else rules[-1])[name] = read
+    return rules
+
+
+def test_the_file_says_what_the_document_says() -> None:
+    told = rules_document()["groups"][0]["rules"]
+    for rule, read in zip(told, yaml_of(rules_file()), strict=True):
+        assert (read["alert"], read["expr"], read["for"]) == (rule["alert"], rule["expr"], rule["for"])
+        assert read["annotations"] == {**rule["annotations"], **rule["labels"]}
+
+
+def test_each_alert_links_to_a_page_and_names_a_command() -> None:
+    patterns = [re.compile(re.sub(r"\{[^}]*\}", ".+", path) + r"(\?.*)?") for path in PAGES]
+    commands = set(names(program))
+    for rule, told in zip(RULES, rules_document("http://board.example/jobs/")["groups"][0]["rules"], strict=True):
+        assert told["annotations"]["dashboard"] == f"http://board.example/jobs{rule.page}"
+        assert any(pattern.fullmatch(rule.page) for pattern in patterns), rule.page
+        assert rule.command.split()[1] in commands, rule.command
+
+
+def names(typer: Any) -> list[str]:
+    return [one.name or "" for one in (*typer.registered_groups, *typer.registered_commands)]
+
+
+def test_promtool_finds_no_fault_with_the_rules(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool on this machine")
+    (tmp_path / "rules.yml").write_text(rules_file("http://board.example"))
+    checked = subprocess.run(
+        [promtool, "check", "rules", str(tmp_path / "rules.yml")], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(RULES)} rules found" in checked.stdout
+
+
+def row(family: MetricFamily) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
+    return f"| `{family.name}` | {family.type} | {labels} | {family.unit} | {family.help} |"
+
+
+def test_the_page_has_the_table_and_the_rules(root: Path) -> None:
+    page = (root / "docs" / "metrics.md").read_text().splitlines()
+    rows = [line for line in page if line.startswith("| `headrace_")]
+    assert rows == [row(family) for family in FAMILIES]
+    assert [line.split()[1] for line in page if line.startswith("| Headrace")] == [rule.name for rule in RULES]
