@@ -114,7 +114,8 @@ class Headrace:
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
-        self.queues, self.workers, self.limits = Queues(self.client), Workers(self.client), LimitSet(self.context)
+        self.queues, self.workers = Queues(self.client, lambda: self.stats), Workers(self.client)
+        self.limits = LimitSet(self.context)
         self.limit = self.limits.declare
         self.acts, self.events = ActLog(self.client), EventLog(self.client)
         self.middlewares: list[Callable[[CurrentJob], Manager]] = []

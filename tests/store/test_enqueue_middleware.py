@@ -61,7 +61,7 @@ OTHERS: dict[type, set[str]] = {
     },
     Job: {"attempts", "cancel", "logs", "refresh", "result", "retry", "why"},
     Jobs: {"count", "get", "handle", "handle_of", "ids", "page", "reader", "why"},
-    Queue: {"pause", "paused", "purge", "resume"},
+    Queue: {"load", "pause", "paused", "purge", "resume"},
 }  # fmt: skip
 # The only places that make the calls which store work. All but the last two enter the middleware, or are entered by it;
 # these: the runner enters it before the dispatcher stores what a node adds, and the protocol itself.

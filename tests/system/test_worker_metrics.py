@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -125,6 +126,19 @@ def test_it_tells_what_became_of_jobs(headrace: Program, worker: Callable[..., W
         'headrace_runners{kind="process"} 1.0',
     ):
         assert line in text, line
+
+
+def test_it_tells_autoscalers_what_a_queue_wants(headrace: Program, worker: Callable[..., Worker]) -> None:
+    url = worker("--metrics", "0").url().replace("/metrics", "/scale")
+    headrace("enqueue", "tasks.add", "1", "--queue", "other")
+    answer = json.loads(ask(f"{url}?queue=other&target=30"))
+    assert (answer["queue"], answer["ready"], answer["wanted"]) == ("other", 1, 1)
+    assert json.loads(ask(f"{url}?queue=default"))["wanted"] == 0
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(url)
+    with caught.value as refused:
+        assert (refused.code, refused.read()) == (400, b"say which queue: /scale?queue=mail&target=30\n")
+    assert json.loads(headrace("queues", "load", "other", "--json").out)["ready"] == 1
 
 
 def test_without_it_nothing_listens(headrace: Program, worker: Callable[..., Worker]) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING
 
 from headrace.model.ids import check_name
 from headrace.protocol import operations
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client, Steps
+
+if TYPE_CHECKING:
+    from headrace.admin.queue_scale import LoadQuestion, QueueLoad
+    from headrace.stats.stats import Stats
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
 PURGE = 1000
@@ -21,10 +26,11 @@ class Queue:
         name: of the queue.
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, stats: Callable[[], Stats], name: str) -> None:
         """Use ``app.queues[name]``."""
         self.name = check_name("queue", name)
         self._client = client
+        self._stats = stats
 
     @property
     def size(self) -> int:
@@ -73,6 +79,37 @@ class Queue:
         """See :meth:`resume`."""
         return await self._client.arun(operations.resume(self._client.keys, self.name))
 
+    def load(self, target: Duration = 30) -> QueueLoad:
+        """What the queue has to do, and how many jobs at once that wants: for people and for autoscalers.
+
+        Args:
+            target: time within which all ready jobs are to start.
+
+        Raises:
+            OptionsError: ``target`` is not a number or timedelta above 0.
+
+        Cost: one round trip, whatever the number of jobs; two where statistics have a server of their own.
+        """
+        ask = self._question(target)
+        if ask.way is self._client:
+            return ask.answer(self._client.drive(ask.all_at_once()))
+        ask.way.drive(ask.of_stats())
+        return ask.answer(self._client.drive(ask.of_store()))
+
+    async def aload(self, target: Duration = 30) -> QueueLoad:
+        """See :meth:`load`."""
+        ask = self._question(target)
+        if ask.way is self._client:
+            return ask.answer(await self._client.adrive(ask.all_at_once()))
+        await ask.way.adrive(ask.of_stats())
+        return ask.answer(await self._client.adrive(ask.of_store()))
+
+    def _question(self, target: Duration) -> LoadQuestion:
+        # Programs that only enqueue import no statistics.
+        from headrace.admin.queue_scale import LoadQuestion
+
+        return LoadQuestion(self._client.keys, self._stats(), self.name, target)
+
     def purge(self) -> int:
         """Delete the jobs that are ready now; who waits for their results hears that they were cancelled.
 
@@ -116,8 +153,9 @@ class Queue:
 class Queues:
     """``app.queues``: by name, or all that hold work, are paused or are served, and up to 500 that held work once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, stats: Callable[[], Stats]) -> None:
         self._client = client
+        self._stats = stats
 
     def __getitem__(self, name: str) -> Queue:
         """The queue of this name, whether it holds work or not. Cost: none.
@@ -125,14 +163,14 @@ class Queues:
         Raises:
             OptionsError: nothing can have this name.
         """
-        return Queue(self._client, name)
+        return Queue(self._client, self._stats, name)
 
     def __iter__(self) -> Iterator[Queue]:
         """Cost: one round trip."""
         for queue in self._client.run(operations.overview(self._client.keys, details=False)).queues:
-            yield Queue(self._client, queue.name)
+            yield Queue(self._client, self._stats, queue.name)
 
     async def __aiter__(self) -> AsyncIterator[Queue]:
         """Cost: one round trip."""
         for queue in (await self._client.arun(operations.overview(self._client.keys, details=False))).queues:
-            yield Queue(self._client, queue.name)
+            yield Queue(self._client, self._stats, queue.name)

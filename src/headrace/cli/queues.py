@@ -12,6 +12,7 @@ import typer
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.output import Output, plain
+from headrace.cli.plot import number
 from headrace.cli.session import Session
 from headrace.cli.units import moment, parse_duration, several, span
 from headrace.tasks.reasons import PAGE
@@ -86,6 +87,40 @@ def _paused(queue: QueueFacts, now: int) -> str:
     if queue.until:
         return f"until {moment(queue.until, now / 1e6)}"
     return "paused" if queue.paused else "-"
+
+
+@command(app, "load")
+def load(
+    session: Session,
+    name: Name,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target", metavar="TIME", parser=parse_duration, show_default="30s",
+            help="Time within which all ready jobs are to start.",
+        ),
+    ] = None,
+) -> None:  # fmt: skip
+    """Show what a queue has to do, and how many jobs at once that wants."""
+    with session.view() as app:
+        queue = app.queues[name]
+        _check_known(app, name)
+        found = queue.load(30.0 if target is None else target)
+    if session.output.json:
+        session.output.document(found.document())
+        return
+    session.output.facts(
+        [
+            ("queue", f"{found.queue}, paused" if found.paused else found.queue),
+            ("ready", f"{found.ready:,}"),
+            ("running", f"{found.running:,}"),
+            ("due within a minute", f"{found.due:,}"),
+            ("arrivals", f"{number(found.arrivals * 60)} a minute, of ten minutes"),
+            ("mean run", span(found.run) if found.run else "unknown: none ended within a day"),
+            ("drained in", "never: nothing runs" if found.drain is None else span(found.drain)),
+            ("wanted", f"{several(found.wanted, 'job')} at once, to start all within {span(found.target)}"),
+        ]
+    )
 
 
 @command(app, "pause")

@@ -131,6 +131,7 @@ def serve(
 
     Only to this machine unless you give --host. A worker with --metrics serves the metrics without your own labels.
     """
+    from headrace.admin.scale_page import scale_page
     from headrace.metrics.exporter import Exporter
     from headrace.stats import http_server, prometheus
 
@@ -141,7 +142,8 @@ def serve(
         session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
         sys.stdout.flush()
         mine = Exporter(headrace.client, headrace.stats)
-        prometheus.serve(sock, [mine, prometheus.Scrape(headrace.stats, labels or [""])], {})
+        pages = {"/scale": scale_page(headrace.queues)}
+        prometheus.serve(sock, [mine, prometheus.Scrape(headrace.stats, labels or [""])], pages)
 
 
 @command(app, "rules", shared=("json", "debug"))

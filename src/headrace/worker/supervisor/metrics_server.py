@@ -116,10 +116,11 @@ class Metrics:
 
 def answer(app: Headrace, stamps: HealthStamps, sock: socket.socket) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
+    from headrace.admin.scale_page import scale_page
     from headrace.metrics.exporter import Exporter
     from headrace.stats import prometheus
 
-    prometheus.serve(sock, [Exporter(app.client, app.stats)], pages(stamps))
+    prometheus.serve(sock, [Exporter(app.client, app.stats)], pages(stamps) | {"/scale": scale_page(app.queues)})
 
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:
