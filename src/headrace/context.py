@@ -5,7 +5,6 @@ Owns one context variable. Sends nothing by itself: what the job says goes to th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
@@ -18,10 +17,11 @@ from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
 from headrace.model.job_facts import correlation_of, fields_of
 from headrace.model.limit_rules import check_units, name_of_any
+from headrace.model.retry import NO_RETRY, Retry, runs_again
 from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
 from headrace.settings import Duration, seconds
-from headrace.stopping import Stopping
+from headrace.stopping import Stopping, on_event_loop
 
 if TYPE_CHECKING:
     from headrace.workflows.builder import Flow
@@ -46,8 +46,8 @@ class CurrentJob:
     """
 
     __slots__ = (
-        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_stopping", "added", "args", "kwargs", "passed_on",
-        "state", "stopped_by", "swallowed",
+        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_retry", "_stopping", "added", "args", "kwargs",
+        "passed_on", "state", "stopped_by", "swallowed",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class CurrentJob:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] = _NO_KWARGS,
         limit_of: Callable[[Claim, object], str] = name_of_any,
+        retry: Retry = NO_RETRY,
     ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
         # Few lines, since every job passes here: what most jobs never ask for is read off the claim when they do.
@@ -68,6 +69,7 @@ class CurrentJob:
         self._limit_of = limit_of
         self._headers: Mapping[str, str] | None = None
         self.passed_on: Mapping[str, str] | None = None
+        self._retry = retry
         self.state = state
         self.args = args
         self.kwargs = kwargs
@@ -130,6 +132,15 @@ class CurrentJob:
         return self._claim.failures
 
     @property
+    def retries_left(self) -> int:
+        """How many more starts there may be after errors, if this one raises, too."""
+        return max(0, self._retry.max - self.failures)
+
+    def will_retry(self, error: BaseException) -> bool:
+        """Whether the job runs again if this leaves its code; True for a snooze and for a shutdown's interruption."""
+        return runs_again(self._retry, self.failures, error, self.stopped_by)
+
+    @property
     def snoozes(self) -> int:
         """How often it was snoozed."""
         return self._claim.snoozes
@@ -154,9 +165,6 @@ class CurrentJob:
         """
         if self._stopping is None:
             self._stopping = Stopping(lambda: bool(self.stopped_by))
-            if self.stopped_by:
-                # A signal came before there was anything to wake.
-                self._stopping.wake()
         return self._stopping
 
     def begin_stop(self, reason: StopReason) -> None:
@@ -175,10 +183,8 @@ class CurrentJob:
     def payloads(self) -> list[Payload]:
         """What the direct parents of this node returned, in edge order; empty for a plain job.
 
-        A node that is passed as an argument is the first way to its output; this is for those in ``after=``.
-
-        Raises:
-            ResultUndecodable: an output cannot be read, or is nested too deeply.
+        A node that is passed as an argument is the first way to its output; this is for those in ``after=``. Raises
+        ``ResultUndecodable`` where an output cannot be read, or is nested too deeply.
         """
         # Values that several nodes take, and that are stored once for all of them, are parents without a name.
         return [Payload(p.id, p.name, p.task, p.state, p.value) for p in self._claim.inputs if p.name]
@@ -270,16 +276,12 @@ def inherited() -> Mapping[str, str]:
 
 
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
-    """Refuse a wait for other work where it does harm.
+    """Refuse a wait for other work where it does harm: in a job it keeps a runner from working, perhaps from the very
+    work that is waited for; on an event loop it stops all that runs there.
 
     Args:
-        verb: what was called, for the message.
         pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
         accept: how a caller in a job waits all the same.
-
-    Raises:
-        WaitRefused: in a job it keeps a runner from working, perhaps from the very work that is waited for; on an
-            event loop it stops all that runs there.
     """
     job = _current.get(None)
     if job is not None:
@@ -287,9 +289,7 @@ def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") ->
             f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait like "
             f"this: make both nodes of a workflow (flow.run delivers the result), or accept it with {accept}"
         )
-    # Not imported for this: where nobody loaded it, no loop runs.
-    events: Any = sys.modules.get("asyncio.events")
-    if pair and events is not None and events._get_running_loop() is not None:  # noqa: SLF001 - documented, for libraries
+    if pair and on_event_loop():
         raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ class Stopping:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self._futures: list[asyncio.Future[None]] = []
+        if begun():
+            # A signal came before there was anything to wake.
+            self.wake()
 
     def is_set(self) -> bool:
         """Whether a stop has begun. Cost: none."""
@@ -88,3 +92,10 @@ class Stopping:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def on_event_loop() -> bool:
+    """Whether the caller is code of a running event loop."""
+    # Not imported for this: where it was never loaded, none runs.
+    events: Any = sys.modules.get("asyncio.events")
+    return events is not None and events._get_running_loop() is not None  # noqa: SLF001 - documented, for libraries

@@ -74,3 +74,47 @@ def test_nodes_that_are_added_at_run_time_pass_in_the_runner(program: Program) -
         by = {node.facts.name: dict(node.job.headers) for node in run.nodes(limit=50) if node.role == ""}
     # An item inherits from the node that maps, which was created.
     assert by == {name: {"by": "create"} for name in ("numbers", "double", "double[0]", "double[1]", "double[2]")}
+
+
+REPORTS = """
+import contextlib
+import headrace
+from headrace import Retry
+
+app = headrace.Headrace()
+
+@app.middleware
+@contextlib.contextmanager
+def report(job):
+    try:
+        yield
+    except BaseException as error:
+        with open("reports", "a") as lines:
+            print(job.task, job.attempt, job.retries_left, job.will_retry(error), file=lines)
+        raise
+
+@app.task(retries=Retry(max=2, delay=0))
+def fails() -> None:
+    raise ValueError
+
+@app.task(retries=Retry(max=2, delay=0))
+async def fails_async() -> None:
+    raise ValueError
+
+@app.task(retries=Retry(max=2, delay=0, never=(KeyError,)), kind="thread")
+def never() -> None:
+    raise KeyError
+"""
+
+
+def test_it_learns_which_failure_is_final(tmp_path: Path, url: str) -> None:
+    program = Program(tmp_path, url)
+    program.write("tasks", REPORTS)
+    for task in ("fails", "fails_async", "never"):
+        program.enqueue(f"tasks.{task}", "--app", "tasks:app")
+    program.burst()
+    assert sorted((tmp_path / "reports").read_text().splitlines()) == [
+        "tasks.fails 1 2 True", "tasks.fails 2 1 True", "tasks.fails 3 0 False",
+        "tasks.fails_async 1 2 True", "tasks.fails_async 2 1 True", "tasks.fails_async 3 0 False",
+        "tasks.never 1 2 False",
+    ]  # fmt: skip

@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from headrace import CurrentJob, Headrace, current_job
-from headrace.context import LINE_CAP
-from headrace.errors import HeadraceError, NoCurrentJob, OptionsError, ResultUndecodable, Snooze
+from headrace.context import LINE_CAP, StopReason
+from headrace.errors import (
+    CancelRequested,
+    HeadraceError,
+    JobInterrupted,
+    NoCurrentJob,
+    OptionsError,
+    ResultUndecodable,
+    Snooze,
+    SoftTimeLimit,
+)
 from headrace.model.job import Claim
+from headrace.model.retry import Retry
 from headrace.protocol.consume import Note
 from headrace.worker.runner.current_start import running
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
@@ -198,3 +208,36 @@ def test_hooks_are_registered_in_order() -> None:
 
 def test_all_errors_can_be_caught_as_one() -> None:
     assert issubclass(NoCurrentJob, HeadraceError)
+
+
+@pytest.mark.parametrize(
+    ("failures", "error", "stopped_by", "again"),
+    [
+        (0, ValueError(), "", True),
+        (1, ValueError(), "", True),
+        (2, ValueError(), "", False),
+        (0, KeyError(), "", False),
+        (0, SoftTimeLimit(), "soft", True),
+        (2, SoftTimeLimit(), "soft", False),
+        (2, Snooze(5), "", True),
+        (2, ExceptionGroup("two", [ValueError(), ExceptionGroup("one", [ValueError()])]), "", False),
+        (2, BaseExceptionGroup("mine", [Snooze(5)]), "", True),
+        (2, ValueError(), "interrupt", True),
+        (2, JobInterrupted(), "shutdown", True),
+        (0, CancelRequested(), "cancel", False),
+        (0, JobInterrupted(), "cancel", False),
+    ],
+)
+def test_it_says_whether_the_job_runs_again(
+    failures: int, error: BaseException, stopped_by: StopReason, again: bool
+) -> None:
+    claim = Claim("0" * 22, 1, "default", 0, "add", b"", failures=failures)
+    mine = CurrentJob(claim, print, retry=Retry(max=2, never=(KeyError,)))
+    mine.stopped_by = stopped_by
+    assert mine.will_retry(error) == again
+    assert mine.retries_left == 2 - failures
+
+
+def test_a_task_that_is_called_in_place_has_no_retries() -> None:
+    mine = CurrentJob(CLAIM, print)
+    assert (mine.retries_left, mine.will_retry(ValueError())) == (0, False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from headrace.errors import OptionsError
+from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, Snooze, SoftTimeLimit
 from headrace.settings import Duration, seconds
 
 
@@ -85,3 +85,58 @@ def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
 def policy(value: Retry | int) -> Retry:
     """A number of retries as a policy with the default delays."""
     return value if isinstance(value, Retry) else Retry(max=value)
+
+
+NO_RETRY = Retry(max=0)
+
+# How a start ends whose code raised: it goes back without using up a retry, was cancelled, runs again, or failed.
+Fate = Literal["interrupted", "cancelled", "retried", "failed"]
+
+
+def fate(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> Fate:
+    """The one place that decides whether a job runs again after an error.
+
+    Args:
+        failures: how many earlier starts raised.
+        error: the exception, or the signal that a group of exceptions carries.
+        stopped_by: what was stopping the start; see :attr:`headrace.CurrentJob.stopped_by`.
+    """
+    # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
+    # learns of a shutdown; at any other time that would be a start for nothing, again and again.
+    if stopped_by == "interrupt" or (stopped_by == "shutdown" and isinstance(error, JobInterrupted)):
+        return "interrupted"
+    if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
+        return "cancelled"
+    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
+    limit = isinstance(error, SoftTimeLimit | JobInterrupted)
+    again = not isinstance(error, tuple(retry.never)) if limit else retry.wants(error)
+    return "retried" if again and failures < retry.max else "failed"
+
+
+def signal_in(error: BaseException) -> BaseException:
+    """The error itself, or the signal (a limit, a cancellation, a snooze) that a group of exceptions carries.
+
+    A task group wraps whatever passes through it, and a limit that a group carries is still a limit.
+    """
+    left = [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, Interrupt):
+            return one
+        left.extend(members_of(one))
+    return error
+
+
+def members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """What a group of exceptions holds; of any other nothing."""
+    members: tuple[BaseException, ...] = ()
+    if isinstance(error, BaseExceptionGroup):
+        members = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return members
+
+
+def runs_again(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> bool:
+    """Whether a job runs again if this leaves its code: by a retry, a snooze, or after an interruption."""
+    signal = signal_in(error)
+    again = ("retried", "interrupted")
+    return isinstance(signal, Snooze) or fate(retry, failures, signal, stopped_by) in again

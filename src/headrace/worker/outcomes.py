@@ -7,9 +7,10 @@ from typing import Literal
 import msgspec
 
 from headrace.context import StopReason
-from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
+from headrace.errors import SoftTimeLimit
 from headrace.model.ended import Cancelled, Corrupt, Crashed, Ended, Failed, Interrupted, Retried
 from headrace.model.job import Claim, JobError, error_json
+from headrace.model.retry import fate
 from headrace.settings import microseconds
 from headrace.tasks.task import Plan
 
@@ -43,7 +44,7 @@ _EXPIRED = "it did not start before its time was over"
 def of_error(
     plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
 ) -> Ended:
-    """The outcome of a start whose code raised. The one place that decides whether a job is retried.
+    """The outcome of a start whose code raised.
 
     Args:
         error: the exception, or the signal that a group of exceptions carries.
@@ -51,15 +52,15 @@ def of_error(
         dice: a random number from 0 to 1, for the jitter of the retry.
         stopped_by: what was stopping the start.
     """
-    # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
-    # learns of a shutdown; at any other time that would be a start for nothing, again and again.
-    if stopped_by == "interrupt" or (stopped_by == "shutdown" and isinstance(error, JobInterrupted)):
-        return Interrupted(data, plan.failure_ttl)
-    if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
-        return Cancelled(data, plan.failure_ttl)
-    if claim.failures < plan.retry.max and _retryable(plan, error):
-        return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, dice)))
-    return Failed(data, plan.failure_ttl)
+    match fate(plan.retry, claim.failures, error, stopped_by):
+        case "interrupted":
+            return Interrupted(data, plan.failure_ttl)
+        case "cancelled":
+            return Cancelled(data, plan.failure_ttl)
+        case "retried":
+            return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, dice)))
+        case "failed":
+            return Failed(data, plan.failure_ttl)
 
 
 def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float) -> Ended:
@@ -82,13 +83,6 @@ def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float)
 def cancelled(claim: Claim) -> bytes:
     """The stored error of a start that was cancelled."""
     return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=claim.attempt))
-
-
-def _retryable(plan: Plan, error: BaseException) -> bool:
-    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
-    if isinstance(error, SoftTimeLimit | JobInterrupted):
-        return not isinstance(error, tuple(plan.retry.never))
-    return plan.retry.wants(error)
 
 
 def _told(error: JobError, kind: str, text: str) -> bytes:

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP, JobError, error_json
+from headrace.model.retry import members_of
 
 # Frames of the worker are nobody's fault: the reader looks for the job's own lines.
 _OURS = str(Path(__file__).parents[1])
@@ -68,20 +69,6 @@ def fault(error: BaseException, attempt: int, worker: str) -> bytes:
     return error_json(JobError(type="Crashed", message=text, attempt=attempt, worker=worker))
 
 
-def signal_in(error: BaseException) -> BaseException:
-    """The error itself, or the signal (a limit, a cancellation, a snooze) that a group of exceptions carries.
-
-    A task group wraps whatever passes through it, and a limit that a group carries is still a limit.
-    """
-    left = [error]
-    while left:
-        one = left.pop()
-        if isinstance(one, Interrupt):
-            return one
-        left.extend(_members(one))
-    return error
-
-
 def forget(error: BaseException) -> None:
     """Take the tracebacks off an exception and all that it is linked with.
 
@@ -97,14 +84,7 @@ def forget(error: BaseException) -> None:
         # A class may refuse even this.
         with contextlib.suppress(BaseException):
             one.__traceback__ = None
-            left.extend(other for other in (one.__cause__, one.__context__, *_members(one)) if other is not None)
-
-
-def _members(error: BaseException) -> tuple[BaseException, ...]:
-    members: tuple[BaseException, ...] = ()
-    if isinstance(error, BaseExceptionGroup):
-        members = error.exceptions  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return members
+            left.extend(other for other in (one.__cause__, one.__context__, *members_of(one)) if other is not None)
 
 
 def _name(kind: type[BaseException]) -> str:

@@ -29,6 +29,7 @@ from headrace.model.ended import (
 from headrace.model.headers import unpacked
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
+from headrace.model.retry import NO_RETRY, Retry, signal_in
 from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
@@ -41,7 +42,7 @@ from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
 from headrace.worker.runner.current_start import running
 from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
-from headrace.worker.runner.error_report import evidence, fault, forget, plain, signal_in
+from headrace.worker.runner.error_report import evidence, fault, forget, plain
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 from headrace.workflows.builder import Flow
@@ -80,10 +81,12 @@ class RunnerContext:
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
-    def job(self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CurrentJob:
+    def job(
+        self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any], retry: Retry = NO_RETRY
+    ) -> CurrentJob:
         """What the code of this start sees of itself."""
         flow = self._collecting if claim.facts else None
-        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of)
+        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, retry)
 
     def limit_of(self, claim: Claim, limit: object) -> str:
         """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
@@ -122,7 +125,7 @@ def perform(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended
 def _performed(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit, args, kwargs)
+        job = bench.job(claim, emit, args, kwargs, plan.retry)
         try:
             value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
@@ -150,7 +153,7 @@ async def aperform(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit)
 async def _aperformed(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit, args, kwargs)
+        job = bench.job(claim, emit, args, kwargs, plan.retry)
         try:
             value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
