@@ -21,6 +21,7 @@ from headrace.cli import (
     queues,
     server,
     stats,
+    top,
     web,
     worker,
     workers,
@@ -63,6 +64,7 @@ app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
 command(app, "acts")(history.acts)
 command(app, "events")(history.events)
+command(app, "top")(top.top)
 command(app, "dashboard")(web.dashboard)
 command(app, "health", shared=health.SHARED)(health.health)
 command(app, "profile")(profile.profile)

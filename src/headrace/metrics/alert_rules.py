@@ -96,7 +96,7 @@ RULES: tuple[AlertRule, ...] = (
         "max(headrace_server_memory_used_bytes / (headrace_server_memory_max_bytes > 0)) > 0.85",
         "5m", "page", "The server's memory is used to {{ $value | humanizePercentage }}",
         "When it is full, programs can enqueue no more: give it more memory, or keep results for a shorter time.",
-        "headrace jobs count", "/",
+        "headrace top --once", "/",
     ),
     AlertRule(
         "HeadraceStatsLost",
