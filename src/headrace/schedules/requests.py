@@ -85,11 +85,13 @@ class Request(msgspec.Struct, frozen=True):
         name: of the schedule.
         row: as the store takes it.
         fingerprint: of all that its definition says.
+        timetable: when it ticks.
     """
 
     name: str
     row: ticks.Row
     fingerprint: str
+    timetable: Timetable
 
 
 def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
@@ -134,7 +136,7 @@ def request(
     facts += [("unique", job.name)] if job.name else []
     whole = _pack([name, head_of(form), job.args, facts])
     fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
-    return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint)
+    return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint, timetable)
 
 
 def policy(name: str, value: Any, kind: Any) -> str:

@@ -81,9 +81,7 @@ class RunnerContext:
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
-    def job(
-        self, claim: Claim, emit: Emit, args: tuple[Any, ...], kwargs: dict[str, Any], retry: Retry = NO_RETRY
-    ) -> CurrentJob:
+    def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, retry: Retry = NO_RETRY) -> CurrentJob:
         """What the code of this start sees of itself."""
         flow = self._collecting if claim.facts else None
         return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, retry)

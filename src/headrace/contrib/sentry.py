@@ -1,0 +1,241 @@
+"""Sentry for the jobs of an application: errors by their cause, traces from the sender to the job, check-ins of
+schedules.
+
+Owns one middleware around each start, one around what stores work, and a hook that flushes before a runner leaves. It
+makes no client: call ``sentry_sdk.init`` as in any program. Needs ``pip install 'headrace[sentry]'``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, OptionsError, Snooze
+from headrace.model.fingerprint import cause_id
+from headrace.model.headers import SCHEDULE
+from headrace.model.ids import milliseconds_of
+from headrace.model.job import parse_error
+from headrace.model.retry import signal_in
+from headrace.worker.runner.error_report import evidence
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.context import CurrentJob
+    from headrace.tasks.submission import Submission
+
+# Seconds after which a start is a trace of its own, and jobs of one act that share the sender's trace at most.
+LATE, FEW = 60.0, 20
+# Seconds that a runner waits for what is on its way to Sentry before it leaves.
+FLUSH = 2.0
+TRACE, BAGGAGE = "sentry-trace", "baggage"
+
+Report = Literal["final", "each"] | int
+
+
+def install(app: Headrace, *, report: Report = "final", monitors: bool = True, variables: bool = False) -> None:
+    """Tell Sentry of the application's jobs. Call it once, beside ``sentry_sdk.init``, where the application is made.
+
+    Each start has a scope and, where tracing is on, a transaction ``queue.process``; what stores work is a span
+    ``queue.publish``. An error is grouped by the cause that the dashboard and ``headrace events`` know. Snoozes,
+    cancellations and interruptions by a shutdown are no errors. A job's first start continues the sender's trace if it
+    begins within a minute and was stored with at most 20 others; a retry, and each tick of a schedule, has its own.
+
+    Args:
+        report: ``final``: an error is reported if the job does not run again; ``each``: at every start; a number: from
+            this start on, and the final one.
+        monitors: ticks of the schedules that the code declares are check-ins of a monitor of the same name.
+        variables: send the local variables of frames, which hold the arguments of jobs; without it they never leave.
+
+    Raises:
+        MissingExtra: ``sentry-sdk`` is not installed.
+        OptionsError: ``report`` is none of these.
+
+    Cost: no round trip. With tracing, about 200 bytes of headers for each job.
+    """
+    try:
+        from sentry_sdk.integrations.logging import ignore_logger
+    except ImportError:
+        raise MissingExtra("this needs sentry-sdk: pip install 'headrace[sentry]'") from None
+    number = isinstance(report, int) and not isinstance(report, bool) and report >= 1
+    if not number and report not in ("final", "each"):
+        raise OptionsError(f"report is 'final', 'each' or the number of a start, not {report!r}")
+    # The dispatcher's lines about failed jobs would be reported once more, from a process that may have no thread.
+    for name in ("headrace", "headrace.*"):
+        ignore_logger(name)
+    told = _Told(app, report, monitors, variables)
+    app.middleware(told.around)
+    app.enqueue_middleware(_publish)
+    app.on_exit(_flush)
+
+
+def _flush() -> None:
+    import sentry_sdk
+
+    sentry_sdk.flush(timeout=FLUSH)
+
+
+class _Told:
+    """What Sentry is told of each start."""
+
+    def __init__(self, app: Headrace, report: Report, monitors: bool, variables: bool) -> None:
+        self._app, self._report, self._monitors, self._variables = app, report, monitors, variables
+
+    @contextlib.contextmanager
+    def around(self, job: CurrentJob) -> Iterator[None]:
+        """One start: a scope, a transaction, and the error that leaves it."""
+        import sentry_sdk
+
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_transaction_name(job.task, source="task")
+            scope.set_tag("headrace.task", job.task)
+            scope.set_tag("headrace.queue", job.queue)
+            scope.set_context("headrace", {"job": job.id, "attempt": job.attempt, "workflow": job.workflow_id})
+            if not self._variables:
+                scope.add_event_processor(_without_variables)
+            check = self._check_in(job)
+            with _transaction(job) as transaction:
+                try:
+                    yield
+                except BaseException as error:
+                    transaction.set_status("internal_error")
+                    self._failed(job, error)
+                    self._checked(job, check, error)
+                    raise
+                transaction.set_status("ok")
+                self._checked(job, check, None)
+
+    def _failed(self, job: CurrentJob, error: BaseException) -> None:
+        import sentry_sdk
+
+        if not self._wanted(job, error):
+            return
+        cause = cause_id(job.task, parse_error(evidence(error, job.attempt, "")))
+        with sentry_sdk.new_scope() as scope:
+            scope.fingerprint = ["headrace", cause]
+            scope.set_tag("headrace.cause", cause)
+            scope.set_tag("headrace.final", not job.will_retry(error))
+            event, hint = _event(error)
+            sentry_sdk.capture_event(event, hint=hint)
+
+    def _wanted(self, job: CurrentJob, error: BaseException) -> bool:
+        if isinstance(signal_in(error), Snooze | CancelRequested | JobInterrupted) or job.stopped_by == "interrupt":
+            return False
+        if self._report == "each" or not job.will_retry(error):
+            return True
+        return isinstance(self._report, int) and job.attempt >= self._report
+
+    def _check_in(self, job: CurrentJob) -> str:
+        """Begin the check-in of a schedule's tick; its id, empty where there is none."""
+        name = job.headers.get(SCHEDULE, "")
+        if not self._monitors or job.tick is None or not name:
+            return ""
+        from sentry_sdk.crons import capture_checkin
+
+        # Of the job: all its starts are one check-in, whichever runner has them.
+        check = hashlib.md5(job.id.encode(), usedforsecurity=False).hexdigest()
+        config = monitor_config(self._app, name)
+        capture_checkin(slug(name), check, "in_progress", monitor_config=config)
+        return check
+
+    def _checked(self, job: CurrentJob, check: str, error: BaseException | None) -> None:
+        """End the check-in, unless the job runs again."""
+        if not check or (error is not None and job.will_retry(error)):
+            return
+        from sentry_sdk.crons import capture_checkin
+
+        capture_checkin(slug(job.headers[SCHEDULE]), check, "ok" if error is None else "error")
+
+
+def slug(name: str) -> str:
+    """A schedule's name as Sentry takes it for a monitor: 50 of the characters a to z, 0 to 9, - and _."""
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:50] or "schedule"
+
+
+def monitor_config(app: Headrace, name: str) -> Any:
+    """A monitor's times, from a schedule that the code declares; None: it declares none of this name, or its interval
+    is no whole number of minutes.
+    """
+    found = app.schedules.declared.get(name)
+    if found is None:
+        return None
+    from headrace.schedules.timetables import Cron
+
+    times = found.timetable
+    if isinstance(times, Cron):
+        return {"schedule": {"type": "crontab", "value": times.expression}, "timezone": times.timezone}
+    minutes, rest = divmod(times.step, 60_000_000)
+    return None if rest or not minutes else {"schedule": {"type": "interval", "value": minutes, "unit": "minute"}}
+
+
+@contextlib.contextmanager
+def _transaction(job: CurrentJob) -> Iterator[Any]:
+    """The transaction of one start: the sender's trace goes on in a prompt first start, any other has its own."""
+    import sentry_sdk
+
+    waited = max(0.0, job.token / 1e6 - milliseconds_of(job.id) / 1e3)
+    follows = job.attempt == 1 and job.tick is None and waited <= LATE
+    headers = {name: job.headers[name] for name in (TRACE, BAGGAGE) if follows and name in job.headers}
+    begun = sentry_sdk.continue_trace(
+        headers, op="queue.process", name=job.task, source="task", origin="auto.queue.headrace"
+    )
+    with sentry_sdk.start_transaction(
+        begun, custom_sampling_context={"headrace": {"task": job.task, "queue": job.queue, "attempt": job.attempt}}
+    ) as transaction:
+        for name, value in {
+            "messaging.system": "headrace",
+            "messaging.destination.name": job.queue,
+            "messaging.message.id": job.id,
+            "messaging.message.receive.latency": round(waited * 1000),
+            "messaging.message.retry.count": job.failures,
+        }.items():
+            transaction.set_data(name, value)
+        yield transaction
+
+
+@contextlib.contextmanager
+def _publish(act: Submission) -> Iterator[None]:
+    """The span of what stores work; few jobs carry the sender's trace on."""
+    import sentry_sdk
+
+    if not sentry_sdk.get_client().is_active() or not act.jobs:
+        yield
+        return
+    first = act.jobs[0]
+    name = first.task if len(act.jobs) == 1 else f"{act.verb} {len(act.jobs)} jobs"
+    with sentry_sdk.start_span(op="queue.publish", name=name, origin="auto.queue.headrace") as span:
+        span.set_data("messaging.system", "headrace")
+        span.set_data("messaging.destination.name", first.options.get("queue") or "default")
+        span.set_data("messaging.message.id" if len(act.jobs) == 1 else "messaging.batch.message_count",
+                      first.id if len(act.jobs) == 1 else len(act.jobs))  # fmt: skip
+        trace = {TRACE: sentry_sdk.get_traceparent(), BAGGAGE: sentry_sdk.get_baggage()}
+        for job in act.jobs:
+            # Those of the job that enqueues here are of another trace.
+            for header, text in trace.items():
+                if text and len(act.jobs) <= FEW:
+                    job.headers[header] = text
+                else:
+                    job.headers.pop(header, None)
+        yield
+
+
+def _event(error: BaseException) -> tuple[Any, Any]:
+    import sentry_sdk
+    from sentry_sdk.utils import event_from_exception
+
+    options = sentry_sdk.get_client().options
+    mechanism = {"type": "headrace", "handled": False}
+    found: tuple[Any, Any] = event_from_exception(error, client_options=options, mechanism=mechanism)
+    return found
+
+
+def _without_variables(event: Any, hint: Mapping[str, Any]) -> Any:  # noqa: ARG001 - as Sentry calls it
+    """An event without the local variables of its frames."""
+    parts = [*event.get("exception", {}).get("values", ()), *event.get("threads", {}).get("values", ())]
+    for part in parts:
+        for frame in (part.get("stacktrace") or {}).get("frames", ()):
+            frame.pop("vars", None)
+    return event

@@ -1,0 +1,226 @@
+"""Sentry learns of jobs from real runners, through a transport that keeps all until it is flushed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import OptionsError
+from headrace.model.fingerprint import cause_id
+from tests.deadline import eventually
+from tests.program import Program
+
+pytest.importorskip("sentry_sdk")
+from headrace.contrib import sentry
+
+pytestmark = pytest.mark.system
+
+TASKS = """
+import json, os
+import sentry_sdk
+from sentry_sdk.transport import Transport
+from headrace import Headrace, Retry, current_job
+from headrace.contrib import sentry
+
+class Held(Transport):
+    held = []
+    def capture_envelope(self, envelope):
+        for item in envelope.items:
+            self.held.append([item.type, item.payload.json])
+    def flush(self, timeout, callback=None):
+        with open("sent", "a") as out:
+            for line in self.held:
+                print(json.dumps(line, default=str), file=out)
+        self.held.clear()
+
+sentry_sdk.init("http://key@127.0.0.1/1", transport=Held, traces_sample_rate=1.0, shutdown_timeout=0)
+app = Headrace()
+report = os.environ.get("REPORT", "final")
+sentry.install(app, report=int(report) if report.isdecimal() else report)
+
+@app.task(retries=Retry(max=2, delay=0))
+def fails(secret: str) -> None:
+    raise ValueError(f"attempt {current_job().attempt}")
+
+@app.task(kind="thread", retries=0)
+def fails_thread(secret: str) -> None:
+    raise ValueError("thread")
+
+@app.task(kind="fork", retries=0)
+def fails_fork(secret: str) -> None:
+    raise ValueError("fork")
+
+@app.task(retries=0)
+async def fails_async(secret: str) -> None:
+    raise ValueError("async")
+
+@app.task
+def works(secret: str) -> int:
+    return 1
+
+@app.task
+def parent() -> None:
+    works.enqueue("hunter2")
+
+@app.task
+def snoozes() -> None:
+    if current_job().snoozes == 0:
+        current_job().snooze(0.01)
+
+@app.task(retries=0)
+def logs() -> None:
+    raise KeyError("x")
+"""
+
+
+class Sent:
+    """What reached Sentry."""
+
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text() if path.exists() else ""
+        self.items: list[tuple[str, Any]] = [tuple(json.loads(line)) for line in self.text.splitlines()]
+
+    def of(self, kind: str, task: str = "") -> list[Any]:
+        found = [item for one, item in self.items if one == kind]
+        return [item for item in found if not task or item.get("transaction") == f"tasks.{task}"]
+
+
+@pytest.fixture
+def program(tmp_path: Path, url: str) -> Program:
+    made = Program(tmp_path, url)
+    made.write("tasks", TASKS)
+    return made
+
+
+def run(program: Program, *tasks: str, **environment: str) -> Sent:
+    program.environment |= environment
+    for task in tasks:
+        program("enqueue", f"tasks.{task}", "hunter2", "--app", "tasks:app")
+    program.burst()
+    return Sent(program.directory / "sent")
+
+
+@pytest.mark.parametrize(("report", "attempts"), [("final", [3]), ("each", [1, 2, 3]), ("2", [2, 3])])
+def test_an_error_is_reported_when_it_was_asked_for_and_grouped_by_its_cause(
+    program: Program, url: str, report: str, attempts: list[int]
+) -> None:
+    sent = run(program, "fails", REPORT=report)
+    events = sent.of("event")
+    assert [event["contexts"]["headrace"]["attempt"] for event in events] == attempts
+    with Headrace(url) as app:
+        (record,) = app.jobs.page("failed", limit=10).jobs
+        cause = cause_id(record.task, record.error)
+    assert {tuple(event["fingerprint"]) for event in events} == {("headrace", cause)}
+    assert events[-1]["tags"]["headrace.final"] is True
+    assert events[-1]["exception"]["values"][0]["value"] == "attempt 3"
+    assert [one["contexts"]["trace"]["status"] for one in sent.of("transaction", "fails")] == ["internal_error"] * 3
+
+
+def test_each_kind_of_runner_reports_before_it_leaves_and_arguments_stay(program: Program) -> None:
+    sent = run(program, "fails", "fails_thread", "fails_fork", "fails_async", "works")
+    assert sorted(event["exception"]["values"][0]["value"] for event in sent.of("event")) == [
+        "async", "attempt 3", "fork", "thread"
+    ]  # fmt: skip
+    assert len(sent.of("transaction", "works")) == 1
+    assert "hunter2" not in sent.text
+
+
+def test_control_flow_is_no_error(program: Program) -> None:
+    program("enqueue", "tasks.snoozes", "--app", "tasks:app")
+    sent = run(program)
+    assert sent.of("event") == []
+    assert len(sent.of("transaction", "snoozes")) == 2
+
+
+def test_a_prompt_first_start_continues_the_senders_trace_and_a_retry_has_its_own(program: Program) -> None:
+    program("enqueue", "tasks.parent", "--app", "tasks:app")
+    sent = run(program, "fails")
+    (parent,), (works,) = sent.of("transaction", "parent"), sent.of("transaction", "works")
+    assert works["contexts"]["trace"]["trace_id"] == parent["contexts"]["trace"]["trace_id"]
+    (publish,) = [span for span in parent["spans"] if span["op"] == "queue.publish"]
+    assert works["contexts"]["trace"]["parent_span_id"] == publish["span_id"]
+    data = works["contexts"]["trace"]["data"]
+    assert data["messaging.message.id"] == publish["data"]["messaging.message.id"]
+    assert data["messaging.system"] == "headrace"
+    assert data["messaging.message.receive.latency"] >= 0
+    traces = [one["contexts"]["trace"]["trace_id"] for one in sent.of("transaction", "fails")]
+    assert len(set(traces)) == 3
+
+
+MANY = """
+import sentry_sdk
+from tasks import app, works
+
+with sentry_sdk.start_transaction(name="web", op="http.server") as web:
+    app.enqueue_many(works.job("x") for _ in range(21))
+app.close()
+"""
+
+
+def test_a_trace_does_not_grow_with_a_fan_out(program: Program) -> None:
+    program.write("many", MANY)
+    command = [sys.executable, "many.py"]
+    subprocess.run(command, cwd=program.directory, env=program.environment, check=True, timeout=60)
+    traces = [one["contexts"]["trace"]["trace_id"] for one in run(program).of("transaction", "works")]
+    assert len(set(traces)) == len(traces) == 21
+
+
+TICKS = """
+from tasks import *
+
+@app.task(retries=Retry(max=1, delay=0))
+def tick() -> None:
+    if current_job().attempt == 1:
+        raise ValueError
+
+app.every(1, tick, name="Every.Second")
+"""
+
+
+def test_a_tick_is_one_check_in_whatever_its_starts(program: Program) -> None:
+    program.write("ticks", TASKS.replace("tasks.", "ticks.") + TICKS.partition("\n\n")[2])
+    worker = program.start("worker", "ticks:app", "--processes", "1", "--shutdown-timeout", "5s")
+    try:
+        with Headrace(program.environment["HEADRACE_URL"]) as app:
+            eventually(lambda: app.jobs.count("succeeded") >= 1, 40)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=30)
+    checks: dict[str, list[str]] = {}
+    for one in Sent(program.directory / "sent").of("check_in"):
+        assert one["monitor_slug"] == "every-second"
+        checks.setdefault(one["check_in_id"], []).append(one["status"])
+    assert ["in_progress", "in_progress", "ok"] in checks.values()
+
+
+def test_a_monitor_has_the_times_of_its_schedule() -> None:
+    app = Headrace("redis://127.0.0.1:1")
+
+    @app.task(name="report")
+    def report() -> None: ...
+
+    app.cron("0 9 * * MON-FRI", report, timezone="Europe/Berlin", name="daily")
+    app.every(300, report, name="often")
+    app.every(1, report, name="each")
+    crontab = {"schedule": {"type": "crontab", "value": "0 9 * * MON-FRI"}, "timezone": "Europe/Berlin"}
+    assert sentry.monitor_config(app, "daily") == crontab
+    assert sentry.monitor_config(app, "often") == {"schedule": {"type": "interval", "value": 5, "unit": "minute"}}
+    assert sentry.monitor_config(app, "each") is None
+    assert sentry.monitor_config(app, "unknown") is None
+
+
+@pytest.mark.parametrize("report", ["never", 0, True, -1])
+def test_an_unknown_policy_is_refused(report: Any) -> None:
+    with pytest.raises(OptionsError, match="report is"):
+        sentry.install(Headrace("redis://127.0.0.1:1"), report=report)
+
+
+@pytest.mark.parametrize(("name", "told"), [("Mail / EU", "mail-eu"), ("a" * 80, "a" * 50), ("ä", "schedule")])
+def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
+    assert sentry.slug(name) == told
