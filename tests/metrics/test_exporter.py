@@ -208,3 +208,9 @@ def test_the_table_is_well_formed() -> None:
         assert family.name.startswith("headrace_")
         assert (family.type == "counter") == family.name.endswith("_total")
         assert family.help.endswith("."), family.name
+
+
+def test_it_tells_what_became_of_ticks(app: Headrace) -> None:
+    app.stats.add("schedules/daily", {"ran": 3, "skipped": 1})
+    app.stats.flush()
+    assert told(app)["headrace_schedule_ticks_total"] == {("daily", "ran"): 3, ("daily", "skipped"): 1}

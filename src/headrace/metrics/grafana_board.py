@@ -80,6 +80,8 @@ PANELS: tuple[BoardPanel, ...] = (
     BoardPanel("Late", "s", (
         ("max(headrace_schedule_overdue_seconds)", "schedules"), ("max(headrace_lapsed_lease_seconds)", "leases"),
         ("max(headrace_stats_lag_seconds)", "statistics"))),
+    BoardPanel("Ticks of schedules per second", "ops", (
+        (_rate("result", "headrace_schedule_ticks_total", "schedule, result"), "{{result}}"),)),
     BoardPanel("Parked", "short", (("max by (task) (headrace_task_parked)", "{{task}}"),)),
 )  # fmt: skip
 

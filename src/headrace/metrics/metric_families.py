@@ -118,6 +118,13 @@ def _outcomes(held: Mapping[str, Held]) -> Rows:
                 yield (name, outcome), counts[outcome]
 
 
+def _ticks(held: Mapping[str, Held]) -> Rows:
+    for name, counts in held.items():
+        for result in ("ran", "missed", "skipped", "twice"):
+            if counts.get(result):
+                yield (name, result), counts[result]
+
+
 def _folded(held: Mapping[str, Held], field: str) -> Rows:
     for name, counts in held.items():
         if (found := fold(counts, field)) is not None:
@@ -234,6 +241,9 @@ FAMILIES: tuple[MetricFamily, ...] = (
        lambda s: _one(_busy(s))),
     Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",
        "store", lambda s: _one(_overdue(s))),
+    Of("headrace_schedule_ticks_total", "counter", "ticks", ("schedule", "result"),
+       "Ticks of a schedule: ran, missed, skipped (its last job was at work), twice (it had run before).", "statistics",
+       lambda s: _ticks(s.schedules)),
     Of("headrace_server_memory_used_bytes", "gauge", "bytes", (), "Memory that the server uses.", "server",
        lambda s: _one(s.load.memory)),
     Of("headrace_server_memory_max_bytes", "gauge", "bytes", (), "Memory that it may use; 0: without a limit.",

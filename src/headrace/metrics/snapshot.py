@@ -11,7 +11,7 @@ from headrace.protocol import stats as protocol
 from headrace.protocol.operations import Overview, WorkerFacts
 from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.stats import Held, Line
-from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
+from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS, WORKERS, workers_layout
 from headrace.stats.resolutions import Layout
 from headrace.stats.stats import Stats
 from headrace.stats.stats_client import Way
@@ -37,6 +37,7 @@ class MetricSnapshot:
         line: statistics that wait to be counted.
         tasks, queues: what was counted of each since the beginning of the coarsest bucket (a month, as a rule).
         workers: what was counted of each live one within this hour.
+        schedules: what became of the ticks of each since then; the 500 that were counted last.
         shown: queues, tasks and workers that have series of their own, by the name of their label.
     """
 
@@ -46,6 +47,7 @@ class MetricSnapshot:
     tasks: Mapping[str, Held]
     queues: Mapping[str, Held]
     workers: Mapping[str, Held]
+    schedules: Mapping[str, Held]
     shown: Mapping[str, frozenset[str]]
 
     @property
@@ -78,12 +80,14 @@ def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
     counted: list[Any] = [
         protocol.children(stats.way.keys, TASKS, limit=LOOK),
         protocol.children(stats.way.keys, QUEUES, limit=LOOK),
+        protocol.children(stats.way.keys, SCHEDULES, limit=MOST),
         protocol.peek(stats.way.keys),
     ]
     if stats.way is way:
-        seen, load, tasks, queues, line = way.store.run_all(jobs + counted)
+        seen, load, tasks, queues, schedules, line = way.store.run_all(jobs + counted)
     else:
-        (seen, load), (tasks, queues, line) = way.store.run_all(jobs), stats.way.store.run_all(counted)
+        seen, load = way.store.run_all(jobs)
+        tasks, queues, schedules, line = stats.way.store.run_all(counted)
     live = sorted((one for one in seen.workers if one.lease > seen.now), key=lambda one: -one.running)
     places = [place_of(worker) for worker in live[:MOST]]
     date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
@@ -92,8 +96,9 @@ def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
         [f"{date}:{TASKS}/{name}" for name in tasks],
         [f"{date}:{QUEUES}/{name}" for name in queues],
         [f"{hour}:{WORKERS}/{name}" for name in places],
+        [f"{date}:{SCHEDULES}/{name}" for name in schedules],
     )
-    sums, of_tasks, of_queues, of_workers = _read_all(stats.way, wanted)
+    sums, of_tasks, of_queues, of_workers, of_schedules = _read_all(stats.way, wanted)
     tasks_held = _bounded(dict(zip(tasks, of_tasks, strict=True)), sums[0], seen.parked)
     sizes = {queue.name: queue.size for queue in seen.queues}
     queues_held = _bounded(
@@ -106,6 +111,7 @@ def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
         tasks_held[1],
         queues_held[1],
         dict(zip(places, of_workers, strict=True)),
+        dict(zip(schedules, of_schedules, strict=True)),
         {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
     )
 
