@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headrace.model.limit_rules import Concurrency as Concurrency
     from headrace.model.rates import Rate as Rate
     from headrace.model.retry import Retry as Retry
+    from headrace.model.unique_rules import Debounce as Debounce
+    from headrace.model.unique_rules import Latest as Latest
+    from headrace.model.unique_rules import Throttle as Throttle
     from headrace.model.unique_rules import Unique as Unique
     from headrace.model.workflow import WorkflowState as WorkflowState
     from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
@@ -56,6 +59,9 @@ _HOMES = {
     "Limit": "tasks.limit",
     "Rate": "model.rates",
     "Unique": "model.unique_rules",
+    "Latest": "model.unique_rules",
+    "Debounce": "model.unique_rules",
+    "Throttle": "model.unique_rules",
     "Concurrency": "model.limit_rules",
     "WorkflowRun": "workflows.run",
     "Cron": "schedules.timetables",

@@ -17,7 +17,7 @@ WITHIN = UniqueRule("n", "within", span=3600 * SECOND)
 
 def holder(stage: Stage, name: str = "n") -> str | None:
     found: Any = stage.client.get(stage.keys(f"unique:{name}"))
-    return found.decode() if found else None
+    return found.decode()[:22] if found else None
 
 
 def put(stage: Stage, rule: UniqueRule = NAMED, **facts: Any) -> tuple[NewJob, Accepted]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Every, Flow, Headrace, Job, Unique
+from headrace import Debounce, Every, Flow, Headrace, Job, Latest, Throttle, Unique
 from headrace.errors import DuplicateJob, JobStateError, OptionsError
 from tests.store.test_app import Worker
 
@@ -130,3 +130,40 @@ def test_a_schedule_of_a_unique_task_has_its_name(app: Headrace) -> None:
     first.cancel()
     assert schedule.run() is not None
     assert not task.enqueue("a").fresh
+
+
+def test_the_newest_arguments_follow_the_job_that_runs(app: Headrace) -> None:
+    task = app.tasks["sync"].options(unique=Latest(by="account"))
+    first = task.enqueue("a")
+    worker = Worker(app)
+    (running,) = worker.claim()
+    second, third = task.enqueue("a"), task.enqueue("a", True)
+    assert [first.fresh, second.fresh, third.fresh] == [True, True, False]
+    assert third == second
+    assert second.refresh().args == ("a", True)
+    assert app.overview().states["blocked"] == 1
+    worker.settle(running, "succeeded", b"\xc0")
+    (last,) = worker.claim()
+    assert last.id == second.id
+    worker.settle(last, "succeeded", b"\xa1x")
+    assert third.result(timeout=5) == "x"
+
+
+def test_a_debounced_job_is_ready_when_its_name_is_quiet(app: Headrace) -> None:
+    task = app.tasks["sync"].options(unique=Debounce(30, most=40, by="account"))
+    jobs = [task.job("a", n == 4) for n in range(5)]
+    assert app.enqueue_many(jobs) == 1
+    record = jobs[0].handle.refresh()
+    assert (record.state, record.args) == ("scheduled", ("a", True))
+    assert record.due is not None
+    assert 29 < (record.due - record.created).total_seconds() < 40
+
+
+def test_a_throttled_job_has_one_at_the_end_of_its_window(app: Headrace) -> None:
+    once = app.tasks["sync"].options(unique=Throttle(60, text="once"))
+    assert [once.enqueue(name).fresh for name in "abc"] == [True, False, False]
+    task = app.tasks["sync"].options(unique=Throttle(60, trailing=True, text="twice"))
+    first, second, third = (task.enqueue(name) for name in "abc")
+    assert [first.fresh, second.fresh, third.fresh] == [True, True, False]
+    assert (first.state, second.state) == ("ready", "scheduled")
+    assert third.refresh().args == ("c",)

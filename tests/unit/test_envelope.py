@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace import Headrace, Retry, Unique
+from headrace import Debounce, Headrace, Latest, Retry, Throttle, Unique
 from headrace.errors import EnvelopeError
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, make_id, node_id, ordered_id, unique_id
@@ -32,6 +32,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"headers": {"tenant": "a", "empty": ""}, "request_id": "order 7"},
     {"unique": Unique(text="n", clash="raise")},
     {"unique": Unique(text="n", within=60)},
+    {"unique": Latest(text="n")},
+    {"unique": Debounce(5, most=60, text="n")},
+    {"unique": Throttle(5, trailing=True, text="n")},
 ]  # fmt: skip
 
 
@@ -125,6 +128,7 @@ def test_arguments_that_come_from_json_stay_json(app: Headrace) -> None:
         ({"id": unique_id(ID)}, "its id and its field unique contradict each other"),
         ({"id": unique_id(ID), "unique": {}}, "unique.text must be the name"),
         ({"id": unique_id(ID), "unique": {"text": "n", "hold": "within"}}, "unique.span is the microseconds"),
+        ({"id": unique_id(ID), "unique": {"text": "n", "clash": "latest", "hold": "start"}}, "latest does not go with"),
         ({"id": unique_id(ID), "unique": {"text": "n", "hold": "for ever"}}, "Invalid enum value 'for ever'"),
         ({"task": ""}, "task name '' cannot be used"),
         ({"task": "a b"}, "task name 'a b' cannot be used"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from headrace import Headrace, Unique
+from headrace import Debounce, Headrace, Latest, Throttle, Unique
 from headrace.errors import ArgumentError, OptionsError
 from headrace.tasks.task import BoundTask
 
@@ -113,12 +114,44 @@ def test_a_task_whose_code_is_elsewhere_goes_by_named_arguments(app: Headrace) -
         ({"until": "done", "within": 5}, "until and within contradict each other"),
         ({"within": 0}, "within"),
         ({"within": timedelta(days=800)}, "from a millisecond to a year"),
-        ({"clash": "ignore"}, "clash must be one of existing, raise"),
+        ({"clash": "ignore"}, "clash must be one of existing, raise, replace, cancel"),
+        ({"clash": "cancel", "within": 5}, "clash='cancel' waits for the end"),
+        ({"clash": "cancel", "until": "start"}, "clash='cancel' waits for the end"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(given: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionsError, match=words):
         Unique(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Latest(by="a", text="b"), "by and text contradict each other"),
+        (lambda: Debounce(0), "Debounce: wait"),
+        (lambda: Debounce(5, most=4), "most must be at least wait"),
+        (lambda: Throttle(0), "Throttle: per"),
+        (lambda: Throttle(5, trailing=1), "trailing must be True or False"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_the_others_cannot_be_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(OptionsError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    "given", [Latest(), Debounce(5), Throttle(5, trailing=True), Unique(clash="cancel")], ids=lambda one: one.rule.clash
+)
+def test_what_says_itself_when_a_job_is_ready_takes_no_time(app: Headrace, given: Any) -> None:
+    task = app.task(name="fetch", unique=given)(fetch)
+    with pytest.raises(OptionsError, match=r"says when the job becomes ready: give no delay= and no at="):
+        task.options(delay=5)
+    assert task.options(delay=5, unique=Unique()).job("u").form.delay == 5_000_000
+
+
+def test_a_debounced_job_must_not_expire_before_it_is_ready(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="expires must be more than Debounce waits"):
+        app.task(name="fetch", unique=Debounce(5), expires=5)(fetch)
 
 
 def test_what_the_task_cannot_keep_is_refused(app: Headrace) -> None:

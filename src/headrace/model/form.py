@@ -217,6 +217,8 @@ def _consistent(options: Options) -> Options:
             f"hard_timeout={options.hard_timeout:g} must be more than timeout={options.timeout:g}: the job needs "
             f"time to end by itself after the soft limit"
         )
+    if options.unique:
+        options.unique.check_times(delayed=bool(options.delay or options.at), expires=options.expires)
     if options.expires and options.delay >= options.expires:
         raise OptionsError("expires must be more than delay: the job would expire before it becomes ready")
     return options

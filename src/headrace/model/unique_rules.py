@@ -18,7 +18,10 @@ from headrace.settings import Duration, microseconds, seconds
 # Until when a job holds its name: it has ended, has started, or a time is over. A window stays whatever becomes of it.
 Hold: TypeAlias = Literal["done", "start", "within", "window"]
 # What becomes of a job whose name another one holds.
-Clash: TypeAlias = Literal["existing", "raise"]
+Clash: TypeAlias = Literal["existing", "raise", "replace", "cancel"]
+_Wire: TypeAlias = Literal["existing", "raise", "replace", "cancel", "latest", "debounce", "trailing"]
+# These say themselves when their job becomes ready.
+_TIMING = frozenset({"cancel", "latest", "debounce", "trailing"})
 _LONGEST = 366 * 86400
 
 
@@ -29,20 +32,33 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         text: the name itself; empty: the name is made of the task and its arguments.
         hold: until when the job holds its name.
         clash: what becomes of a job whose name another one holds.
-        span: of ``within`` and ``window``, microseconds.
+        span: of ``within``, ``window`` and ``debounce``, microseconds.
+        most: of ``debounce``: the longest wait in all, microseconds; 0: none.
         by: arguments that make the name; empty: all of them.
     """
 
     text: str = ""
     hold: Hold = "done"
-    clash: Clash = "existing"
+    clash: _Wire = "existing"
     span: int = 0
+    most: int = 0
     by: tuple[str, ...] = ()
 
     @property
     def packed(self) -> list[str | int]:
         """What the scripts read."""
-        return [self.hold, self.clash, self.span]
+        return [self.hold, self.clash, self.span, self.most]
+
+    def check_times(self, *, delayed: bool, expires: int) -> None:
+        """Refuse what contradicts the rule.
+
+        Raises:
+            OptionsError: the job has a time of its own, or would expire before it becomes ready.
+        """
+        if delayed and self.clash in _TIMING:
+            raise OptionsError(f"unique ({self.clash}) says when the job becomes ready: give no delay= and no at=")
+        if self.clash == "debounce" and 0 < expires <= self.span:
+            raise OptionsError("expires must be more than Debounce waits: the job would expire before it is ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +76,10 @@ class Unique:
         within: instead of ``until``: seconds or a timedelta, at most a year, from the enqueue; a job that ends without
             success frees its name at once.
         clash: ``existing``: the enqueue gives a handle of the job that holds the name, with ``fresh`` False. ``raise``:
-            it raises :class:`headrace.errors.DuplicateJob`, and nothing of that call is stored.
+            it raises :class:`headrace.errors.DuplicateJob`, and nothing of that call is stored. ``replace``: the job
+            that holds the name gets the new arguments, time, priority and other options, if it has not started; one
+            that waits for a retry gets the arguments; one that runs is left alone. ``cancel``: as ``replace``, and one
+            that runs is asked to stop; the new job starts when that one has ended.
 
     Raises:
         OptionsError: a value cannot be, or two contradict each other.
@@ -85,9 +104,104 @@ class Unique:
             raise OptionsError("Unique: until and within contradict each other: give the one or the other")
         if self.clash not in get_args(Clash):
             raise OptionsError(f"Unique: clash must be one of {', '.join(get_args(Clash))}, not {self.clash!r:.80}")
+        if self.clash == "cancel" and (self.until == "start" or self.within is not None):
+            raise OptionsError("Unique: clash='cancel' waits for the end of the job that runs: give until='done'")
         if self.within is not None:
-            return UniqueRule(text, "within", self.clash, _span("Unique: within", self.within), by)
+            return UniqueRule(text, "within", self.clash, _span("Unique: within", self.within), by=by)
         return UniqueRule(text, self.until or "done", self.clash, by=by)
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """One job of a name runs, and at most one waits, with the newest arguments.
+
+    While a job of the name runs, an enqueue makes one that follows its end. Each later one replaces the arguments and
+    options of the one that waits. The idea is BullMQ's ``keepLastIfActive``.
+
+    Attributes:
+        by, text: as of :class:`Unique`.
+
+    Raises:
+        OptionsError: a value cannot be.
+    """
+
+    by: str | Sequence[str] | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.rule
+
+    @property
+    def rule(self) -> UniqueRule:
+        """What the store learns of it."""
+        text, by = _named(self.text, self.by)
+        return UniqueRule(text, clash="latest", by=by)
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """A job becomes ready when its name was not enqueued for some time; the last enqueue wins.
+
+    Each enqueue before that replaces the arguments and options, and begins the wait anew. One that comes while the job
+    waits for a worker replaces its arguments. One that comes after its start makes another job.
+
+    Attributes:
+        wait: seconds or a timedelta without another enqueue of the name, from a millisecond to a year.
+        most: the job becomes ready at most this long after the first enqueue; None: however long it takes.
+        by, text: as of :class:`Unique`.
+
+    Raises:
+        OptionsError: a value cannot be.
+    """
+
+    wait: Duration
+    most: Duration | None = None
+    by: str | Sequence[str] | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.rule
+
+    @property
+    def rule(self) -> UniqueRule:
+        """What the store learns of it."""
+        text, by = _named(self.text, self.by)
+        wait, most = _span("Debounce: wait", self.wait), 0
+        if self.most is not None and (most := _span("Debounce: most", self.most)) < wait:
+            raise OptionsError(f"Debounce: most must be at least wait, not {self.most!r}")
+        return UniqueRule(text, "start", "debounce", wait, most, by)
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """One job of a name in each window of time, which begins with the first enqueue and does not end with the job.
+
+    Attributes:
+        per: length of the window, seconds or a timedelta, from a millisecond to a year.
+        trailing: False: a later enqueue in the window makes no job. True: one more job becomes ready at the end of the
+            window, with the arguments of the last enqueue; a window follows it.
+        by, text: as of :class:`Unique`.
+
+    Raises:
+        OptionsError: a value cannot be.
+    """
+
+    per: Duration
+    trailing: bool = False
+    by: str | Sequence[str] | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.rule
+
+    @property
+    def rule(self) -> UniqueRule:
+        """What the store learns of it."""
+        text, by = _named(self.text, self.by)
+        if not isinstance(self.trailing, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionsError(f"Throttle: trailing must be True or False, not {self.trailing!r:.80}")
+        clash = "trailing" if self.trailing else "existing"
+        return UniqueRule(text, "window", clash, _span("Throttle: per", self.per), by=by)
 
 
 class Uniqueness(Protocol):
@@ -113,8 +227,9 @@ def unique_rule(option: str, value: object) -> UniqueRule | None:
         return _carried(value)
     if isinstance(value, str):
         return Unique(text=value).rule
-    if not isinstance(value, Unique):
-        raise OptionsError(f"{option} must be Unique(...), a text or False, not {value!r:.80}")
+    if not isinstance(value, (Unique, Latest, Debounce, Throttle)):
+        kinds = "Unique(...), Latest(...), Debounce(...), Throttle(...), a text or False"
+        raise OptionsError(f"{option} must be {kinds}, not {value!r:.80}")
     return value.rule
 
 
@@ -122,8 +237,11 @@ def _carried(rule: UniqueRule) -> UniqueRule:
     """A rule that an envelope carries, which any program may have written."""
     if rule.by or not 0 < len(rule.text) <= 256:
         raise OptionsError("unique.text must be the name, a text of 1 to 256 characters, and unique.by is not carried")
-    if (rule.hold in ("within", "window")) != (rule.span > 0) or not 0 <= rule.span <= _LONGEST * 1_000_000:
-        raise OptionsError("unique.span is the microseconds of hold within, at most a year, and of no other")
+    spans = rule.hold in ("within", "window") or rule.clash == "debounce"
+    if spans != (rule.span > 0) or not all(0 <= one <= _LONGEST * 1_000_000 for one in (rule.span, rule.most)):
+        raise OptionsError("unique.span is the microseconds of within, window and debounce, at most a year")
+    if rule.clash in _TIMING and (rule.hold != "done") != (rule.clash in ("debounce", "trailing")):
+        raise OptionsError(f"unique.clash {rule.clash} does not go with unique.hold {rule.hold}")
     return rule
 
 
@@ -155,10 +273,10 @@ def _span(name: str, value: Any) -> int:
 
 UNIQUE = OptionRow(
     check=unique_rule,
-    doc="no second job of the same name: ``Unique(...)``, or a text as the name. ``False``: none, though the task has "
-    "one.",
+    doc="what becomes of a second job of the same name: ``Unique(...)``, ``Latest(...)``, ``Debounce(...)`` or "
+    "``Throttle(...)``; a text stands for ``Unique(text=...)``. ``False``: nothing, though the task says something.",
     travels="enqueue",
-    envelope="no second job of this name: a map with `text`, the name, and `hold`, `clash`, `span`; the id must say "
-    "so, too",
+    envelope="no second job of this name: a map with `text`, the name, and `hold`, `clash`, `span`, `most`; the id "
+    "must say so, too",
     flag=Flag(value="TEXT", text="Make no second job of this name until the first has ended."),
 )

@@ -1,12 +1,30 @@
--- Unique end: a unique job that ends lets go of its name. Included, never run alone.
+-- Unique end: a unique job that ends lets go of its name, or hands it to the one that follows. Included, never run alone.
+-- The value of a name is the job that holds it or, where another one waits for its end, both: '<id> <id>'.
 -- include again
--- lazy    uniques name_ended
+-- lazy    uniques name_ended hand_on
 -- derive  job     hash    job:<id>
 -- derive  unique  string  unique:<name>
+-- derive  sums    hash    totals         blocked: how many jobs wait for their turn
+-- The one that follows holds the name, and lines up.
+local function hand_on(name, id)
+  local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'priority', 'unique')
+  redis.call('HINCRBY', sums, 'blocked', -1)
+  if f.err or f[1] ~= 'blocked' or f[4] ~= name then return redis.call('UNLINK', unique .. name) end
+  redis.call('SET', unique .. name, id)
+  ready_again(id, f[2], f[3], 0)
+end
+
 local function name_ended(id, state)
   local f = redis.pcall('HMGET', job .. id, 'unique', 'hold')
-  if f.err or not f[1] or redis.call('GET', unique .. f[1]) ~= id then return end
-  -- A time that is not over keeps the name of a job that has done its work.
-  if f[2] == 'window' or f[2] == 'within' and state == 'succeeded' then return end
-  redis.call('UNLINK', unique .. f[1])
+  local value = not f.err and f[1] and redis.call('GET', unique .. f[1]) or ''
+  local holder, follower = string.sub(value, 1, 22), string.sub(value, 24)
+  if follower == id then
+    redis.call('HINCRBY', sums, 'blocked', -1)
+    redis.call('SET', unique .. f[1], holder)
+  elseif holder == id and follower ~= '' then
+    hand_on(f[1], follower)
+  -- A time that is not over keeps the name of a job that has done its work, and a window that of any.
+  elseif holder == id and f[2] ~= 'window' and not (f[2] == 'within' and state == 'succeeded') then
+    redis.call('UNLINK', unique .. f[1])
+  end
 end

@@ -15,11 +15,11 @@ from typing import Any
 
 import redis
 
-from headrace.model.ids import FINAL, check_name, is_ordered
+from headrace.model.ids import FINAL, check_name, is_ordered, is_unique
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.protocol import keys as layout
 from headrace.testing.lane_invariants import lane_breaches
-from headrace.testing.unique_invariants import name_breaches
+from headrace.testing.unique_invariants import followers, follows, name_breaches
 from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 _ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
@@ -177,8 +177,8 @@ def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     state, lane = _state(record), _text(record.get("lane", b""))
     if (place := home(id, state)) is not None:
         return place
-    if state == "blocked" and is_ordered(id):
-        return f"chain:{_text(record.get('key', b''))}"
+    if state == "blocked" and (is_ordered(id) or is_unique(id)):
+        return "" if follows(space.values, id, record) else f"chain:{_text(record.get('key', b''))}"
     if state == "ready":
         in_lane = id in space.values["lane"].get(lane, {})
         return f"lane:{lane}" if in_lane else f"ready:{_text(record.get('queue', b'default'))}"
@@ -287,8 +287,9 @@ def _orders(space: Keyspace) -> Iterator[str]:
         if is_ordered(id) and _state(record) in ("ready", "running", "parked") and turns.get(key) != id:
             yield f"job {id}: {_state(record)}, but {turns.get(key, 'nobody')} has the turn of {key}"
     waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))
+    waiting += followers(space.values)
     if waiting != total:
-        yield f"totals: blocked says {total}, {waiting} jobs wait in chains"
+        yield f"totals: blocked says {total}, {waiting} jobs wait in chains, or for their names"
 
 
 def _cached(space: Keyspace) -> Iterator[str]:

@@ -21,17 +21,34 @@ def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
         timed: names that end with a time; what has become of their jobs does not matter.
     """
     records, names = values["job"], values["unique"]
-    for name, id in names.items():
+    for name, value in names.items():
+        id, follower = value[:22], value[23:]
         record = records.get(id, {})
         state = _text(record, "state")
         if name not in timed and (_text(record, "unique") != name or state in ("", *FINAL)):
             yield f"unique:{name}: {id} has it, which is {state or 'not stored'}"
+        if follower and not follows(values, follower, records.get(follower, {})):
+            yield f"unique:{name}: {follower} waits for it, which is not blocked by it"
+        if follower and name in timed:
+            yield f"unique:{name}: {follower} waits for it, and it expires"
     for id, record in records.items():
         name = _text(record, "unique")
+        has = id in (names.get(name, "")[:22], names.get(name, "")[23:])
         if bool(name) != is_unique(id):
             yield f"job {id}: its id and its record disagree whether it is unique"
-        elif name and "hold" not in record and _holds(record) and names.get(name) != id:
+        elif name and "hold" not in record and _holds(record) and not has:
             yield f"job {id}: {_text(record, 'state')}, but {names.get(name, 'no job')} has its name {name}"
+
+
+def follows(values: Values, id: str, record: dict[str, Any]) -> bool:
+    """Whether a job waits for the end of another one that has its name."""
+    value: str = values["unique"].get(_text(record, "unique"), "")
+    return value[23:] == id and _text(record, "state") == "blocked"
+
+
+def followers(values: Values) -> int:
+    """How many do so."""
+    return sum(len(value) > 22 for value in values["unique"].values())
 
 
 def _holds(record: dict[str, Any]) -> bool:
