@@ -100,10 +100,12 @@ def test_a_repeat_is_answered_as_the_first_was(stage: Stage, rule: UniqueRule) -
     assert stage.state(jobs[0].id) is None
 
 
-def test_a_repeat_of_what_was_stored_makes_nothing(stage: Stage) -> None:
-    jobs = [stage.job(unique=NAMED), stage.job(unique=UniqueRule("m"))]
+@pytest.mark.parametrize("rule", [NAMED, RAISING])
+def test_a_repeat_of_what_was_stored_makes_nothing(stage: Stage, rule: UniqueRule) -> None:
+    jobs = [stage.job(unique=rule), stage.job(unique=UniqueRule("m"))]
     call = produce.enqueue(stage.keys, jobs, "p", 7, now=stage.now)
     assert stage.run(call) == Accepted("ok")
+    assert stage.run(call) == Accepted("repeated")
     for claim in stage.take():
         stage.end(claim, amount=0)
     assert stage.run(call) == Accepted("repeated")

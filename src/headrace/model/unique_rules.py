@@ -200,7 +200,7 @@ class Throttle:
         text, by = _named(self.text, self.by)
         if not isinstance(self.trailing, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"Throttle: trailing must be True or False, not {self.trailing!r:.80}")
-        clash = "trailing" if self.trailing else "existing"
+        clash: _Wire = "trailing" if self.trailing else "existing"
         return UniqueRule(text, "window", clash, _span("Throttle: per", self.per), by=by)
 
 

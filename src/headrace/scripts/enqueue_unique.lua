@@ -20,8 +20,8 @@ for _, batch in ipairs(batches) do
   for n = 1, rule and #batch[2] or 0, 2 do
     local id, name, wish = batch[2][n], names[at + (n + 1) / 2], requests[at + (n + 1) / 2] or ''
     named[id], wished[id] = name, wish
-    -- What its request id made before is not made again, and clashes with nothing.
-    if rule[2] == 'raise' and (wish == '' or redis.call('EXISTS', asked .. wish) == 0) then
+    -- What this request has stored, or its request id made before, is not made again, and clashes with nothing.
+    if rule[2] == 'raise' and before ~= number and (wish == '' or redis.call('EXISTS', asked .. wish) == 0) then
       local holder = met[name] or naming().holder_of(name)
       if holder then clashes[#clashes + 1], clashes[#clashes + 2] = id, holder end
       met[name] = met[name] or id
