@@ -285,3 +285,10 @@ def loaded():
         assert wrong.code
         assert job.result(timeout=0) == []
         assert dict(job.refresh().headers) == {}
+
+
+def test_a_provider_that_is_made_before_the_fork_is_told_with_the_hook_to_use(headrace: Program) -> None:
+    headrace.write("tasks", TRACED.replace("@app.after_fork_child\ndef provide", "def provide") + "\nprovide()\n")
+    said = headrace.burst().err
+    assert "the import of tasks:app started" in said
+    assert "start it in @app.after_fork_child" in said
