@@ -324,6 +324,13 @@ async def test_a_server_that_keeps_its_facts_to_itself_is_said_so(shop: Shop, cl
         client.execute_command("ACL", "SETUSER", "default", "+info")
 
 
+async def test_lost_statistics_are_on_the_overview(shop: Shop, client: redis.Redis) -> None:
+    flow = shop.app.client.keys("stat-flow")
+    client.hset(flow, "lost", "2")
+    client.expire(flow, 60)
+    assert "2 batches of statistics lost" in (await ask(Dashboard(shop.app, operator), "/")).text
+
+
 async def test_a_store_that_is_away_is_said_so() -> None:
     app = Headrace("redis://127.0.0.1:1/0", timeout=0.5)
     try:

@@ -233,3 +233,8 @@ def test_a_server_that_is_almost_full_needs_a_person() -> None:
     assert (need.level, need.link) == ("warn", "/store")
     assert "85 % of its memory" in need.title
     assert needs(frame([], [worker()]), [], server_facts(b"")) == []
+
+
+def test_lost_statistics_are_said_with_what_follows() -> None:
+    (need,) = needs(frame([], [worker()]), [], None, 3)
+    assert (need.level, need.title, need.link) == ("warn", "3 batches of statistics lost", "/statistics")

@@ -40,9 +40,17 @@ class Need:
     link: str
 
 
-def needs(frame: LiveFrame, tasks: list[TaskFigures], server: ServerFacts | None = None) -> list[Need]:
-    """All of them, the bad ones first."""
+def needs(frame: LiveFrame, tasks: list[TaskFigures], server: ServerFacts | None = None, lost: int = 0) -> list[Need]:
+    """All of them, the bad ones first.
+
+    Args:
+        server: what the store's server says of itself; None: nothing.
+        lost: batches of statistics that found no room.
+    """
     found = [*_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks), *_of_ends(frame), *_of_store(server)]
+    if lost:
+        words = "Figures of that time are too low: the line of statistics was full."
+        found.append(Need("warn", f"{plural(lost, 'batch', 'batches')} of statistics lost", words, "/statistics"))
     return sorted(found, key=lambda need: need.level != "bad")
 
 

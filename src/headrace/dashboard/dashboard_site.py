@@ -32,6 +32,7 @@ from headrace.model.ids import is_flow
 from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
+from headrace.protocol.stats import peek
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -130,6 +131,16 @@ class DashboardSite:
                 return None
 
         found: ServerFacts | None = await self.reading(("server",), read, 30)
+        return found
+
+    async def lost(self) -> int:
+        """Batches of statistics that found no room in their line, as known within half a minute."""
+
+        async def read() -> int:
+            way = self.app.stats.way
+            return (await way.arun(peek(way.keys))).lost
+
+        found: int = await self.reading(("lost",), read, 30)
         return found
 
     async def pulse(self) -> LiveStrip:

@@ -35,7 +35,8 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
     frame = await site.frames.get()
     course, tasks = await site.course(span), await site.table(span)
-    found, strip = needs(frame, tasks, await site.server()), (await site.pulse()).slots()
+    found = needs(frame, tasks, await site.server(), await site.lost())
+    strip = (await site.pulse()).slots()
 
     def document() -> dict[str, Any]:
         return {

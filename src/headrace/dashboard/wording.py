@@ -122,9 +122,9 @@ def jobs_wait(number: int) -> str:
     return f"{number:,} job waits" if number == 1 else f"{number:,} jobs wait"
 
 
-def plural(number: int, noun: str) -> str:
+def plural(number: int, noun: str, several: str = "") -> str:
     """``1 job``, ``2,000 jobs``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
 
 
 def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
