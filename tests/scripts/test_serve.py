@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume
 from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
@@ -98,3 +100,17 @@ def test_many_lanes_that_cannot_start_do_not_end_the_claims(stage: Stage) -> Non
     for claim in stage.claim("w1").jobs:
         stage.end(claim, amount=KEEP)
     assert stage.client.zcard(stage.keys("class:default|api,account=")) == 150
+
+
+def test_a_claim_moves_so_many_jobs_to_their_lanes_that_came_before_their_limit(stage: Stage) -> None:
+    """Where the gate is closed nothing fills the claim: it would move a million."""
+    waiting = [put(stage, *range(500)) for _ in range(6)]
+    declare(stage, {"call": [LimitRule("one", concurrency=Concurrency(1))]})
+    left: list[int] = []
+    for _ in range(12):
+        stage.take(limit=10)
+        left.append(len([id for id in stage.ready() if id[0] != "~"]))
+        assert left[-1] == 0 or stage.tokens() == 1, "the next claim goes on"
+    assert len(waiting) * 500 - left[0] <= 510
+    assert all(before - after <= 510 for before, after in pairwise(left))
+    assert left[-1] == 0

@@ -207,22 +207,27 @@ for _, queue in ipairs(names) do
       pass_over(queue)
     else
       -- Few steps for each job without limits: every one passes here.
-      local popped, looks, byte, took = redis.call('ZPOPMIN', ready .. queue, left), before[3], string.byte, 0
+      local popped, looks, byte, took, rest = redis.call('ZPOPMIN', ready .. queue, left), before[3], string.byte, 0, nil
       for n = 1, #popped, 2 do
         local id = popped[n]
         if byte(id) == 126 then
-          left = limiting().serve_line(queue, {unpack(popped, n)}, left - took, function(one, score, passes) return take_limited(queue, one, score, passes) end,
-            function(one, score) return take_plain(queue, one, score) end)
-          took = 0
+          rest = {unpack(popped, n)}
           break
         elseif not looks then
           take(queue, id, popped[n + 1], read(id))
           took = took + 1
         elseif take_plain(queue, id, popped[n + 1]) then
           took = took + 1
+        else
+          -- It went to its lane: others come in its place.
+          rest = rest or {}
         end
       end
       left = left - took
+      if rest then
+        left = limiting().serve_line(queue, rest, left, function(one, score, passes) return take_limited(queue, one, score, passes) end,
+          function(one, score) return take_plain(queue, one, score) end)
+      end
     end
   end
 end

@@ -7,8 +7,8 @@
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
 -- many    ZADD
 -- many    ZREM
--- A turn of a lane of weight 1 moves it this far; lanes of a class that are looked at in vain by one claim.
-local TURN, REFUSALS = 1000, 64
+-- A turn of a lane of weight 1 moves it this far; lanes of a class that are looked at in vain by one claim; jobs that one claim moves to their lanes.
+local TURN, REFUSALS, MOVES = 1000, 64, 500
 
 -- Jobs of lanes that were taken out ahead, since one command may take several.
 local function new_heads()
@@ -145,7 +145,7 @@ end
 -- The front of a line, in which classes stand: {id, score, ...} that have left it already. take(id, score, gates) is for limited jobs, see serve. take_plain(id,
 -- score) is for others, and says whether one took room; without it only what has left the line is served. Returns how much room is left.
 local function serve_line(queue, popped, room, take, take_plain)
-  local rows, left_alone, set_aside, refused = {}, {}, {}, false
+  local rows, left_alone, set_aside, refused, moved = {}, {}, {}, false, 0
   local function add(flat)
     for n = 1, #flat, 2 do rows[#rows + 1] = {flat[n], tonumber(flat[n + 1])} end
   end
@@ -159,12 +159,12 @@ local function serve_line(queue, popped, room, take, take_plain)
     end
   end
   add(popped)
-  while room > 0 do
+  while room > 0 and moved < MOVES do
     if #rows == 0 and take_plain then add(redis.call('ZPOPMIN', ready .. queue, room)) end
     local row = table.remove(rows, 1)
     if not row then break end
     if string.byte(row[1]) ~= 126 then
-      if take_plain(row[1], row[2]) then room = room - 1 end
+      if take_plain(row[1], row[2]) then room = room - 1 else moved = moved + 1 end
     elseif left_alone[row[1]] then
       set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1]
     else
@@ -179,7 +179,7 @@ local function serve_line(queue, popped, room, take, take_plain)
   for _, row in ipairs(rows) do set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1] end
   zadd_all(ready .. queue, set_aside)
   -- The next claim goes on.
-  if refused then wake_up(queue) end
+  if refused or moved >= MOVES then wake_up(queue) end
   return room
 end
 
