@@ -90,7 +90,7 @@ _MEMBERS: dict[str, Any] = {member.kind: member for member in get_args(Ended)}
 def ended_as(kind: str, amount: int) -> Ended:
     """An outcome of this kind that brings no bytes."""
     member = _MEMBERS[kind]
-    values = {"result": b"", "error": b"", "ttl": amount, "delay": amount}
+    values = {"result": b"", "error": b"", "ttl": amount, "delay": amount, "limit": "api"}
     return member(**{name: values[name] for name in member.__struct_fields__})
 
 
@@ -311,9 +311,9 @@ class Store:
         return [b"ok", stale, 0, 0, 0]
 
     def _settled(self, job: Job, kind: str, amount: int) -> None:
-        if job.id in self.cancelled and kind in ("released", "retry", "snoozed", "interrupted"):
+        if job.id in self.cancelled and kind in ("released", "retry", "snoozed", "limited", "interrupted"):
             self.end(job)
-        elif kind in ("retry", "snoozed"):
+        elif kind in ("retry", "snoozed", "limited"):
             job.state, job.due = "scheduled", self.now + amount
         elif kind in ("released", "interrupted", "parked") or (kind == "crashed" and job.crashes < 3):
             job.crashes += kind == "crashed"
@@ -682,7 +682,7 @@ class World:
             runner.quota = runner.quota - 1 or -1
         reason = runner.stops.pop(claim.token, "")
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
-        amount = 2_000_000 if kind in ("retry", "snoozed") else 0
+        amount = 2_000_000 if kind in ("retry", "snoozed", "limited") else 0
         self.inbox.append(
             Heard(runner.number, [Done(claim.token, ended_as(kind, amount), 100, self.dice.choice((0, 0, 200)))])
         )

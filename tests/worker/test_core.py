@@ -55,7 +55,7 @@ def enqueue(world: World) -> None:
 
 
 def a_job_ends(world: World) -> bool:
-    return world.end("succeeded", "succeeded", "succeeded", "failed", "retry", "snoozed")
+    return world.end("succeeded", "succeeded", "succeeded", "failed", "retry", "snoozed", "limited")
 
 
 def resize(world: World) -> None:

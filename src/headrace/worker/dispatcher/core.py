@@ -190,6 +190,8 @@ class Core:
         crew.stops.enforce(now)
         while cancels:
             self._placement.cancel(cancels.popleft())
+        if self.ends.refused:
+            self._placement.recall(self.ends.refused)
         crew.recall_stalled(now)
         crew.supply.respawn(now)
         if crew.assignment.changed and not worker.fenced:

@@ -117,7 +117,7 @@ class Departure:
             self._requests.wake_up()
             # Others learn of it, and why their jobs wait.
             self._maintenance.renewal.hurry()
-            self._crew.recall_all()
+            self._crew.recall()
             if not now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
                 worker.timers.set("interrupt", stop - clean_up)

@@ -28,6 +28,8 @@ from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start
 
+# So long after a refused call what runners give back of its task goes on to the server (seconds).
+RECALL = 1.0
 # A claim that fits nowhere, and the kind of runner that it needs.
 Refused = tuple[Claim, Kind]
 
@@ -48,6 +50,8 @@ class Placement:
         self._demand = demand
         # Kind and plan of jobs without options of their own, by task: every job passes here.
         self._plans: dict[str, tuple[Kind, Plan]] = {}
+        # Until when what comes back of a task goes on to the server.
+        self._refused: dict[str, float] = {}
 
     @property
     def busy(self) -> bool:
@@ -81,10 +85,31 @@ class Placement:
     def returned(self, returned: Returned) -> None:
         """Work came back from a runner: it goes to another one, or waits where its strategy wants it."""
         self._endings.ended(returned.ends)
-        bound = [start for start in returned.back if start.bound] if self._worker.phase == "working" else []
+        back = [start for start in returned.back if not self._released(start.claim)]
+        bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
         if bound:
             self._lines.put_back(bound)
-        self.hand_out([start.claim for start in returned.back if not (bound and start.bound)])
+        self.hand_out([start.claim for start in back if not (bound and start.bound)])
+
+    def recall(self, tasks: set[str]) -> None:
+        """Calls of these tasks were refused: their jobs that have not begun go back to the server.
+
+        Only the server knows which of them have the limit, and the value, that is closed now. It gives the others out
+        again.
+        """
+        self._refused |= dict.fromkeys(tasks, self._worker.now + RECALL)
+        self._crew.recall(tasks)
+        for claim, _ in self._lines.take(tasks):
+            if not self._released(claim):
+                self.hand_out([claim])
+        tasks.clear()
+
+    def _released(self, claim: Claim) -> bool:
+        """Whether a job that has not begun goes back to the server, since a call of its task was refused."""
+        if claim.queue[0] == "@" or self._refused.get(claim.task, 0.0) < self._worker.now:
+            return False
+        self._endings.end(claim, Released())
+        return True
 
     def hand_out(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""

@@ -34,6 +34,7 @@ class OutcomeBatch:
     Attributes:
         finished: how many jobs have run here, or ended without.
         since: since when the oldest of what is gathered waits (monotonic seconds).
+        refused: tasks whose calls were refused as too frequent; what has not begun of them goes back.
         urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
     """
 
@@ -41,6 +42,7 @@ class OutcomeBatch:
         self.finished = 0
         self.since = 0.0
         self.urgent = False
+        self.refused = set[str]()
         self._waiting: deque[tuple[Outcome, Claim]] = deque()
         self._keep = microseconds(settings.failure_ttl)
         self._logged = job_log.kinds(settings)
@@ -72,6 +74,10 @@ class OutcomeBatch:
             row = Outcome(claim.id, claim.token, kind, ended.result, ended.ttl)
         else:
             row = Outcome(claim.id, claim.token, kind, ended.data, ended.amount)
+            if kind == "limited":
+                # The sooner its limit is closed, the fewer others are refused.
+                self.refused.add(claim.task)
+                self.urgent = True
         self._waiting.append((row, claim))
 
     def add_unread(self, id: str, token: int, kind: EndKind, error: JobError) -> None:

@@ -11,7 +11,7 @@ joins it only when the one before has ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.dispatch.strategy import STRATEGIES
 from headrace.model.options import Kind
@@ -154,6 +154,13 @@ class Lines:
                     self.waiting -= 1
                     return waiting
         return None
+
+    def take(self, tasks: Collection[str]) -> list[Waiting]:
+        """Take out the jobs of some tasks."""
+        found = [waiting for line in self._lines() for waiting in line if waiting[0].task in tasks]
+        for waiting in found:
+            self.cancel(waiting[0].id)
+        return found
 
     def take_all(self) -> list[Waiting]:
         """Take out everything, oldest first: the worker stops."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -146,9 +146,10 @@ class RunnerPool:
             soonest = min(soonest, seat.look_at)
         self._timers.set("stall", soonest)
 
-    def recall_all(self) -> None:
+    def recall(self, tasks: Collection[str] = ()) -> None:
         for seat in self.assignment.seats.values():
-            self._commands.take_back(seat)
+            if not tasks or any(start.claim.task in tasks for start in seat.starts.values()):
+                self._commands.take_back(seat)
 
     def taken_back(self, event: TakenBack, now: float) -> Returned:
         """A runner tells what it had not begun."""
