@@ -31,6 +31,7 @@ _BENCHMARKS = (
     "memory",
     "kill",
     "rolling",
+    "limits",
     "pss",
     "fan",
     "flows",
