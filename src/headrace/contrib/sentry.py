@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, OptionsError, Snooze
@@ -84,7 +84,7 @@ class _Told:
         self._app, self._report, self._monitors, self._variables = app, report, monitors, variables
 
     @contextlib.contextmanager
-    def around(self, job: CurrentJob) -> Iterator[None]:
+    def around(self, job: CurrentJob) -> Generator[None]:
         """One start: a scope, a transaction, and the error that leaves it."""
         import sentry_sdk
 
@@ -172,7 +172,7 @@ def monitor_config(app: Headrace, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _transaction(job: CurrentJob) -> Iterator[Any]:
+def _transaction(job: CurrentJob) -> Generator[Any]:
     """The transaction of one start: the sender's trace goes on in a prompt first start, any other has its own."""
     import sentry_sdk
 
@@ -197,7 +197,7 @@ def _transaction(job: CurrentJob) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _publish(act: Submission) -> Iterator[None]:
+def _publish(act: Submission) -> Generator[None]:
     """The span of what stores work; few jobs carry the sender's trace on."""
     import sentry_sdk
 
@@ -234,8 +234,9 @@ def _event(error: BaseException) -> tuple[Any, Any]:
 
 def _without_variables(event: Any, hint: Mapping[str, Any]) -> Any:  # noqa: ARG001 - as Sentry calls it
     """An event without the local variables of its frames."""
-    parts = [*event.get("exception", {}).get("values", ()), *event.get("threads", {}).get("values", ())]
+    parts: list[Any] = [*event.get("exception", {}).get("values", ()), *event.get("threads", {}).get("values", ())]
     for part in parts:
-        for frame in (part.get("stacktrace") or {}).get("frames", ()):
+        trace: Any = part.get("stacktrace") or {}
+        for frame in trace.get("frames", ()):
             frame.pop("vars", None)
     return event
