@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace import Concurrency, Flow, Headrace, Rate, current_job
+from headrace import Concurrency, Flow, Headrace, Rate, Unique, current_job
 from headrace.errors import JobInterrupted
 from headrace.model.retry import Retry
 from tests.system import ledger, slot_files
@@ -515,6 +515,7 @@ def define_limited(app: Headrace, directory: Path) -> None:
     }
     for name, (limit, most) in limits.items():
         app.task(name=f"limited.{name}", limits=[limit])(checked(name, most))
+    app.task(name="limited.sole", unique=Unique(by=("value",)))(checked("sole", 1))
 
 
 define(app, os.environ.get("HR_KINDS", "process").split(","))

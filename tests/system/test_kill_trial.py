@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Every
+from headrace import Every, Unique
 from headrace.model.ids import tick_of
 from headrace.tasks.job_handle import Job
 from headrace.testing.lane_invariants import gate_facts
@@ -27,6 +27,7 @@ NewServer = Callable[..., Server]
 # Of the limit "paced": starts, microseconds, and how much shorter a window may be that has more.
 STARTS, PER, SLACK = 20, 1_000_000, 10_000
 SCHEDULES = [f"tick-{n}" for n in range(3)]
+SOLE = ["sole-a", "sole-b"]
 
 
 def _enqueue(fleet: Fleet, seconds: float, dice: random.Random) -> list[Job[float]]:
@@ -73,14 +74,20 @@ def _trial(new_server: NewServer, new_fleet: NewFleet, directory: Path, seconds:
         fleet.until(lambda: client.exists(fleet.app.client.keys("limited")))
     for name in SCHEDULES:
         fleet.app.schedules.put(name, Every(1), fleet.app.by_name("process.add"), overlap="allow_all", missed="all")
+    # Its ticks are skipped while a job of the name lives; two schedules ask for the same name.
+    for name in SOLE:
+        sole = fleet.app.by_name("limited.sole", unique=Unique(text="sole"), max_crashes=BUDGET).job("one", 0.7)
+        fleet.app.schedules.put(name, Every(1), sole, overlap="allow_all")
     jobs = _enqueue(fleet, seconds, dice)
     chaos.run(len(jobs), seconds, 0, every)
-    for name in SCHEDULES:
+    for name in (*SCHEDULES, *SOLE):
         fleet.app.schedules[name].pause()
     fleet.drained(120 + seconds)
     facts = verdict(fleet, jobs, chaos.deaths)
+    facts["sole"] = sum(row.what == "ran" for name in SOLE for row in fleet.app.schedules[name].ticks(100))
+    assert facts["sole"] >= 3
     over, gaps = fleet.ledger.lines("over"), _gaps(fleet)
-    assert not over, f"{len(over)} starts beyond a limit: {over[:3]}"
+    assert not over, f"{len(over)} starts beyond a limit, or of a name that is taken: {over[:3]}"
     assert min(gaps) >= PER - SLACK, f"{STARTS + 1} starts within {min(gaps)} us"
     for name in SCHEDULES:
         ticks = _ticks(fleet, name)
