@@ -41,6 +41,7 @@ _BENCHMARKS = (
     "pool",
     "stats",
     "schedules",
+    "fairness",
     "warm",
     "dashboard",
 )

@@ -118,3 +118,27 @@ def test_errors_say_what_to_do(headrace: Program) -> None:
     assert "knows no limit nope" in headrace("limits", "pause", "nope", code=1).fault
     assert "nothing to set" in headrace("limits", "set", "account", code=2).fault
     assert "such as 500/1m" in headrace("limits", "set", "account", "--rate", "x", code=2).fault
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ('["nope"]', "task bad.call has a limit 'nope', which is not declared: the limits of this application are one"),
+        ("[one]", "limit one goes by 'account', and bad.call(url) has no such argument"),
+    ],
+)
+def test_a_worker_whose_limits_cannot_be_does_not_start(tmp_path: Path, url: str, limits: str, why: str) -> None:
+    program = Program(tmp_path, url)
+    program.write("bad", BAD.replace("LIMITS", limits))
+    assert why in program.fresh("worker", "bad:app", "--burst", code=4).err
+
+
+BAD = """
+from headrace import Concurrency, Headrace
+
+app = Headrace()
+one = app.limit("one", Concurrency(1), by="account")
+
+@app.task(limits=LIMITS)
+def call(url: str) -> None: ...
+"""

@@ -17,7 +17,7 @@ from redis import exceptions as driver
 
 from headrace.cli.exit_codes import ApplicationFault, UsageFault
 from headrace.cli.units import several
-from headrace.errors import ServerError, StoreFull, StoreUnavailable
+from headrace.errors import OptionsError, ServerError, StoreFull, StoreUnavailable, UnknownLimit
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
@@ -40,7 +40,7 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     """Every task has somebody to run it.
 
     Raises:
-        ApplicationFault: there is no task at all.
+        ApplicationFault: there is no task at all, or one has limits that it cannot have.
         UsageFault: a task's kind has no runner.
     """
     if not app.tasks:
@@ -56,6 +56,10 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
                 f"the task {task.name} is of the kind {task.kind}, and this worker has {_FLAGS[task.kind]} 0: give it "
                 f"1 at least, or the task another kind"
             )
+    try:
+        app.limits.declared()
+    except (UnknownLimit, OptionsError) as error:
+        raise ApplicationFault(f"{target} cannot be served: {error}") from None
 
 
 def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> list[str]:
