@@ -227,3 +227,9 @@ def test_a_flood_of_failures_is_counted(headrace: Program, app: Headrace) -> Non
     more = sum(int(str(line.get("more", 0))) for line in failed)
     assert more + len([line for line in failed if "more" not in line]) == 300
     assert more > 100
+
+
+def test_figures_whose_names_look_secret_are_shown(headrace: Program, app: Headrace) -> None:
+    app.stats.add("llm", {"tokens": 512})
+    app.stats.close()
+    assert '"tokens":512' in headrace("stats", "show", "llm", "--json").out

@@ -34,7 +34,7 @@ def list_(
     """List the schedules by name: their times, what they run, what is next."""
     from headrace.schedules.schedule_documents import schedule_document, times_of
 
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         page = headrace.schedules.page(after, limit)
     if session.output.json:
         for record in page.rows:
@@ -57,7 +57,7 @@ def show(session: Session, name: Name) -> None:
     """Show one schedule: its times, policies, state and counts."""
     from headrace.schedules.schedule_documents import schedule_document
 
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         facts = schedule_document(headrace.schedules[name].read())
     if session.output.json:
         session.output.document(facts)
@@ -75,7 +75,7 @@ def next_(
     """Show when the next jobs of a schedule are due, with their jitter."""
     from headrace.model.notation import iso
 
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         times = headrace.schedules[name].next(count)
     for time in times:
         microseconds = round(time.timestamp() * 1e6)
@@ -97,7 +97,7 @@ def ticks(
     from headrace.model.notation import iso
     from headrace.schedules.schedule_documents import tick_document
 
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         found = headrace.schedules[name].ticks(count)
     if session.output.json:
         for one in found:

@@ -29,7 +29,7 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
     """
     from headrace.admin.documents import act_document
 
-    with session.view() as app:
+    with session.view(hide=True) as app:
         page = app.acts.page(limit=limit, after=after, order=order)
     if session.output.json:
         for one in page:
@@ -68,7 +68,7 @@ def events(
     The newest 10,000 events are kept, for a week. As JSON it prints one line an event, then one with the cursor of the
     next page if there is one.
     """
-    with session.view() as app:
+    with session.view(hide=True) as app:
         if follow:
             for one in app.events.follow(kind or (), after=after):
                 _tell(session, one)

@@ -75,7 +75,7 @@ def list_(
     """
     from headrace.admin.documents import job_summary
 
-    with session.view() as app:
+    with session.view(hide=True) as app:
         states = EACH if state is None else (state,)
         if after is not None and state is None:
             states = EACH[EACH.index(_state_of(after)) :]
@@ -151,7 +151,7 @@ def show(session: Session, id: Id) -> None:
     from headrace.cli.job_output import describe
     from headrace.tasks.reasons import PAGE
 
-    with session.view() as app:
+    with session.view(hide=True) as app:
         job = app.jobs.get(id)
         record, lines = job.refresh(), job.logs()
         cause = str(job.why()) if record.state in WAITING else None
@@ -169,7 +169,7 @@ def why(session: Session, id: Id) -> int:
     from headrace.cli.job_output import explained
     from headrace.tasks.reasons import PAGE
 
-    with session.view() as app:
+    with session.view(hide=True) as app:
         found = app.jobs.why(id)
     if session.output.json:
         session.output.document(found)
@@ -235,7 +235,7 @@ def result(
     ] = None,
 ) -> None:
     """Wait until a job has ended, and print its result as JSON; exit 1 if it has none, 5 after the timeout."""
-    with session.view(reveal=True) as app:
+    with session.view() as app:
         value = app.jobs.get(id).result(timeout)
     session.output.document({"id": id, "result": value} if session.output.json else value)
 
@@ -247,7 +247,7 @@ def logs(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Print at most the last N lines.")] = 1000,
 ) -> None:
     """Print the lines that a job logged with current_job().log(...)."""
-    with session.view() as app:
+    with session.view(hide=True) as app:
         lines = app.jobs.get(id).logs(limit)
     for line in lines:
         if session.output.json:

@@ -59,12 +59,12 @@ class Session:
         check_url(app)
         return app
 
-    def view(self, *, stats: bool = False, reveal: bool = False) -> Headrace:
+    def view(self, *, stats: bool = False, hide: bool = False) -> Headrace:
         """As :meth:`app`, for a command that only looks: it starts no private server.
 
         Args:
             stats: it looks at the statistics, which may be on a server of their own.
-            reveal: it shows values that are asked for by name, and hides none of them.
+            hide: it shows what users gave to jobs, of which it hides secrets; see the setting ``redact``.
 
         Raises:
             ServerError: no private server runs for this project, and no URL names another server.
@@ -72,7 +72,7 @@ class Session:
         from headrace.model.redaction import Redactor
 
         app = self.app()
-        self.output.redactor = None if reveal else Redactor.of(app.settings)
+        self.output.redactor = Redactor.of(app.settings) if hide else None
         if app.settings.url is None and not (stats and app.settings.stats_url):
             from headrace import embedded
 

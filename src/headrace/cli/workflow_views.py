@@ -41,7 +41,7 @@ def show(
 
     if skip_overview and skip_jobs:
         raise UsageFault("--skip-overview and --skip-jobs together leave nothing to show: take one")
-    with session.view() as app:
+    with session.view(hide=True) as app:
         run = app.workflows.get(id)
         record = run.refresh()
         nodes = [] if skip_jobs else workflow_output.read(session.output, run, jobs)
@@ -106,7 +106,7 @@ def list_(
     query: dict[str, Any] = {
         "state": state, "definition": definition, "limit": limit, "order": order, "since": since, "until": until,
     }  # fmt: skip
-    with session.view() as app:
+    with session.view(hide=True) as app:
         page = app.workflows.page(cursor=after, offset=offset, **query)
         records = list(page)
         while whole and page.next is not None:
@@ -155,7 +155,7 @@ def viz(
 
     form = "text" if output is None else form_of(output)
     if is_flow(name):
-        with session.view() as app:
+        with session.view(hide=True) as app:
             run = app.workflows.get(name)
             view = of_nodes(f"{run.definition} {run.id}", workflow_output.read(session.output, run, None))
     else:
