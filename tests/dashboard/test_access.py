@@ -13,7 +13,8 @@ from tests.dashboard.asking import ORIGIN, Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
 TOKEN, LESSER = "operator-token-0123456789", "viewer-token-0123456789"
-PATHS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/statistics", "/nothing")
+PATHS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/statistics", "/activity",
+         "/nothing")  # fmt: skip
 
 
 class Hands:

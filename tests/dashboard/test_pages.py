@@ -31,6 +31,8 @@ LISTS = (
     "/statistics",
     "/store",
     "/cache",
+    "/activity",
+    "/errands",
 )
 ASSET = re.compile(r"/static/")
 
@@ -41,6 +43,7 @@ def pages(shop: Shop) -> list[str]:
     found += [f"/jobs?state={state}" for state in ("ready", "failed", "succeeded", "scheduled", "parked", "blocked")]
     found += [f"/schedules/shop.{name}" for name in ("nightly", "often") if shop.flow]
     found += [f"/limits/shop.{name}" for name in ("api", "customer") if shop.flow]
+    found += [f"/activity?show={show}" for show in ("acts", "events", "failures", "nothing")]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
 

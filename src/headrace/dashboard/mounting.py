@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headrace.app import Headrace
 from headrace.dashboard import (
+    activity_page,
     cause_pages,
     flow_pages,
     job_pages,
@@ -62,6 +63,7 @@ PAGES: dict[str, Handler] = {
     "/workflows/{id}": flow_pages.flow,
     "/limits": limit_pages.limits,
     "/limits/{name:path}": limit_pages.limit,
+    "/activity": activity_page.activity,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }

@@ -1,0 +1,136 @@
+"""Activity: events and acts by time, as one list. One round trip a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.admin.documents import act_document, event_document
+from headrace.admin.pagination import stream_position
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.wording import quoted
+from headrace.errors import HeadraceError
+from headrace.model.activity import KINDS, Act, EventRecord, act_of, event_of
+from headrace.protocol import streams
+from headrace.store.client import Steps
+
+PAGE = 50
+
+# What a page is filtered by: a word, and the kinds of events that it shows; acts are no events.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "failures": ("failed", "quarantined", "cause_new", "cause_back", "parked", "workflow_failed", "schedule_missed",
+                 "schedule_paused"),
+    "workers": ("worker_started", "worker_stopped", "worker_lost"),
+    "queues": ("queue_paused", "queue_resumed"),
+}  # fmt: skip
+SHOWN = ("", "acts", "events", *GROUPS)
+BAD = frozenset({"failed", "quarantined", "workflow_failed", "worker_lost", "alarm_raised"})
+WARNING = frozenset({"parked", "cause_new", "cause_back", "schedule_missed", "schedule_paused", "queue_paused"})
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityRow:
+    """One line of the list.
+
+    Attributes:
+        id, at: of the event or act; microseconds.
+        word, tone: what happened, and ``bad``, ``warn`` or empty.
+        name, path: what it happened to, and its page below the dashboard's root; empty for none.
+        who: who acted; empty for an event.
+        text: what else is known.
+    """
+
+    id: str
+    at: int
+    word: str
+    tone: str
+    name: str
+    path: str
+    who: str
+    text: str
+
+
+def row_of_event(event: EventRecord) -> ActivityRow:
+    """An event as a line."""
+    facts = event.facts
+    subjects = (
+        ("job", "jobs", facts.get("task")), ("workflow", "workflows", facts.get("definition")),
+        ("worker", "workers", facts.get("place")), ("schedule", "schedules", ""), ("queue", "queues", ""),
+        ("errand", "errands", facts.get("verb")),
+    )  # fmt: skip
+    name, path = "", ""
+    for field, folder, shown in subjects:
+        if facts.get(field):
+            name, path = shown or facts[field], f"/{folder}/{quoted(facts[field])}"
+            break
+    if facts.get("worker"):
+        # It may have left since.
+        path = ""
+    tone = "bad" if event.kind in BAD else "warn" if event.kind in WARNING else ""
+    text = facts.get("error") or facts.get("why") or facts.get("text") or KINDS.get(event.kind, "")
+    return ActivityRow(event.id, event.at_us, event.kind.replace("_", " "), tone, name, path, "", text)
+
+
+def row_of_act(act: Act) -> ActivityRow:
+    """An act as a line."""
+    single = act.name and act.count <= 1 and act.kind in ("jobs", "queues", "workflows", "schedules")
+    path = f"/{act.kind}/{quoted(act.name)}" if single else ""
+    of = act.name or act.scope or act.kind
+    many = f" ({act.count:,})" if act.count > 1 else ""
+    tone = "warn" if act.reply.startswith("refused") else ""
+    return ActivityRow(
+        act.id, act.at_us, f"{act.verb} {act.kind}", tone, of + many, path, f"{act.who}, {act.by}", act.reply
+    )
+
+
+def _read(site: DashboardSite, show: str, after: str) -> Steps[tuple[list[Act | EventRecord], str]]:
+    """Acts and events behind an id, newest first; and behind which one the next page begins."""
+    keys = site.app.client.keys
+    wanted = [streams.told(keys, "acts", PAGE, after)] if show in ("", "acts") else []
+    if show != "acts":
+        wanted.append(streams.told(keys, "events", PAGE, after, kinds=GROUPS.get(show, ())))
+    pieces: list[streams.StreamPiece] = yield wanted
+    acts = [act_of(*row) for row in pieces[0].rows] if show in ("", "acts") else []
+    events = [event_of(*row) for row in pieces[-1].rows] if show != "acts" else []
+    both: list[Act | EventRecord] = sorted([*acts, *events], key=lambda one: _order(one.id), reverse=True)
+    # Beyond where the shorter of two streams was cut off, the list would have gaps.
+    ends = [piece.last for piece in pieces if piece.last]
+    floor = max(ends, key=_order) if ends else ""
+    whole = [one for one in both if not floor or _order(one.id) >= _order(floor)]
+    # An act and an event may have one id, by which the next page begins.
+    shown = [one for n, one in enumerate(whole) if n < PAGE or one.id == whole[PAGE - 1].id]
+    if len(shown) == len(both) and not ends:
+        return shown, ""
+    return shown, shown[-1].id if len(shown) >= PAGE else floor
+
+
+def _order(id: str) -> tuple[int, int]:
+    first, _, second = id.partition("-")
+    return int(first), int(second or 0)
+
+
+async def activity(site: DashboardSite, request: Request) -> Response:
+    """Events and acts by time, newest first."""
+    asked = request.query_params.get("show", "")
+    show = asked if asked in SHOWN else ""
+    after = request.query_params.get("after", "")
+    try:
+        stream_position(after or None, "after")
+    except HeadraceError as error:
+        raise HTTPException(400, str(error)) from None
+    found, following = await site.app.client.adrive(_read(site, show, after))
+    rows = [row_of_act(one) if isinstance(one, Act) else row_of_event(one) for one in found]
+
+    def document() -> dict[str, Any]:
+        lines = [act_document(one) if isinstance(one, Act) else event_document(one) for one in found]
+        return {"activity": lines, "next": following or None}
+
+    return await site.page(
+        request, "activity.html", document, rows=rows, show=show, after=after, following=following,
+        shows=SHOWN,
+    )  # fmt: skip
