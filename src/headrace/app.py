@@ -17,6 +17,7 @@ import msgspec
 
 from headrace import registry
 from headrace.admin.act_log import ActLog
+from headrace.admin.errands import Errands
 from headrace.admin.event_log import EventLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
@@ -36,7 +37,6 @@ from headrace.tasks.app_context import AppContext
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
 from headrace.tasks.lifespan import F, kinds_of
-from headrace.tasks.middleware import Manager
 from headrace.tasks.submission import Submission
 from headrace.tasks.task import BoundTask, Task
 from headrace.tasks.unsent_job import UnsentJob
@@ -62,8 +62,8 @@ log = logging.getLogger("headrace")
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound=Callable[..., Any])
-M = TypeVar("M", bound=Callable[[CurrentJob], Manager])
-E = TypeVar("E", bound=Callable[[Submission], Manager])
+M = TypeVar("M", bound=Callable[[CurrentJob], middleware.Manager])
+E = TypeVar("E", bound=Callable[[Submission], middleware.Manager])
 Hook = Callable[[], object]
 
 
@@ -77,7 +77,7 @@ class Headrace:
         tasks, workflow_definitions: by name.
         context: what tasks and definitions know of this application.
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
-        acts, events: what people did by hand; what failed or changed.
+        acts, events, errands: what people did by hand; what failed or changed; verbs on many jobs.
         middlewares: in the order of registration, the first is outermost.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
@@ -117,8 +117,8 @@ class Headrace:
         self.queues, self.workers = Queues(self.client, lambda: self.stats), Workers(self.client)
         self.limits = LimitSet(self.context)
         self.limit = self.limits.declare
-        self.acts, self.events = ActLog(self.client), EventLog(self.client)
-        self.middlewares: list[Callable[[CurrentJob], Manager]] = []
+        self.acts, self.events, self.errands = ActLog(self.client), EventLog(self.client), Errands(self.client)
+        self.middlewares: list[Callable[[CurrentJob], middleware.Manager]] = []
         self.preload_hooks: list[Hook] = []
         self.before_fork_hooks: list[Hook] = []
         self.after_fork_child_hooks: list[Hook] = []
@@ -176,16 +176,14 @@ class Headrace:
     @cached_property
     def cache(self) -> Cache:
         """Values that are read often and changed rarely, kept in the process. Cost: none."""
-        # Loaded at first use: it brings the driver.
-        from headrace.cache import Cache
+        from headrace.cache import Cache  # at first use: it brings the driver
 
         return Cache(self.client)
 
     @cached_property
     def workflows(self) -> Workflows:
         """All workflows that are stored, of whatever definition. Cost: none."""
-        # Loaded at first use: a program without workflows must not pay for them.
-        from headrace.workflows.collection import Workflows
+        from headrace.workflows.collection import Workflows  # at first use: others must not pay for them
 
         return Workflows(self.client, tasks=self.tasks)
 

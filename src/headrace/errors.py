@@ -94,11 +94,7 @@ class CorruptHeaders(CorruptRecord):
 
 
 class EnvelopeError(HeadraceError, ValueError):
-    """A packed job cannot be stored: its bytes are no envelope, or ask for something that cannot be.
-
-    Attributes:
-        row: place of the envelope among those that were given, from 0.
-    """
+    """A packed job cannot be stored: it is no envelope, or asks for what cannot be; ``row`` is its place, from 0."""
 
     def __init__(self, text: str, row: int) -> None:
         super().__init__(text)
@@ -113,14 +109,12 @@ class DuplicateJob(HeadraceError):
     """Another job holds the name of a unique one with ``clash="raise"``; nothing of this call is stored.
 
     Attributes:
-        id: of the job that holds the name.
-        job: id that the job would have had which was not stored.
+        id, job: of the job that holds the name, and of the one that was not stored.
     """
 
     def __init__(self, text: str, id: str = "", job: str = "") -> None:
         super().__init__(text)
-        self.id = id
-        self.job = job
+        self.id, self.job = id, job
 
 
 class DuplicateLimit(HeadraceError, ValueError):
@@ -186,6 +180,10 @@ class ScheduleNotFound(HeadraceError, LookupError):
 
 class JobNotFound(HeadraceError, LookupError):
     """No job of this id is stored: it never existed, or finished and was not kept."""
+
+
+class ErrandNotFound(HeadraceError, LookupError):
+    """No verb on many jobs is stored under this id."""
 
 
 class WorkerNotFound(HeadraceError, LookupError):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.model.errand import JobFilter
 from headrace.model.form import Form
 from headrace.model.job import Outcome
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol import cache, consume, operations, produce, stats, streams, ticks
+from headrace.protocol import cache, consume, errand_calls, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import change_limit, hold_limit, keep_hold, read_limits, release_hold
@@ -38,6 +39,9 @@ def scheduled(stage: Stage) -> int:
 def parked(stage: Stage) -> None:
     stage.put(5)
     stage.settle(*(stage.outcome(c, "parked") for c in stage.take()))
+
+
+ERRAND: dict[str, str | int] = {"verb": "retry", "state": "failed", "who": "ada"}
 
 
 def fires_once(first: ticks.Fired, second: ticks.Fired) -> bool:
@@ -161,6 +165,23 @@ JOBS: dict[str, Play] = {
     "limit_read": Play(
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
         lambda k, _, t: read_limits(k, ["account"], values=True, now=t),
+    ),
+    "delete": Play(Stage.finished, produce.delete, says("missing")),
+    "errand_begin": Play(nothing, lambda k, _, t: errand_calls.begin_errand(k, "e", ERRAND, t)),
+    "errand_bite": Play(
+        lambda s: (s.finished("failed"), s.run(errand_calls.begin_errand(s.keys, "e", ERRAND, s.now))),
+        lambda k, _, t: errand_calls.bite(k, "e", 9, t),
+    ),
+    "errand_count": Play(
+        lambda s: s.finished("failed"), lambda k, _, t: errand_calls.count_meant(k, JobFilter("failed"), 9, now=t)
+    ),
+    "errand_read": Play(
+        lambda s: s.run(errand_calls.begin_errand(s.keys, "e", ERRAND, s.now)),
+        lambda k, _, __: errand_calls.read_errands(k),
+    ),
+    "errand_stop": Play(
+        lambda s: s.run(errand_calls.begin_errand(s.keys, "e", ERRAND, s.now)),
+        lambda k, _, t: errand_calls.stop_errand(k, "e", t),
     ),
     "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"})),
     "told": Play(

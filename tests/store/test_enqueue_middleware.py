@@ -59,7 +59,7 @@ OTHERS: dict[type, set[str]] = {
         "await_", "cancel", "delete", "expire", "fresh", "job", "node", "nodes", "outputs", "refresh", "retry_failed",
         "stop", "wait",
     },
-    Job: {"attempts", "cancel", "logs", "refresh", "result", "retry", "why"},
+    Job: {"attempts", "cancel", "delete", "logs", "refresh", "result", "retry", "why"},
     Jobs: {"count", "get", "handle", "handle_of", "ids", "page", "reader", "why"},
     Queue: {"load", "pause", "paused", "purge", "resume"},
 }  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from headrace.model import codec
-from headrace.model.activity import Act, EventRecord
 from headrace.model.codec import decode, readable
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.notation import iso
@@ -225,27 +224,6 @@ def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,
     }
-
-
-def act_document(one: Act) -> dict[str, Any]:
-    """Something that a person did."""
-    return {
-        "id": one.id,
-        "at": iso(one.at_us),
-        "who": one.who,
-        "by": one.by,
-        "verb": one.verb,
-        "kind": one.kind,
-        "name": one.name,
-        "scope": one.scope,
-        "count": one.count,
-        "reply": one.reply,
-    }
-
-
-def event_document(one: EventRecord) -> dict[str, Any]:
-    """Something that failed or changed."""
-    return {"id": one.id, "at": iso(one.at_us), "kind": one.kind, **one.facts}
 
 
 def _runners(text: str) -> dict[str, int]:

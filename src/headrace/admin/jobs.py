@@ -16,9 +16,10 @@ from headrace.model.job_record import Finder, PlainReader, Record, ValueReader
 from headrace.protocol import operations, produce
 from headrace.protocol.operations import WALK
 from headrace.store.client import Client, Steps
-from headrace.tasks.job_handle import Job, check_id, not_found
+from headrace.tasks.job_handle import Job, check_id
 from headrace.tasks.reasons import Why, explain
 from headrace.tasks.task import Task
+from headrace.tasks.verb_replies import not_found
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
 LOOK = 1000

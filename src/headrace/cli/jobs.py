@@ -44,7 +44,7 @@ EACH: tuple[str, ...] = (
 WAITING = ("ready", "scheduled", "blocked", "stopped", "parked")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.")]
+
 
 app = group("Look at jobs, wait for them, cancel them, run them again.")
 
@@ -177,52 +177,6 @@ def why(session: Session, id: Id) -> int:
         explained(session.output, found)
         session.output.remark(PAGE)
     return Exit.FAILED if found.code == "unknown" else Exit.OK
-
-
-@command(app, "cancel")
-def cancel(session: Session, ids: Ids) -> int:
-    """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout."""
-
-    def one(app: Headrace, id: str) -> tuple[str, bool]:
-        state = app.jobs.get(id).cancel()
-        if state == "running":
-            return "is running and was asked to stop", True
-        if state == "cancelled":
-            return "is cancelled", True
-        return f"had ended already: {state}", False
-
-    return each(session, ids, one, "cancel", "jobs")
-
-
-@command(app, "retry")
-def retry(session: Session, ids: Ids) -> int:
-    """Run finished jobs again, with the same arguments and fresh budgets."""
-
-    def one(app: Headrace, id: str) -> tuple[str, bool]:
-        app.jobs.get(id).retry()
-        return "is ready again", True
-
-    return each(session, ids, one, "retry", "jobs")
-
-
-def each(session: Session, ids: list[str], operate: Any, verb: str, kind: str) -> int:
-    """Do one thing to each job or workflow, as one act; one that refuses does not keep the others from it."""
-    from headrace.errors import JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError
-
-    ids, failed = list(dict.fromkeys(ids)), 0
-    with session.acting(verb, kind, *ids) as (app, act):
-        for id in ids:
-            try:
-                text, done = operate(app, id)
-            except (JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError) as error:
-                failed, act.reply = failed + 1, f"refused: {error}"
-                session.output.fault(str(error), type(error).__name__, Exit.FAILED)
-                continue
-            failed, act.reply = failed + (not done), text
-            session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
-        if len(ids) > 1:
-            act.reply = f"{len(ids) - failed} done, {failed} not"
-    return Exit.FAILED if failed else Exit.OK
 
 
 @command(app, "result")

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import (
+    bulk_jobs,
     cron,
     demo,
     enqueue,
     health,
     history,
-    jobs,
+    job_verbs,
     limits,
     migrate,
     profile,
@@ -54,7 +55,8 @@ def _root(
 
 command(app, "worker", shared=worker.SHARED)(worker.worker)
 command(app, "enqueue")(enqueue.enqueue)
-app.add_typer(jobs.app, name="jobs")
+app.add_typer(job_verbs.app, name="jobs")
+app.add_typer(bulk_jobs.app, name="errands")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")

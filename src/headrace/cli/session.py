@@ -112,7 +112,7 @@ class Session:
 
         shown = " ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         try:
-            app.acts.record(verb, kind, shown, who=_user(), by="cli", scope=scope, count=act.count, reply=act.reply)
+            app.acts.record(verb, kind, shown, who=user(), by="cli", scope=scope, count=act.count, reply=act.reply)
         except HeadraceError as error:
             self.output.remark(f"this act is not in the record of acts: {error}")
 
@@ -144,7 +144,7 @@ class Session:
         return app
 
 
-def _user() -> str:
+def user() -> str:
     """Who types: the user, and the host of the shell."""
     import getpass
     import socket

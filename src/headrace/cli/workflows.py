@@ -12,7 +12,7 @@ import typer
 from headrace.cli import workflow_views
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
-from headrace.cli.jobs import each
+from headrace.cli.job_verbs import each
 from headrace.cli.output import plain
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several

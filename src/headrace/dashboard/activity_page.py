@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import act_document, event_document
+from headrace.admin.activity_documents import act_document, event_document
 from headrace.admin.pagination import stream_position
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import quoted

@@ -14,9 +14,11 @@ from starlette.responses import Response
 from headrace.admin.documents import job_details, job_summary
 from headrace.admin.jobs import JobPage
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
+from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
 from headrace.errors import HeadraceError
+from headrace.model.errand import JobFilter
 from headrace.model.ids import flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Record
@@ -59,8 +61,15 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
         request, "jobs.html",
         lambda: {"jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next},
         frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK, older=older, newer=newer,
-        stands=first and not passes,
+        stands=first and not passes, bulk=_bulk(search),
     )  # fmt: skip
+
+
+def _bulk(search: JobSearch) -> list[tuple[str, str]]:
+    """The verbs for all jobs of a list; none where the list is made by looking at each job."""
+    if search.looks or search.since or search.until:
+        return []
+    return bulk_links(JobFilter(search.state, search.queue, search.task, search.key))
 
 
 def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[JobPage]]:
@@ -139,6 +148,7 @@ async def job(site: DashboardSite, request: Request) -> Response:
             "waits": look.reason or None,
         },
         look=look, job=record, retryable=retryable(record),
+        deletable=record.state != "running" and not is_node(record.id),
         flow=flow_of(record.id) if is_node(record.id) else "",
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ from headrace.app import Headrace
 from headrace.dashboard import (
     activity_page,
     cause_pages,
+    errand_pages,
     flow_pages,
     job_pages,
     limit_pages,
@@ -64,6 +65,9 @@ PAGES: dict[str, Handler] = {
     "/limits": limit_pages.limits,
     "/limits/{name:path}": limit_pages.limit,
     "/activity": activity_page.activity,
+    "/errands": errand_pages.errands,
+    "/errands/new": errand_pages.confirm,
+    "/errands/{id}": errand_pages.errand,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }
@@ -220,6 +224,7 @@ def _routes(site: DashboardSite) -> list[Any]:
         routes += [route("/login", login_pages.login, "GET", "POST"), route("/logout", login_pages.logout, "POST")]
     if not site.read_only:
         routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
+        routes.append(route("/errands", errand_pages.begin, "POST"))
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))
     return routes + [route(path, handler) for path, handler in PAGES.items() if "{" in path]
 

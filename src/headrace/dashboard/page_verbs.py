@@ -50,6 +50,16 @@ async def _retry_job(site: DashboardSite, id: str, _form: Form) -> str:
     return "The job lines up again, with fresh budgets."
 
 
+async def _delete_job(site: DashboardSite, id: str, _form: Form) -> str:
+    await (await site.app.jobs.aget(id)).adelete()
+    return "The job is deleted."
+
+
+async def _stop_errand(site: DashboardSite, id: str, _form: Form) -> str:
+    one = await site.app.errands.astop(id)
+    return f"The errand had ended: {one.words}." if one.phase == "ended" else f"The errand is stopped: {one.words}."
+
+
 async def _cancel_job(site: DashboardSite, id: str, _form: Form) -> str:
     state = await (await site.app.jobs.aget(id)).acancel()
     words = {"cancelled": "The job is cancelled.", "running": "The job was asked to stop; it is killed if it does not."}
@@ -142,7 +152,8 @@ def _of_flow(verb: str, words: str) -> Act:
 
 # Verbs by the kind of what they change; a log line names both.
 ACTS: dict[str, Mapping[str, Act]] = {
-    "jobs": {"retry": _retry_job, "cancel": _cancel_job},
+    "jobs": {"retry": _retry_job, "cancel": _cancel_job, "delete": _delete_job},
+    "errands": {"stop": _stop_errand},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
     "cache": {"delete": _delete_value, "untag": _delete_tag},
     "limits": LIMIT_ACTS,
@@ -158,7 +169,9 @@ ACTS: dict[str, Mapping[str, Act]] = {
 }
 
 
-async def note(site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1) -> None:
+async def note(
+    site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1, scope: str = ""
+) -> None:
     """Record an act of the visitor, and log it: verb, kind and name, and what came of it.
 
     The act is recorded after the store's reply to it, so that the record has that reply. A store that takes no record
@@ -171,7 +184,9 @@ async def note(site: DashboardSite, request: Request, what: tuple[str, str, str]
     log.info("%s of %s %s by %s: %s", verb, kind.removesuffix("s"), name, who, reply)
     by = "api" if request.headers.get("authorization") else "dashboard"
     try:
-        await site.app.acts.arecord(verb, kind, name, who=who, by=by, count=count, reply=reply)
+        await site.app.acts.arecord(
+            verb, kind, name, who=who, by=by, scope=site.redactor.text(scope), count=count, reply=reply
+        )
     except HeadraceError as error:
         log.warning("an act is not in the record of acts: %s", error)
 
@@ -192,13 +207,18 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if verb not in verbs:
         raise HTTPException(404, "There is no such verb.")
     form = await form_of(request)
+    if form.get("ask"):
+        # Without script there was no dialog: a page asks.
+        return await site.page(
+            request, "confirm.html", dict, ask=form["ask"], verb=verb, form=form, back=f"/{kind}/{quoted(name)}"
+        )
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
         said = f"Nothing was done: {error}"
     await note(site, request, (verb, kind, name), said)
     await site.refresh()
-    whole = kind == "cache" or (kind, verb) == ("workflows", "delete")
+    whole = kind == "cache" or (kind, verb) in (("workflows", "delete"), ("jobs", "delete"))
     place = f"/{kind}" if whole else f"/{kind}/{quoted(name)}"
     return to(request, place, site.redactor.text(said))
 

@@ -88,6 +88,8 @@ key                    type    meaning, owner and end
 ``acts``               stream  Acts of people, the newest 10,000. Ends a year after the last one.
 ``events``             stream  What failed or changed, the newest 10,000. Ends a week after the last one.
 ``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
+``errands``            zset    Ids of errands, by when they began, 1,000 at most. Ends a week after a piece of the last.
+``errand:<id>``        hash    A verb on many jobs, and how far it is; see bite.lua. Ends a week after its last piece.
 ``schema``             string  Version of this layout. One per shard.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================

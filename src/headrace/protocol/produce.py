@@ -127,6 +127,11 @@ def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:
     return load("rerun").bind(keys, bytes.decode, now=now, id=id, request=request)
 
 
+def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Remove a job that does not run; ``deleted``, or why not. A repeat finds it missing. Cost: one round trip."""
+    return load("delete").bind(keys, bytes.decode, now=now, id=id)
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is."""

@@ -1,6 +1,6 @@
 -- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
 -- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
--- lazy    telling happened ended_badly
+-- lazy    telling happened ended_badly cause_of
 -- clock   now
 -- key     events  stream  events
 -- key     causes  zset    causes

@@ -2,6 +2,7 @@
 -- include drop
 -- include begin
 -- include again_node
+-- include bite
 -- commit  batch
 -- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
@@ -67,6 +68,7 @@ DO.drop = function(fid, from, size)
   local rest = drop_nodes(fid, tonumber(from), tonumber(size))
   if rest then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. size) else redis.call('UNLINK', held .. fid) end
 end
+DO.errand = function(id) batch.room = batch.room - bite(id, batch.room) end
 DO.abandon = function(fid) drop_flow(fid) end
 
 local pieces = 0

@@ -16,11 +16,10 @@ from headrace.errors import (
     JobNotFound,
     JobQuarantined,
     JobSkipped,
-    JobStateError,
     JobUnsuccessful,
     ResultTimeout,
 )
-from headrace.model.ids import flow_of, shard_of
+from headrace.model.ids import shard_of
 from headrace.model.job import JobError, State, parse_error
 from headrace.model.job_record import AttemptRecord, Record, ValueReader
 from headrace.protocol import operations, produce
@@ -31,6 +30,7 @@ from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
 from headrace.tasks.reasons import PAGE, Why, explain, reason
+from headrace.tasks.verb_replies import cancelled, deleted, not_found, retried
 
 R = TypeVar("R")
 
@@ -161,12 +161,12 @@ class Job(Generic[R]):
         Cost: one round trip.
         """
         self._learn()
-        return self._cancelled(self._client.run(self._cancel()))
+        return cancelled(self.id, self._client.run(self._cancel()))
 
     async def acancel(self) -> State:
         """See :meth:`cancel`."""
         await self._alearn()
-        return self._cancelled(await self._client.arun(self._cancel()))
+        return cancelled(self.id, await self._client.arun(self._cancel()))
 
     def retry(self) -> None:
         """Run the finished job again, with the same arguments and fresh budgets.
@@ -177,11 +177,26 @@ class Job(Generic[R]):
 
         Cost: one round trip.
         """
-        self._retried(self._client.run(self._rerun()))
+        retried(self.id, self._client.run(self._rerun()))
 
     async def aretry(self) -> None:
         """See :meth:`retry`."""
-        self._retried(await self._client.arun(self._rerun()))
+        retried(self.id, await self._client.arun(self._rerun()))
+
+    def delete(self) -> None:
+        """Remove the job with all that is stored of it, unless it runs; those who wait for it hear of a cancellation.
+
+        Raises:
+            JobNotFound: it is not stored any more.
+            JobStateError: it runs, or is a node of a workflow, which is deleted as a whole.
+
+        Cost: one round trip.
+        """
+        deleted(self.id, self._client.run(produce.delete(self._client.keys, self.id)))
+
+    async def adelete(self) -> None:
+        """See :meth:`delete`."""
+        deleted(self.id, await self._client.arun(produce.delete(self._client.keys, self.id)))
 
     def attempts(self) -> list[AttemptRecord]:
         """The starts of the job that have ended, if the first of them did not succeed; empty for any other job.
@@ -268,26 +283,6 @@ class Job(Generic[R]):
         reader = self._reader
         return found[0].read_with(lambda _task: reader)
 
-    def _cancelled(self, word: str) -> State:
-        if word == "missing":
-            raise not_found(self.id)
-        return State.RUNNING if word == "asked" else produce.state_of(word)
-
-    def _retried(self, word: str) -> None:
-        if word == "missing":
-            raise not_found(self.id)
-        if word == "broadcast":
-            raise JobStateError(f"job {self.id} was for one worker alone, which may be gone: broadcast it anew")
-        if word == "node":
-            raise JobStateError(
-                f"job {self.id} is a node of workflow {flow_of(self.id)}, which goes on from it: "
-                f"app.workflows.get({flow_of(self.id)!r}).retry_failed()"
-            )
-        if word.startswith("taken "):
-            raise JobStateError(f"job {self.id} is unique, and {word[6:]} has its name: retry it when that has ended")
-        if word != "retried":
-            raise JobStateError(f"job {self.id} is {word}: only a job that has ended can be retried")
-
     def _conclude(self, seen: Watched, timeout: Duration | None) -> R:
         if seen.state is None:
             raise not_found(self.id)
@@ -325,13 +320,6 @@ def check_id(id: str) -> str:
     except (ValueError, TypeError):
         raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
     return id
-
-
-def not_found(id: str) -> JobNotFound:
-    """What to raise where nothing is stored."""
-    return JobNotFound(
-        f"no job {id} is stored: it never existed, or it ended and its retention (result_ttl, failure_ttl) is over"
-    )
 
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:

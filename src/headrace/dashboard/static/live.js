@@ -182,6 +182,7 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (await confirmed(form.dataset.ask, event.submitter?.textContent || "Do it")) {
     form.dataset.asked = "1";
+    form.querySelector("input[name=ask]")?.remove();
     form.requestSubmit();
   }
 });

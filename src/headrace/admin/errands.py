@@ -1,0 +1,209 @@
+"""``app.errands``: a verb on all jobs that a filter means, done in bounded pieces that survive who began it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.admin.pagination import check_limit
+from headrace.errors import ErrandNotFound, OptionsError
+from headrace.model.activity import MEANS
+from headrace.model.errand import Errand, JobFilter
+from headrace.protocol import errand_calls, operations
+from headrace.protocol.errand_calls import CountedPiece
+from headrace.settings import microseconds
+from headrace.store.client import Client, Steps
+
+# Jobs of one piece, as of the pieces that workers do; jobs that are looked at to count, and of each look.
+PIECE, LOOK, EACH = 250, 10_000, 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """How many jobs a filter means now.
+
+    Attributes:
+        matched: so many were found.
+        looked: among so many.
+        exact: these were all.
+    """
+
+    matched: int
+    looked: int
+    exact: bool
+
+
+class Errands:
+    """Verbs on many jobs: begin, look, stop. Each verb has an asynchronous pair.
+
+    An errand is stored, with a cursor. Workers do it in pieces of 250 jobs, between their claims; it goes on when the
+    program that began it has ended. It touches only jobs that were in their state when it began. It cannot be undone.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def count(self, verb: str, which: JobFilter) -> JobCount:
+        """How many jobs a verb would be done on; at most 10,000 are looked at.
+
+        Raises:
+            OptionsError: the verb is not for jobs of this state, or the filter is not complete.
+
+        Cost: one round trip where the filter names one structure as a whole, else one for each 500 jobs.
+        """
+        return self._client.drive(_count(self._client, verb, which))
+
+    async def acount(self, verb: str, which: JobFilter) -> JobCount:
+        """See :meth:`count`."""
+        return await self._client.adrive(_count(self._client, verb, which))
+
+    def start(
+        self,
+        verb: str,
+        which: JobFilter,
+        *,
+        who: str,
+        by: str = "program",
+        rate: int = 0,
+        total: JobCount | None = None,
+    ) -> Errand:
+        """Begin to do a verb on all jobs that a filter means now, and do the first piece.
+
+        Args:
+            verb: ``retry``, ``cancel`` or ``delete``.
+            who, by: who begins it, and by which means; see :meth:`ActLog.record`.
+            rate: jobs a second at most, so that many retries are no stampede; 0: as fast as pieces are done.
+            total: what :meth:`count` has counted; None: it is counted now.
+
+        Returns:
+            the errand after its first piece; small ones have ended by then.
+
+        Raises:
+            OptionsError: as for :meth:`count`, or the rate is below 0.
+
+        Cost: two round trips, and those of a count.
+        """
+        return self._client.drive(_start(self._client, verb, which, who, by, rate, total))
+
+    async def astart(
+        self,
+        verb: str,
+        which: JobFilter,
+        *,
+        who: str,
+        by: str = "program",
+        rate: int = 0,
+        total: JobCount | None = None,
+    ) -> Errand:
+        """See :meth:`start`."""
+        return await self._client.adrive(_start(self._client, verb, which, who, by, rate, total))
+
+    def get(self, id: str) -> Errand:
+        """How far an errand has come.
+
+        Raises:
+            ErrandNotFound: it is not stored: it ended more than a week ago, or never was.
+
+        Cost: one round trip.
+        """
+        return _found(id, self._client.run(errand_calls.read_errands(self._client.keys, _id(id))))
+
+    async def aget(self, id: str) -> Errand:
+        """See :meth:`get`."""
+        return _found(id, await self._client.arun(errand_calls.read_errands(self._client.keys, _id(id))))
+
+    def page(self, limit: int = 100) -> list[Errand]:
+        """The newest errands, at most 100. Cost: one round trip."""
+        return self._client.run(errand_calls.read_errands(self._client.keys, "", min(100, check_limit(limit))))
+
+    async def apage(self, limit: int = 100) -> list[Errand]:
+        """See :meth:`page`."""
+        return await self._client.arun(errand_calls.read_errands(self._client.keys, "", min(100, check_limit(limit))))
+
+    def stop(self, id: str) -> Errand:
+        """Do no further piece of an errand; what is done stays done.
+
+        Raises:
+            ErrandNotFound: it is not stored.
+
+        Cost: two round trips.
+        """
+        return self._client.drive(_stop(self._client, _id(id)))
+
+    async def astop(self, id: str) -> Errand:
+        """See :meth:`stop`."""
+        return await self._client.adrive(_stop(self._client, _id(id)))
+
+    def work(self, id: str) -> Errand:
+        """Do the next piece of an errand here, as a worker would: for programs that wait for its end.
+
+        Raises:
+            ErrandNotFound: it is not stored.
+
+        Cost: one round trip, O(250 jobs).
+        """
+        found = self._client.run(errand_calls.bite(self._client.keys, _id(id), PIECE))
+        return _found(id, [] if found is None else [found])
+
+    async def awork(self, id: str) -> Errand:
+        """See :meth:`work`."""
+        found = await self._client.arun(errand_calls.bite(self._client.keys, _id(id), PIECE))
+        return _found(id, [] if found is None else [found])
+
+
+def _id(id: str) -> str:
+    if not id or not id.isalnum() or not id.isascii():
+        raise ErrandNotFound(f"{id!r:.80} is not the id of an errand")
+    return id
+
+
+def _found(id: str, errands: list[Errand]) -> Errand:
+    if not errands:
+        raise ErrandNotFound(f"no errand {id} is stored: it ended more than a week ago, or never was")
+    return errands[0]
+
+
+def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
+    which.check(verb)
+    if which.whole:
+        index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
+        page: operations.Page = yield operations.page(client.keys, index, 1)
+        return JobCount(page.count, page.count, True)
+    matched, looked, after = 0, 0, ("", "")
+    while looked < LOOK:
+        piece: CountedPiece = yield errand_calls.count_meant(client.keys, which, EACH, after)
+        matched, looked = matched + piece.matched, looked + piece.looked
+        if piece.last is None:
+            return JobCount(matched, looked, True)
+        after = piece.last
+    return JobCount(matched, looked, False)
+
+
+def _start(
+    client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None
+) -> Steps[Errand]:
+    which.check(verb)
+    whole: Any = rate
+    if isinstance(whole, bool) or not isinstance(whole, int) or rate < 0:
+        raise OptionsError(f"rate must be a whole number of jobs a second, 0 for no limit, not {rate!r}")
+    if by not in MEANS:
+        raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
+    counted = total if total is not None else (yield from _count(client, verb, which))
+    id = os.urandom(8).hex()
+    fields: dict[str, str | int] = {
+        "verb": verb, "state": which.state, "queue": which.queue, "task": which.task, "key": which.key,
+        "cause": which.cause, "who": who[:200].encode("utf-8", "backslashreplace").decode(), "by": by, "rate": rate,
+        "total": counted.matched, "exact": int(counted.exact), "ttl": microseconds(client.settings.failure_ttl),
+    }  # fmt: skip
+    kept = {name: value for name, value in fields.items() if value != ""}
+    # One after the other: where a server must learn a script first, calls of one round trip change places.
+    yield errand_calls.begin_errand(client.keys, id, kept)
+    errand: Errand | None = yield errand_calls.bite(client.keys, id, PIECE)
+    return _found(id, [] if errand is None else [errand])
+
+
+def _stop(client: Client, id: str) -> Steps[Errand]:
+    yield errand_calls.stop_errand(client.keys, id)
+    found: list[Errand] = yield errand_calls.read_errands(client.keys, id)
+    return _found(id, found)

@@ -1,0 +1,139 @@
+"""Verbs on many jobs: ``headrace jobs retry --all``, and ``headrace errands``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.commands import command, group
+from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.output import plain
+from headrace.cli.session import Session, user
+from headrace.cli.units import distance, several
+
+if TYPE_CHECKING:
+    from headrace.admin.errands import JobCount
+    from headrace.app import Headrace
+    from headrace.model.errand import Errand, JobFilter
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The errand's id.")]
+Everything = Annotated[bool, typer.Option("--all", help="All jobs that the filter means, in place of ids.")]
+OfState = Annotated[str | None, typer.Option("--state", metavar="STATE", help="With --all: jobs of this state.")]
+OfQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")]
+OfTask = Annotated[str, typer.Option("--task", metavar="NAME", help="With --all: only jobs of this task.")]
+OfKey = Annotated[str, typer.Option("--key", metavar="TEXT", help="With --all: only jobs of this key.")]
+OfCause = Annotated[str, typer.Option("--cause", metavar="ID", help="With --all: only failures of this cause.")]
+Rate = Annotated[int, typer.Option("--rate", metavar="N", min=0, help="With --all: at most N jobs a second.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="With --all: do not wait; workers do the rest. Print the errand's id.")
+]
+
+app = group("Look at verbs that are done on many jobs, and stop them.")
+
+
+def all_of(
+    session: Session, verb: str, which: JobFilter, *, rate: int = 0, yes: bool = False, detach: bool = False
+) -> None:
+    """Do a verb on all jobs that a filter means: count, ask, begin, and work until the end."""
+    with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
+        counted = headrace.errands.count(verb, which)
+        if not yes:
+            _confirm(verb, which, counted)
+        errand = headrace.errands.start(verb, which, who=user(), by="cli", rate=rate, total=counted)
+        act.count = counted.matched
+        act.reply = f"errand {errand.id} began"
+        if not detach:
+            errand = _work(session, headrace, errand)
+            act.reply = f"errand {errand.id}: {errand.words}"
+    if detach and errand.phase == "running":
+        session.output.done(f"{errand.id}: {errand.words}; workers do the rest", facts_of(errand))
+    else:
+        session.output.done(f"{errand.words} ({errand.phase})", facts_of(errand))
+
+
+def _confirm(verb: str, which: JobFilter, counted: JobCount) -> None:
+    most = "" if counted.exact else "at least "
+    text = f"{verb} {most}{several(counted.matched, 'job')} ({plain(which.words)})"
+    if not sys.stdin.isatty():
+        raise UsageFault(f"this would {text}: add --yes if that is meant")
+    print(f"{text[0].upper()}{text[1:]}? You cannot undo this. [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise OperationFault("nothing was done")
+
+
+def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:
+    """Do pieces until the errand has ended, whether workers do some, too, or none is there."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = session.output.json or not sys.stderr.isatty()
+    with Progress(*columns, console=session.output.console(sys.stderr), disable=hidden) as progress:
+        bar = progress.add_task("", total=errand.total)
+        while errand.phase == "running":
+            before = errand.done
+            errand = headrace.errands.work(errand.id)
+            if errand.rate and errand.phase == "running" and errand.done == before:
+                # Its next piece is not due yet.
+                time.sleep(0.2)
+            progress.update(bar, completed=errand.done)
+    return errand
+
+
+@command(app, "list")
+def list_(session: Session) -> None:
+    """List the newest errands: what they do, for which jobs, and how far they have come."""
+    with session.view() as headrace:
+        found = headrace.errands.page()
+    if session.output.json:
+        for one in found:
+            session.output.document(facts_of(one))
+        return
+    now = time.time()
+    rows = [
+        (one.id, one.verb, one.which.words, one.phase, one.words, distance(one.bound_us, now), one.who) for one in found
+    ]
+    session.output.table(("id", "verb", "jobs", "state", "done", "began", "who"), rows, keep=("id",), spare="who")
+    if not found:
+        session.output.remark("no verb was done on many jobs within a week")
+
+
+@command(app, "show")
+def show(session: Session, id: Id) -> None:
+    """Show how far an errand has come: done, refused by the reason, and what was counted before."""
+    with session.view() as headrace:
+        one = headrace.errands.get(id)
+    if session.output.json:
+        session.output.document(facts_of(one))
+        return
+    most = "" if one.exact else "at least "
+    session.output.line(f"{one.verb} {one.which.words}: {one.phase}")
+    session.output.line(f"{one.words}; looked at {one.looked:,}, counted before: {most}{one.total:,}")
+    session.output.line(f"began {distance(one.bound_us, time.time())}, by {one.who} ({one.by})")
+
+
+@command(app, "work")
+def work(session: Session, id: Id) -> None:
+    """Do the rest of an errand here, as workers would, until it has ended."""
+    with session.view() as headrace:
+        one = _work(session, headrace, headrace.errands.get(id))
+    session.output.done(f"{id} is {one.phase}: {one.words}", facts_of(one))
+
+
+@command(app, "stop")
+def stop(session: Session, id: Id) -> None:
+    """Stop an errand: no further job is touched. What is done stays done."""
+    with session.acting("stop", "errands", id) as (headrace, act):
+        one = headrace.errands.stop(id)
+        act.reply = f"{one.phase}: {one.words}"
+    session.output.done(f"{id} is {one.phase}: {one.words}", facts_of(one))
+
+
+def facts_of(one: Errand) -> dict[str, Any]:
+    """An errand for programs."""
+    from headrace.admin.activity_documents import errand_document
+
+    return errand_document(one)

@@ -1,0 +1,66 @@
+"""Errands: a verb on many jobs, stored and done in bounded pieces by workers, or by who began it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.errand import Errand, JobFilter, errand_of
+from headrace.protocol.keys import Keys
+from headrace.protocol.produce import pairs
+from headrace.protocol.script import Call, load
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPiece:
+    """Of a piece of the jobs of a state: how many are meant, how many were looked at, and the cursor; None: the end."""
+
+    matched: int
+    looked: int
+    last: tuple[str, str] | None
+
+
+def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
+    fields = {name: value.decode("utf-8", "replace") for name, value in pairs(flat).items()}
+    return errand_of(id, fields) if fields else None
+
+
+def begin_errand(keys: Keys, id: str, fields: dict[str, str | int], now: int = 0) -> Call[Errand | None]:
+    """Store an errand for the jobs that are there now; the same id again changes nothing. Cost: one round trip."""
+    flat = [part for pair in fields.items() for part in pair]
+    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), now=now, id=id, fields=flat)
+
+
+def bite(keys: Keys, id: str, limit: int, now: int = 0) -> Call[Errand | None]:
+    """Do the next piece of an errand; None when it is not stored. Cost: one round trip, O(limit log n)."""
+    return load("errand_bite").bind(keys, lambda reply: _errand(id, reply), now=now, id=id, limit=limit)
+
+
+def stop_errand(keys: Keys, id: str, now: int = 0) -> Call[str]:
+    """Do no further piece of an errand; ``stopped``, ``ended`` or ``missing``. Cost: one round trip."""
+    return load("errand_stop").bind(keys, bytes.decode, now=now, id=id)
+
+
+def read_errands(keys: Keys, id: str = "", limit: int = 100) -> Call[list[Errand]]:
+    """The newest errands, at most 100, or one. Cost: one round trip."""
+
+    def parsed(reply: Any) -> list[Errand]:
+        return [found for one, flat in reply if (found := _errand(one.decode(), flat)) is not None]
+
+    return load("errand_read").bind(keys, parsed, id=id, limit=limit)
+
+
+def count_meant(
+    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str] = ("", ""), now: int = 0
+) -> Call[CountedPiece]:
+    """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
+
+    def parsed(reply: Any) -> CountedPiece:
+        score, member = reply[2].decode(), reply[3].decode()
+        return CountedPiece(reply[0], reply[1], (score, member) if member else None)
+
+    return load("errand_count").bind(
+        keys, parsed, now=now, state=which.state, queue=which.queue, task=which.task, key=which.key,
+        cause=which.cause, after=after[0], member=after[1], limit=limit,
+    )  # fmt: skip

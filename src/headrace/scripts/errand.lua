@@ -1,0 +1,51 @@
+-- Errand: which jobs a verb on many is meant for, in bounded pieces. Included, never run alone.
+-- include slice
+-- include telling
+-- derive  succeeded_at    zset  succeeded
+-- derive  failed_at       zset  failed
+-- derive  cancelled_at    zset  cancelled
+-- derive  quarantined_at  zset  quarantined
+-- derive  scheduled_at    zset  scheduled
+-- derive  ready_at        zset  ready:<queue>
+-- derive  parked_at       zset  parked:<task>
+-- derive  job             hash  job:<id>
+-- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state later.
+local function line_of(e)
+  if e.state == 'ready' then return ready_at .. e.queue end
+  if e.state == 'parked' then return parked_at .. e.task end
+  return ({succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at, scheduled = scheduled_at})[e.state]
+end
+
+-- Microseconds of the time at which the id was made.
+local function made_at(id)
+  local ms = 0
+  for n = 1, 9 do ms = ms * 32 + (string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) or 1) - 1 end
+  return ms * 1000
+end
+
+-- Whether a job was there at the confirmation. Of ended jobs the score says so, which the caller has compared.
+local function was_there(e, id, score, f)
+  if e.state == 'ready' then return score + (tonumber(f[5]) or 0) * 600000000 <= e.bound end
+  if e.state == 'scheduled' or e.state == 'parked' then return math.max(made_at(id), tonumber(f[6]) or 0) <= e.bound end
+  return true
+end
+
+local function is_meant(e, id, score)
+  local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'key', 'priority', 'started')
+  if f.err or f[1] ~= e.state then return false end
+  if e.queue ~= '' and e.queue ~= (f[2] or 'default') or e.task ~= '' and e.task ~= f[3] or e.key ~= '' and e.key ~= f[4] then return false end
+  if not was_there(e, id, score, f) then return false end
+  return e.cause == '' or telling().cause_of(f[3] or '', redis.call('HGET', job .. id, 'error') or '') == e.cause
+end
+
+-- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id} of the last one or nil: no more.
+local function pick(e, limit)
+  local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
+  local _, rows = slice(line_of(e), e.after, e.member, 0, limit, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
+  local found = {}
+  for n = 1, #rows, 2 do
+    -- A class of lanes, or the first timer, is no job.
+    if string.byte(rows[n]) ~= 126 and is_meant(e, rows[n], tonumber(rows[n + 1])) then found[#found + 1] = rows[n] end
+  end
+  return found, #rows / 2, #rows == 2 * limit and {rows[#rows], rows[#rows - 1]} or nil
+end

@@ -1,0 +1,9 @@
+-- Errand bite: the next piece of an errand is done, by who began it: workers do the others with their background work.
+-- include bite
+-- removes first chores
+-- commit  batch
+-- arg     id     text
+-- arg     limit  int   jobs that are looked at, at most 1000
+-- return  {field, value, ...} of the errand
+bite(id, limit)
+return function() return redis.call('HGETALL', of .. id) end

@@ -1,0 +1,15 @@
+-- Errand count: for how many jobs an errand would be, of a bounded piece.
+-- include errand
+-- clock   now
+-- arg     state   text
+-- arg     queue   text  empty: any, as for those below
+-- arg     task    text
+-- arg     key     text
+-- arg     cause   text
+-- arg     after   text  cursor: score of the last job seen, or empty
+-- arg     member  text  cursor: the last job seen
+-- arg     limit   int   jobs that are looked at, at most 1000
+-- return  {jobs that are meant, jobs that were looked at, score and id of the last one where there may be more}
+local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member, bound = now}
+local found, looked, last = pick(e, limit)
+return {#found, looked, last and last[1] or '', last and last[2] or ''}

@@ -1,0 +1,61 @@
+"""Verbs on many jobs from the shell, with and without a worker that does the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from tests.deadline import eventually
+from tests.program import Program
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+def fill(url: str, count: int) -> Headrace:
+    app = Headrace(url)
+    add = app.by_name("tasks.add", delay=3600)
+    app.enqueue_many(add.job(n) for n in range(count))
+    return app
+
+
+def test_all_that_a_filter_means(headrace: Program, url: str) -> None:
+    with fill(url, 700) as app:
+        asked = headrace("jobs", "cancel", "--all", "--state", "scheduled", code=2).err
+        assert "this would cancel 700 jobs (state:scheduled): add --yes" in asked
+        assert app.jobs.count("scheduled") == 700
+        done = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes")
+        assert "700 done (ended)" in done.out
+        assert app.jobs.count("cancelled") == 700
+        headrace("jobs", "rm", "--all", "--state", "cancelled", "--task", "tasks.add", "--yes", "--json")
+        assert app.jobs.count("cancelled") == 0
+    (act, first) = headrace("acts", "--json").lines
+    assert (act["verb"], act["scope"], act["count"]) == ("delete", "state:cancelled task:tasks.add", 700)
+    assert (first["verb"], first["scope"], first["by"]) == ("cancel", "state:scheduled", "cli")
+    assert [one["done"] for one in headrace("errands", "list", "--json").lines] == [700, 700]
+
+
+def test_a_worker_does_the_rest_of_what_was_left_to_it(headrace: Program, url: str) -> None:
+    with fill(url, 700) as app:
+        begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes", "--detach", "--json").json
+        assert (begun["phase"], begun["done"]) == ("running", 250)
+        shown = headrace("errands", "show", begun["id"]).out
+        assert "cancel state:scheduled: running" in shown
+        with headrace.start("worker", "tasks:app") as worker:
+            eventually(lambda: app.errands.get(begun["id"]).phase == "ended", 30)
+            worker.terminate()
+            worker.wait(30)
+        assert app.jobs.count("cancelled") == 700
+
+
+def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
+    assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
+    assert "give ids, or --all" in headrace("jobs", "retry", "0" * 22, "--all", code=2).err
+    assert "--all" in headrace("jobs", "retry", "0" * 22, "--task", "x", code=2).err
+    assert "no errand" in headrace("errands", "stop", "0" * 16, code=1).err
