@@ -28,6 +28,7 @@ _BENCHMARKS = (
     "idle-load",
     "mixed",
     "enqueue",
+    "unique",
     "memory",
     "kill",
     "rolling",

@@ -35,6 +35,8 @@ class Types:
         # Classes that an annotation asked for in vain: what is built of it is kept, so they can be added no more.
         self._missed: set[type] = set()
         self.encoder = msgspec.msgpack.Encoder(enc_hook=self.encode)
+        # Of equal values the bytes are equal, too.
+        self.sorting_encoder = msgspec.msgpack.Encoder(enc_hook=self.encode, order="sorted")
 
     def add(self, cls: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
         """Let values of a class be arguments, results and cached values, at any depth.

@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from headrace.errors import OptionsError
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.type_registry import Types
@@ -61,7 +59,7 @@ def unique_name(rule: UniqueRule, signature: Signature | Unchecked, data: bytes,
 
 def digest(values: Mapping[str, Any], types: Types) -> str:
     """22 characters for these arguments: of their sorted MessagePack, after the version, the first half of SHA-256."""
-    packed = msgspec.msgpack.Encoder(enc_hook=types.encode, order="sorted").encode([VERSION, values])
+    packed = types.sorting_encoder.encode([VERSION, values])
     return base64.urlsafe_b64encode(hashlib.sha256(packed).digest()[:16]).decode().rstrip("=")
 
 

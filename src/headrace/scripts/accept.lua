@@ -61,7 +61,7 @@ local function accept(in_turn, store_unique)
   local left, twice = batches, {}
   if #requests > 0 then left, twice = unmade(repeated) end
   if repeated then return {'repeated', twice} end
-  local limits = redis.call('EXISTS', limited) == 1
+  local limits = #left > 0 and redis.call('EXISTS', limited) == 1
   local full = limits and limiting().overfull(left)
   if full then return refuse(full, left, before) end
   if store_unique then left = store_unique(left, twice) end

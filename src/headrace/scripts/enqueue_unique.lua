@@ -35,7 +35,7 @@ local function store_unique(left, twice)
   for _, batch in ipairs(left) do
     for n = 1, batch[1][8] and #batch[2] or 0, 2 do
       local id = batch[2][n]
-      local holder = naming().store_named(id, named[id], batch[2][n + 1], batch[1])
+      local holder = store_named(id, named[id], batch[2][n + 1], batch[1])
       if holder then
         twice[#twice + 1], twice[#twice + 2] = id, holder
         if wished[id] ~= '' then redis.call('SET', asked .. wished[id], holder, 'PX', request_id_ttl) end

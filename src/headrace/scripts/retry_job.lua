@@ -1,6 +1,6 @@
 -- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were. Included, never run alone.
 -- include again
--- include unique_store
+-- include unique_clash
 -- clock   now
 -- key     succeeded    zset  succeeded
 -- key     failed       zset  failed

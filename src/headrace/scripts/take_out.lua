@@ -1,6 +1,7 @@
 -- Take out: a job leaves the structure of its state, or is asked to stop where it runs. Included, never run alone.
 -- include turn
 -- include lanes
+-- lazy    naming take_out ask_to_stop
 -- key     scheduled  zset  scheduled
 -- key     parking    set   parking
 -- derive  ready      zset  ready:<queue>

@@ -80,7 +80,7 @@ local function start_tick(name, tick, overlap, nth)
     head[7] = key
   end
   if named then
-    holder = naming().store_named(id, f[5], f[2], head)
+    holder = store_named(id, f[5], f[2], head)
     if holder then return 'skipped', holder end
   else
     if ends > 0 then

@@ -1,0 +1,118 @@
+-- Unique clash: what happens to a unique job whose name another one has. Included, never run alone.
+-- See unique_end.lua for the value of a name. It has an end of its own only where a time says how long it is held.
+-- include unique_end
+-- include take_out
+-- lazy    naming clash retake holder_of at_time
+-- clock   now
+-- derive  job        hash    job:<id>
+-- derive  unique     string  unique:<name>
+-- derive  sums       hash    totals         blocked: how many jobs wait for their turn
+local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
+
+-- What is known of a job that has the name and may start or runs. One whose time to start is over does not count.
+local function alive(name, id)
+  local f = redis.pcall('HMGET', job .. id, 'unique', 'state', 'expires', 'token', 'queue', 'task', 'owner', 'cap')
+  if f.err or f[1] ~= name or ENDED[f[2] or 'cancelled'] then return false end
+  return (f[2] == 'running' or f[4] or not f[3] or tonumber(f[3]) > now) and {id = id, state = f[2], started = f[4], queue = f[5], task = f[6], owner = f[7], cap = tonumber(f[8])}
+end
+
+-- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it. nil: it is free.
+local function holder_of(name)
+  local value = redis.call('GET', unique .. name)
+  if not value then return nil end
+  local id, follower = string.sub(value, 1, 22), string.sub(value, 24)
+  local f = alive(name, id)
+  if f then return id, f, follower ~= '' and follower end
+  if follower ~= '' then
+    uniques().hand_on(name, follower)
+    return holder_of(name)
+  end
+  return redis.call('PTTL', unique .. name) > 0 and id or nil
+end
+
+-- The name is held: takes it all the same from what is not alive, or returns who has it.
+local function take_over(name, id, ttl)
+  local holder, f, follower = holder_of(name)
+  if not holder then redis.call('SET', unique .. name, id, unpack(ttl)) end
+  if holder ~= id then return holder, f, follower end
+end
+
+local function at_time(head, due)
+  return {head[1], head[2], 0, due, head[5], head[6], head[7], head[8]}
+end
+
+-- A job that waits becomes the new one, under its old id. One that has started before keeps all but its arguments: its time, and its budgets.
+local function replace(c, f, new, name, args, head, blocked)
+  -- What lined up in this call is in no structure yet.
+  line_up_all()
+  if batch.lanes then batch.lanes.store() end
+  if f.started or is_ordered(f.id) ~= is_ordered(new) then return redis.call('HSET', job .. f.id, 'args', args) end
+  if not blocked then
+    take_out(f.id, f.state, f.queue, f.task)
+    if is_ordered(f.id) then turns().ended(f.id) end
+  end
+  redis.call('UNLINK', job .. f.id)
+  c.put(f.id, name, args, head, blocked, f.cap)
+end
+
+-- It waits until the one that runs has ended. Returns the one that waits already, which it has replaced.
+local function follow(c, id, name, args, head)
+  if c.follower then
+    replace(c, {id = c.follower}, id, name, args, head, true)
+    return c.follower
+  end
+  redis.call('SET', unique .. name, c.holder .. ' ' .. id)
+  redis.call('HINCRBY', sums, 'blocked', 1)
+  c.put(id, name, args, head, true)
+end
+
+-- By rule: what happens to a job that is alive and has the name. Each returns the job that stands for the new one; nil: that was stored.
+local CLASHES = {}
+CLASHES.replace = function(c, id, name, args, head)
+  if c.f and c.f.state ~= 'running' then replace(c, c.f, id, name, args, head) end
+  return c.holder
+end
+CLASHES.latest = function(c, id, name, args, head)
+  local timed = not c.f or c.f.state == 'running' and redis.call('PTTL', unique .. name) > 0
+  if timed or c.f.state ~= 'running' then return CLASHES.replace(c, id, name, args, head) end
+  return follow(c, id, name, args, head)
+end
+CLASHES.cancel = function(c, id, name, args, head)
+  if c.f and c.f.state == 'running' then ask_to_stop(c.holder, c.f.owner) end
+  return CLASHES.latest(c, id, name, args, head)
+end
+CLASHES.debounce = function(c, id, name, args, head)
+  if c.f and c.f.state ~= 'running' then
+    local later = c.f.state == 'scheduled' and not c.f.started
+    if later then replace(c, c.f, id, name, args, at_time(head, math.min(now + head[8][3], c.f.cap or math.huge)))
+    else redis.call('HSET', job .. c.holder, 'args', args) end
+  end
+  return c.holder
+end
+-- One at the end of the window, and a window after it.
+CLASHES.trailing = function(c, id, name, args, head)
+  local left = redis.call('PTTL', unique .. name)
+  if c.f and c.f.state == 'scheduled' and not c.f.started then
+    redis.call('HSET', job .. c.holder, 'args', args)
+  elseif left > 0 then
+    redis.call('SET', unique .. name, id, 'PX', left + math.ceil(head[8][3] / 1000))
+    return c.put(id, name, args, at_time(head, now + left * 1000))
+  end
+  return c.holder
+end
+
+-- Whether another job has the name, and then the one that stands for the new one, where that was not stored.
+local function clash(id, name, args, head, ttl, put)
+  local holder, f, follower = take_over(name, id, ttl)
+  if not holder then return false end
+  local act = CLASHES[head[8][2]]
+  if not act then return true, holder end
+  return true, act({holder = holder, f = f, follower = follower, put = put}, id, name, args, head)
+end
+
+-- A job that has ended runs again: it needs its name, where it would hold that until its end. Returns who else has it.
+local function retake(id)
+  local f = redis.call('HMGET', job .. id, 'unique', 'hold')
+  if not f[1] or f[2] or redis.call('SET', unique .. f[1], id, 'NX') then return nil end
+  return (take_over(f[1], id, {}))
+end
