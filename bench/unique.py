@@ -42,6 +42,9 @@ def _rates(context: Context) -> list[Figure]:
     spent = {"plain": 0.0, "fresh": 0.0, "clashing": 0.0}
     count = context.scaled(_SINGLE)
     with _tasks() as (target, _, plain, unique):
+        # The first of each loads scripts, and code of the client.
+        plain.enqueue(-1, "Ada")
+        unique.enqueue(-1, "Ada")
         unique.enqueue(-1, "Ada")
         for number in range(_ROUNDS):
             first = number * count
