@@ -208,6 +208,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "note",
         "restore",
         "tick",
+        "unique_clash",
         "unique_store",
     }
 
