@@ -150,7 +150,7 @@ def test_a_task_that_is_called_in_place_has_the_job_that_the_test_makes(headrace
     with headrace_app.job(payloads={"fetch": [1, 2]}) as job:
         assert [(one.name, one.output) for one in job.payloads] == [("fetch", [1, 2])]
     with headrace_app.job(headers={"tenant": "seven"}, state={"db": 1}) as job:
-        assert shop.send.enqueue(1).refresh().headers == {"tenant": "seven"}
+        assert shop.send.enqueue(1).refresh().headers == {"tenant": "seven", "correlation": job.id}
         assert job.state == {"db": 1}
     with pytest.raises(OptionsError), headrace_app.job(attempt=0):
         pass
