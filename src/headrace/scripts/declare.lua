@@ -2,7 +2,6 @@
 -- Only numbers that changed are stored: then what waits is looked at anew.
 -- include lanes
 -- include lease
--- clock   now
 -- derive  limit_at      hash  limit:<limit>
 -- derive  overrides_at  hash  overrides:<limit>
 -- derive  waiting       set   waiting:<limit>
@@ -11,7 +10,7 @@
 local function same(name, fields)
   local flat, found, size = redis.call('HGETALL', limit_at .. name), {}, 0
   for n = 1, #flat, 2 do
-    if flat[n] ~= 'overrides' and flat[n] ~= 'since' then found[flat[n]], size = flat[n + 1], size + 2 end
+    if flat[n] ~= 'overrides' then found[flat[n]], size = flat[n + 1], size + 2 end
   end
   for n = 1, #fields, 2 do
     if found[fields[n]] ~= fields[n + 1] then return false end
@@ -22,9 +21,8 @@ end
 -- One limit: what waits for it is looked at anew, where its numbers changed. What an operator says of it stays.
 local function declare_limit(name, fields)
   if same(name, fields) then return end
-  local known = redis.call('UNLINK', limit_at .. name) == 1
+  redis.call('UNLINK', limit_at .. name)
   redis.call('HSET', limit_at .. name, unpack(fields))
-  if known then redis.call('HSET', limit_at .. name, 'since', now) end
   redis.call('ZADD', limit_names, 0, name)
   local over = redis.call('HLEN', overrides_at .. name)
   if over > 0 then redis.call('HSET', limit_at .. name, 'overrides', over) end

@@ -97,8 +97,6 @@ local function gates()
       for n, text in ipairs(redis.call('MGET', unpack(names))) do
         local g = unread[first + n - 1]
         if text and unpack_gate(g, text) then self.changed[g.name] = g end
-        -- What it remembers of a rate that was another: the last start counts as one of this rate.
-        if g.at <= (g.limit.since or -1) then g.next = math.min(g.next, g.limit.step and not g.limit.shape and g.at + g.limit.step or 0) end
       end
     end
     unread = {}
