@@ -19,7 +19,7 @@ from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import KEEP, SECOND, START, Stage
-from tests.store.play import Play, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
+from tests.store.play import Play, alike, claim, claims_alike, fewer, nothing, reclaim, says, settle, settled_before
 from tests.store.plays_flows import FLOWS
 
 # -- jobs -----------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ JOBS: dict[str, Play] = {
     ),
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"], t), says(0)),
     "overview": Play(lambda s: s.put(3), lambda k, _, t: operations.overview(k, t)),
-    "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND, t)),
+    "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND, t), alike),
     "page": Play(lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2)),
     "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),
@@ -183,9 +183,11 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(errand_calls.begin_errand(s.keys, "e", ERRAND, s.now)),
         lambda k, _, t: errand_calls.stop_errand(k, "e", t),
     ),
-    "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"})),
+    "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"}), alike),
     "told": Play(
-        lambda s: s.run(streams.tell(s.keys, "acts", "r", {"who": "ada"})), lambda k, _, __: streams.told(k, "acts", 9)
+        lambda s: s.run(streams.tell(s.keys, "acts", "r", {"who": "ada"})),
+        lambda k, _, __: streams.told(k, "acts", 9),
+        alike,
     ),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
 }

@@ -17,12 +17,12 @@
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
 -- Before it is one of them: it would look as if somebody had been there.
 local till = mend(lease)
-redis.call('ZADD', owners, now + lease, owner)
+local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
 hset_all(known, tasks)
 local said = {}
 for n = 1, #facts, 2 do said[facts[n]] = facts[n + 1] end
-telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
+if new then telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''}) end
 declare(limits, tasks, rows)
 if redis.call('EXISTS', limited) == 1 then redis.call('HSET', self, 'limits', 1) end
 return math.max(0, till - now)
