@@ -18,7 +18,8 @@ PACKAGES = ("headrace", "headrace.pool", "headrace.stats", "headrace.cache")
 # Functions and values, which have no page of members.
 NOT_A_CLASS = {"headrace.pool.STRATEGIES", "headrace.cache.ABSENT"}
 # The same class under a second name.
-TWICE = {"headrace.Pool": "headrace.pool.Pool", "headrace.HeadraceError": "headrace.errors.HeadraceError"}
+TWICE = {"headrace.Pool": "headrace.pool.Pool"}
+TWICE |= {f"headrace.{name}": f"headrace.errors.{name}" for name in ("HeadraceError", "RateLimited")}
 
 
 @pytest.fixture(scope="module")

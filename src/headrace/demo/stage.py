@@ -21,6 +21,7 @@ import redis
 
 from headrace import embedded
 from headrace.errors import HeadraceError
+from headrace.worker.health_stamps import forget_dead
 
 # Patience with a worker that was told to stop; its jobs take well under a second each.
 STOPPING = 10.0
@@ -79,6 +80,7 @@ class Worker:
             # Its dispatcher outlives it for a moment, and would bring back the server to hand in what ran.
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+            forget_dead()
 
     def tail(self) -> str:
         """The last lines of its log."""

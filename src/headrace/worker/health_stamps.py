@@ -108,9 +108,7 @@ class HealthStamps:
 
     def _made(self) -> int:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
-        for path in _paths():
-            if _read(path) is None:
-                _unlink(path)
+        forget_dead()
         path = f"{_directory()}/{_prefix()}{os.getpid()}"
         _unlink(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -156,6 +154,13 @@ def stamps() -> list[Stamp]:
     """Those of all workers of this user on this machine, as far as their supervisors live."""
     found = (_read(path) for path in _paths())
     return [stamp for stamp in found if stamp is not None]
+
+
+def forget_dead() -> None:
+    """Remove the files of workers that did not end in order."""
+    for path in _paths():
+        if _read(path) is None:
+            _unlink(path)
 
 
 def _directory() -> str:
