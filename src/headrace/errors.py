@@ -109,7 +109,8 @@ class DuplicateJob(HeadraceError):
     """Another job holds the name of a unique one with ``clash="raise"``; nothing of this call is stored.
 
     Attributes:
-        id, job: of the job that holds the name, and of the one that was not stored.
+        id: of the job that holds the name.
+        job: of the one that was not stored.
     """
 
     def __init__(self, text: str, id: str = "", job: str = "") -> None:

@@ -145,7 +145,7 @@ def test_waiting_ends_at_its_time_and_the_job_goes_on(app: Headrace) -> None:
 async def test_who_waited_in_vain_hears_what_is_missing(app: Headrace) -> None:
     job = await app.tasks["fetch"].options(queue="mail").aenqueue()
     app.client.run(consume.register(app.client.keys, OWNER, 60_000_000, ["place", "host:1", "queues", "default"]))
-    told = "no worker serves queue mail; workers serve default; ask again"
+    told = "no worker serves queue mail; workers serve default: start one with headrace worker APP --queues mail; ask again"
     with pytest.raises(ResultTimeout, match=told):
         await job.aresult(timeout=0.01)
     waits = asyncio.create_task(job.aresult(timeout=60))
