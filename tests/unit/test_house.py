@@ -136,8 +136,7 @@ MODULES = {
 CLASSES = {
     "Bar": 2, "Call": 2, "Client": 2, "Counts": 2, "Exit": 2, "Garbled": 2, "Home": 2,
     "Layout": 2, "Lines": 3, "Link": 2, "Note": 2, "Output": 2, "Piece": 2, "Places": 2, "Plan": 2, "Progress": 2,
-    "Query": 2, "Reader": 2, "Row": 3, "Signal": 2, "Stream": 2, "View": 2, "Watch": 2,
-    "Wish": 2,
+    "Query": 2, "Reader": 2, "Signal": 2, "Stream": 2, "View": 2, "Watch": 2,
 }  # fmt: skip
 
 

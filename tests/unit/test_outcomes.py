@@ -76,6 +76,6 @@ def test_what_a_shutdown_interrupts_is_uncharged_whatever_its_cleaning_up_raises
     assert of_error(plan(Retry(max=0)), claim(), error, b"", 0.5, stopped_by).kind == kind.replace("retry", "failed")
 
 
-@pytest.mark.parametrize(("doom", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])
-def test_a_death_is_charged_to_the_start_that_it_is_owed_to(doom: str, kind: str) -> None:
-    assert of_death(plan(Retry(max=2)), claim(), doom, DEATH, 0.5).kind == kind  # type: ignore[arg-type]
+@pytest.mark.parametrize(("stop_reason", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])
+def test_a_death_is_charged_to_the_start_that_it_is_owed_to(stop_reason: str, kind: str) -> None:
+    assert of_death(plan(Retry(max=2)), claim(), stop_reason, DEATH, 0.5).kind == kind  # type: ignore[arg-type]

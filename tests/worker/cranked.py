@@ -47,7 +47,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
     Woken,
 )
-from headrace.worker.dispatcher.site import Site
+from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Stop, Up
 from headrace.worker.worker_options import WorkerOptions
 
@@ -456,8 +456,10 @@ class World:
             SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
             Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
-        site = Site(Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda seat: (seat.pid, 0))
-        self.core = Core(site)
+        context = WorkerContext(
+            Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda handle: (handle.pid, 0)
+        )
+        self.core = Core(context)
         self.perform(self.core.start("", self.now))
         self.turn()
 
@@ -732,7 +734,7 @@ class World:
             if not (runner.leaving or runner.killed or runner.starting)
             and len(runner.held) < runner.room
             # One that was forked for a suspect takes no other job.
-            and not self.core.crew.assignment.seats[runner.number].single
+            and not self.core.runner_pool.assignment.handles[runner.number].single
         }
         found: list[Job] = []
         for queue in self.core.worker.options.queues.names:
@@ -785,8 +787,8 @@ class World:
         """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
         core = self.core
         assert not core.ends or self.set("gather"), "ends are not told"
-        places = [place for kind in core.crew.assignment.kinds.values() for place in kind.snapshot.members]
-        empty = [place for place in places if place.seat is None]
+        places = [place for kind in core.runner_pool.assignment.kinds.values() for place in kind.snapshot.members]
+        empty = [place for place in places if place.handle is None]
         assert not empty or self.set("spawn"), "a place stays empty"
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)

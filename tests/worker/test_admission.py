@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.protocol.consume import Looked
-from headrace.worker.dispatcher.admission import Known, Wish, awaited, want
+from headrace.worker.dispatcher.admission import ClaimRequest, Known, awaited, want
 
 ALL = frozenset({"async", "process"})
 FRESH = Known(ALL)
@@ -27,73 +27,73 @@ def looked(*passed: str, beyond: bool = False, **cursors: str) -> Looked:
 
 
 @pytest.mark.parametrize(
-    ("known", "rooms", "wish"),
+    ("known", "rooms", "wanted"),
     [
-        (FRESH, {"process": 2, "async": 100}, Wish(True, 102, ALL)),
-        (FRESH, {"process": 0, "async": 100}, Wish(True, 100, frozenset({"async"}))),
+        (FRESH, {"process": 2, "async": 100}, ClaimRequest(True, 102, ALL)),
+        (FRESH, {"process": 0, "async": 100}, ClaimRequest(True, 100, frozenset({"async"}))),
         (FRESH, {"process": 0, "async": 0}, None),
         (FRESH, {}, None),
-        (NOTHING, {"process": 2, "async": 100}, Wish(False, 102, ALL)),
-        (NOTHING, {"process": 0, "async": 100}, Wish(False, 100, frozenset({"async"}))),
+        (NOTHING, {"process": 2, "async": 100}, ClaimRequest(False, 102, ALL)),
+        (NOTHING, {"process": 0, "async": 100}, ClaimRequest(False, 100, frozenset({"async"}))),
         (NOTHING, {"process": 0}, None),
-        (CROWD, {"process": 0, "async": 100}, Wish(False, 100, frozenset({"async"}), {"process": 0})),
-        (CROWD, {"process": 1, "async": 100}, Wish(True, 1, frozenset({"process"}))),
-        (CROWD, {"process": 1}, Wish(True, 1, frozenset({"process"}))),
-        (Known(ALL, CROWD.crowded), {"process": 1, "async": 9}, Wish(True, 10, ALL, {"process": 1})),
+        (CROWD, {"process": 0, "async": 100}, ClaimRequest(False, 100, frozenset({"async"}), {"process": 0})),
+        (CROWD, {"process": 1, "async": 100}, ClaimRequest(True, 1, frozenset({"process"}))),
+        (CROWD, {"process": 1}, ClaimRequest(True, 1, frozenset({"process"}))),
+        (Known(ALL, CROWD.crowded), {"process": 1, "async": 9}, ClaimRequest(True, 10, ALL, {"process": 1})),
         (DEEP, {"process": 0, "async": 9}, None),
-        (DEEP, {"process": 1, "async": 9}, Wish(True, 1, frozenset({"process"}))),
+        (DEEP, {"process": 1, "async": 9}, ClaimRequest(True, 1, frozenset({"process"}))),
     ],
 )
 def test_what_is_wanted_follows_from_what_is_known_and_what_has_room(
-    known: Known, rooms: dict[str, int], wish: Wish | None
+    known: Known, rooms: dict[str, int], wanted: ClaimRequest | None
 ) -> None:
-    assert want(known, rooms, 300) == wish
+    assert want(known, rooms, 300) == wanted
 
 
 def test_no_more_is_wanted_than_the_dispatcher_may_hold() -> None:
-    wish = want(FRESH, {"process": 512, "async": 100}, 300)
-    assert wish is not None
-    assert wish.limit == 300
+    wanted = want(FRESH, {"process": 512, "async": 100}, 300)
+    assert wanted is not None
+    assert wanted.limit == 300
     assert want(FRESH, {"process": 2}, 0) is None
     assert want(FRESH, {"process": 2}, -3) is None
 
 
 def test_what_no_claim_has_told_of_is_asked_for_at_once() -> None:
-    assert want(NOTHING, {"process": 2, "async": 3}, 300, ask=True) == Wish(True, 5, ALL)
+    assert want(NOTHING, {"process": 2, "async": 3}, 300, ask=True) == ClaimRequest(True, 5, ALL)
 
 
 def test_it_goes_on_looking_behind_the_last_entry_when_it_is_time() -> None:
-    wish = want(DEEP, {"process": 0, "async": 9}, 300, look=True)
-    assert wish == Wish(True, 9, frozenset({"async"}), {"process": 0}, DEEP.cursors)
+    wanted = want(DEEP, {"process": 0, "async": 9}, 300, look=True)
+    assert wanted == ClaimRequest(True, 9, frozenset({"async"}), {"process": 0}, DEEP.cursors)
     # Another kind is crowded, too, whose jobs may be before the cursor.
     more = Known(ALL, ALL, DEEP.cursors, frozenset({"process"}), True)
-    wish = want(more, {"process": 0, "async": 0, "thread": 1}, 300, look=True)
-    assert wish is not None
-    assert wish.cursors == DEEP.cursors
+    wanted = want(more, {"process": 0, "async": 0, "thread": 1}, 300, look=True)
+    assert wanted is not None
+    assert wanted.cursors == DEEP.cursors
     other = Known(ALL, frozenset({"async"}), DEEP.cursors, frozenset({"process"}), True)
-    wish = want(other, {"process": 1, "async": 0}, 300, look=True)
-    assert wish is not None
-    assert wish.cursors == {}
+    wanted = want(other, {"process": 1, "async": 0}, 300, look=True)
+    assert wanted is not None
+    assert wanted.cursors == {}
 
 
 def test_a_short_answer_leaves_only_what_was_passed_over() -> None:
-    wish = Wish(True, 10, ALL)
-    assert FRESH.answered(wish, 9, None) == NOTHING
-    wish = Wish(True, 10, frozenset({"async"}), {"process": 0})
-    assert FRESH.answered(wish, 9, looked("process", q="x")) == Known(
+    wanted = ClaimRequest(True, 10, ALL)
+    assert FRESH.answered(wanted, 9, None) == NOTHING
+    wanted = ClaimRequest(True, 10, frozenset({"async"}), {"process": 0})
+    assert FRESH.answered(wanted, 9, looked("process", q="x")) == Known(
         CROWD.waiting, CROWD.crowded, {"q": (b"1", b"x")}, CROWD.crowded
     )
-    assert Known(ALL, CROWD.crowded).answered(wish, 9, looked(q="x")).waiting == frozenset()
+    assert Known(ALL, CROWD.crowded).answered(wanted, 9, looked(q="x")).waiting == frozenset()
 
 
 def test_a_full_answer_leaves_everything_that_it_was_asked_for() -> None:
-    assert NOTHING.answered(Wish(False, 3, ALL), 3, None).waiting == ALL
-    assert CROWD.answered(Wish(True, 1, frozenset({"process"})), 1, None) == CROWD
+    assert NOTHING.answered(ClaimRequest(False, 3, ALL), 3, None).waiting == ALL
+    assert CROWD.answered(ClaimRequest(True, 1, frozenset({"process"})), 1, None) == CROWD
 
 
 def test_a_repeated_reply_which_tells_nothing_of_what_was_passed_over_leaves_everything() -> None:
-    wish = Wish(True, 10, frozenset({"async"}), {"process": 0})
-    assert CROWD.answered(wish, 0, None).waiting == ALL
+    wanted = ClaimRequest(True, 10, frozenset({"async"}), {"process": 0})
+    assert CROWD.answered(wanted, 0, None).waiting == ALL
 
 
 def test_a_sleep_hears_of_what_others_passed_over_unless_it_could_not_run_here() -> None:
@@ -124,23 +124,23 @@ class Store:
         self.ready[queue].sort()
         self.tokens.add(queue)
 
-    def claim(self, wish: Wish, queues: Iterable[str]) -> tuple[list[tuple[str, int, str]], Looked | None]:
-        rooms, passed, cursors, beyond = dict(wish.passing), set[str](), dict[str, tuple[bytes, bytes]](), False
+    def claim(self, wanted: ClaimRequest, queues: Iterable[str]) -> tuple[list[tuple[str, int, str]], Looked | None]:
+        rooms, passed, cursors, beyond = dict(wanted.passing), set[str](), dict[str, tuple[bytes, bytes]](), False
         taken: list[tuple[str, int, str]] = []
         names = [queue for queue in queues if queue not in self.paused]
         for queue in names:
             line = self.ready[queue]
-            if not wish.passing:
-                taken += [(queue, *job) for job in line[: wish.limit - len(taken)]]
+            if not wanted.passing:
+                taken += [(queue, *job) for job in line[: wanted.limit - len(taken)]]
             else:
-                at = int(wish.cursors[queue][0]) if queue in wish.cursors else None
+                at = int(wanted.cursors[queue][0]) if queue in wanted.cursors else None
                 behind = [job for job in line if at is None or job[0] > at]
                 windows = [behind[:LOOK]] if at is None else [line[:FRONT], behind[: LOOK - FRONT]]
                 rest = len(behind) > len(windows[-1])
                 for window in windows:
                     for score, kind in window:
                         last = window is windows[-1]
-                        if len(taken) == wish.limit:
+                        if len(taken) == wanted.limit:
                             rest = True
                             break
                         if (queue, score, kind) in taken:
@@ -160,9 +160,9 @@ class Store:
             for queue_, score, kind in taken:
                 if queue_ == queue and (score, kind) in line:
                     line.remove((score, kind))
-        if len(taken) == wish.limit:
+        if len(taken) == wanted.limit:
             self.tokens |= {queue for queue in names if self.ready[queue]}
-        return taken, Looked(frozenset(passed), cursors, beyond) if wish.passing else None
+        return taken, Looked(frozenset(passed), cursors, beyond) if wanted.passing else None
 
 
 class Worker:
@@ -172,18 +172,18 @@ class Worker:
         self.store, self.sizes, self.queues = store, sizes, queues
         self.running = Counter[str]()
         self.known = Known(frozenset(sizes))
-        self.armed: tuple[Wish, list[str]] | None = None
+        self.armed: tuple[ClaimRequest, list[str]] | None = None
         self.claims = 0
         self.anew = False
 
     def rooms(self) -> dict[str, int]:
         return {kind: max(0, size - self.running[kind]) for kind, size in self.sizes.items()}
 
-    def claim(self, wish: Wish, *, woken: bool = False) -> None:
+    def claim(self, wanted: ClaimRequest, *, woken: bool = False) -> None:
         self.claims += 1
-        jobs, found = self.store.claim(wish, self.queues)
-        self.known = self.known.answered(wish, len(jobs), found)
-        self.anew = self.anew or bool(wish.cursors and woken)
+        jobs, found = self.store.claim(wanted, self.queues)
+        self.known = self.known.answered(wanted, len(jobs), found)
+        self.anew = self.anew or bool(wanted.cursors and woken)
         for queue, score, kind in jobs:
             if self.running[kind] < self.sizes[kind]:
                 self.running[kind] += 1
@@ -202,21 +202,21 @@ class Worker:
 
     def step(self) -> bool:
         """Whether it did something."""
-        wish = want(self.known, self.rooms(), 300, look=True)
+        wanted = want(self.known, self.rooms(), 300, look=True)
         if self.armed is not None:
             asleep, names = self.armed
             token = next((name for name in names if name in self.store.tokens), None)
-            if token is None and not (wish is not None and wish.now):
+            if token is None and not (wanted is not None and wanted.now):
                 return False
             self.store.tokens.discard(token or "")
             self.armed = None
             self.claim(asleep, woken=token is not None)
             return True
-        if wish is not None and wish.now:
-            self.claim(wish)
+        if wanted is not None and wanted.now:
+            self.claim(wanted)
             return True
-        if wish is not None:
-            self.armed = (wish, awaited(self.queues, self.store.paused, self.sizes, self.known))
+        if wanted is not None:
+            self.armed = (wanted, awaited(self.queues, self.store.paused, self.sizes, self.known))
             return True
         return False
 

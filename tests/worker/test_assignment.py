@@ -23,34 +23,34 @@ class Table:
         self.assignment = Assignment(prefetch_seconds)
         self._token = 0
 
-    def seat(self, kind: str = "process", slots: int = 1) -> RunnerHandle:
-        number = len(self.assignment.seats) + 1
-        seat = RunnerHandle(number, kind, 0, slots)
+    def handle(self, kind: str = "process", slots: int = 1) -> RunnerHandle:
+        number = len(self.assignment.handles) + 1
+        handle = RunnerHandle(number, kind, 0, slots)
         places = self.assignment.places(kind)
         places.resize(places.snapshot.size + 1)
-        self.assignment.sit(seat)
-        return seat
+        self.assignment.attach(handle)
+        return handle
 
     def single(self, kind: str) -> None:
-        seat = self.seat(kind)
-        seat.single = True
-        self.assignment.rise(seat)
+        handle = self.handle(kind)
+        handle.single = True
+        self.assignment.detach(handle)
 
     def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Attempt | None:
         """Choose a seat for a job and book it there."""
-        seat = self.assignment.choose(kind, task, now, suspect=crashes > 0)
-        if seat is None:
+        handle = self.assignment.choose(kind, task, now, suspect=crashes > 0)
+        if handle is None:
             return None
         self._token += 1
         claim = Claim("id", self._token, "default", 0, task, b"", b"", "", 0, crashes, 0, 0, False)
-        start = Attempt(claim, PLAN, seat)
-        self.assignment.assign(seat, start, now)
+        start = Attempt(claim, PLAN, handle)
+        self.assignment.assign(handle, start, now)
         return start
 
     def end(self, start: Attempt) -> None:
-        del start.seat.starts[start.claim.token]
-        self.assignment.release(start.seat, start)
-        self.assignment.weigh(start.seat)
+        del start.handle.starts[start.claim.token]
+        self.assignment.release(start.handle, start)
+        self.assignment.reindex(start.handle)
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def table() -> Table:
 
 
 def test_an_unmeasured_task_is_never_sent_ahead(table: Table) -> None:
-    table.seat()
+    table.handle()
     assert table.start("new") is not None
     assert table.start("new") is None
 
 
 def test_a_tiny_task_is_sent_ahead_up_to_the_window(table: Table) -> None:
-    table.seat()
+    table.handle()
     table.assignment.measure("tiny", 0.001)
     assert sum(table.start("tiny") is not None for _ in range(20)) == 5
     table.assignment.costs["free"] = 0.0
@@ -73,7 +73,7 @@ def test_a_tiny_task_is_sent_ahead_up_to_the_window(table: Table) -> None:
 
 
 def test_a_slow_task_is_never_sent_ahead(table: Table) -> None:
-    table.seat()
+    table.handle()
     table.assignment.measure("slow", 0.5)
     assert table.start("slow") is not None
     assert table.start("slow") is None
@@ -91,56 +91,56 @@ def test_a_slow_job_is_believed_faster_than_a_quick_one(table: Table) -> None:
 
 
 def test_work_goes_to_the_idle_and_then_to_the_least_loaded(table: Table) -> None:
-    first, second = table.seat(), table.seat()
+    first, second = table.handle(), table.handle()
     table.assignment.measure("tiny", 0.001)
     table.assignment.measure("small", 0.002)
-    seats = [table.start(task).seat for task in ("small", "tiny", "tiny", "tiny")]  # type: ignore[union-attr]
-    assert seats == [first, second, second, first]
+    handles = [table.start(task).handle for task in ("small", "tiny", "tiny", "tiny")]  # type: ignore[union-attr]
+    assert handles == [first, second, second, first]
 
 
 def test_nothing_is_sent_to_a_runner_that_makes_no_progress(table: Table) -> None:
-    seat = table.seat()
+    handle = table.handle()
     table.assignment.measure("tiny", 0.0001)
     assert table.start("tiny")
     late = NOW + STALL * 1.1
-    assert table.assignment.stalled(seat, late)
+    assert table.assignment.stalled(handle, late)
     assert table.start("tiny", now=late) is None
     assert sum(table.assignment.rooms(late).values()) == 0
 
 
 def test_a_suspect_travels_alone(table: Table) -> None:
-    seat = table.seat()
+    handle = table.handle()
     table.assignment.measure("tiny", 0.0001)
     suspect = table.start("tiny", crashes=1)
     assert suspect is not None
     assert table.start("tiny") is None
     assert sum(table.assignment.rooms(NOW).values()) == 0
     table.end(suspect)
-    assert not seat.suspect
+    assert not handle.suspect
     assert table.start("tiny") is not None
     assert table.start("tiny", crashes=1) is None
 
 
 def test_what_is_booked_off_is_what_was_booked_however_much_was_learned(table: Table) -> None:
-    seat = table.seat()
+    handle = table.handle()
     table.assignment.measure("tiny", 0.001)
     starts = [table.start("tiny") for _ in range(3)]
     table.assignment.measure("tiny", 0.004)
     for start in starts[:2]:
         assert start is not None
         table.end(start)
-    assert seat.load == pytest.approx(0.001)
+    assert handle.load == pytest.approx(0.001)
 
 
 def test_threads_are_given_as_many_as_they_have_slots(table: Table) -> None:
-    table.seat("thread", slots=3)
+    table.handle("thread", slots=3)
     assert sum(table.assignment.rooms(NOW).values()) == 3
     assert sum(table.start("task", kind="thread") is not None for _ in range(5)) == 3
     assert sum(table.assignment.rooms(NOW).values()) == 0
 
 
 def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
-    table.seat()
+    table.handle()
     assert sum(table.assignment.rooms(NOW).values()) == 1
     # A little less than a tenth, so that rounding takes none away.
     table.assignment.measure("tiny", 0.000499)
@@ -156,24 +156,24 @@ def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) ->
 
 def test_ahead_of_zero_sends_one_at_a_time() -> None:
     table = Table(prefetch_seconds=0)
-    table.seat()
+    table.handle()
     table.assignment.measure("tiny", 1e-6)
     assert table.start("tiny") is not None
     assert table.start("tiny") is None
 
 
 def test_a_runner_that_is_to_be_replaced_gets_no_more_than_is_left_of_its_number(table: Table) -> None:
-    seat = table.seat()
-    seat.quota, seat.done = 10, 7
+    handle = table.handle()
+    handle.quota, handle.done = 10, 7
     table.assignment.costs["free"], table.assignment.mean = 0.0, 0.0
     assert sum(table.assignment.rooms(NOW).values()) == 3
     assert sum(table.start("free") is not None for _ in range(10)) == 3
 
 
 def test_a_runner_that_leaves_gets_nothing(table: Table) -> None:
-    seat = table.seat()
-    seat.leaving = True
-    table.assignment.weigh(seat)
+    handle = table.handle()
+    handle.leaving = True
+    table.assignment.reindex(handle)
     assert sum(table.assignment.rooms(NOW).values()) == 0
     assert table.start("task") is None
 
@@ -197,10 +197,10 @@ def test_runners_for_suspects_are_bounded_and_take_nobody_else(table: Table) -> 
 
 def test_a_runner_that_is_asked_for_what_it_has_not_begun_is_given_nothing_meanwhile(table: Table) -> None:
     """The answer is a number, of the last jobs that it was given: one more would be taken for one of them."""
-    seat = table.seat()
+    handle = table.handle()
     table.assignment.measure("tiny", 0.0001)
     starts = [table.start("tiny") for _ in range(3)]
-    seat.recalling = True
+    handle.recalling = True
     assert table.start("tiny") is None
-    assert seat.take_back(2) == starts[1:]
+    assert handle.take_back(2) == starts[1:]
     assert table.start("tiny") is not None

@@ -50,8 +50,8 @@ class Worker(Table):
     def remove(self, size: int, kind: str = "process") -> None:
         """Resize, as a crew does: what was sent and not begun comes back first."""
         for place in self.assignment.places(kind).resize(size):
-            assert place.seat is not None
-            place.seat.leaving = True
+            assert place.handle is not None
+            place.handle.leaving = True
             self.lines.vacate(place)
 
 
@@ -68,7 +68,7 @@ def test_a_kind_without_places_takes_nothing(worker: Worker) -> None:
 
 def test_jobs_of_one_key_go_to_one_runner_in_order(worker: Worker) -> None:
     for _ in range(4):
-        worker.seat()
+        worker.handle()
     for number in range(40):
         worker.add(f"k{number % 7}-")
     ended = worker.run_all()
@@ -77,12 +77,12 @@ def test_jobs_of_one_key_go_to_one_runner_in_order(worker: Worker) -> None:
     for key in range(7):
         mine = [start for start in ended if start.claim.key == f"k{key}-"]
         assert [start.claim.token for start in mine] == sorted(start.claim.token for start in mine)
-        assert len({start.seat.number for start in mine}) == 1
-    assert len({start.seat.number for start in ended}) > 1
+        assert len({start.handle.number for start in mine}) == 1
+    assert len({start.handle.number for start in ended}) > 1
 
 
 def test_jobs_of_one_key_never_run_beside_each_other_in_threads(worker: Worker) -> None:
-    worker.seat("thread", slots=4)
+    worker.handle("thread", slots=4)
     for number in range(6):
         worker.add(f"k{number % 2}-", kind="thread")
     first = worker.serve()
@@ -95,31 +95,31 @@ def test_jobs_of_one_key_never_run_beside_each_other_in_threads(worker: Worker) 
 
 
 def test_round_robin_may_let_a_job_wait_behind_a_busy_runner(worker: Worker) -> None:
-    first, second = worker.seat(), worker.seat()
+    first, second = worker.handle(), worker.handle()
     for _ in range(4):
         worker.add(strategy="round_robin")
-    assert {start.seat for start in worker.serve()} == {first, second}
+    assert {start.handle for start in worker.serve()} == {first, second}
     assert worker.lines.waiting == 2
     assert sum(worker.assignment.rooms(NOW).values()) == 0
 
 
 def test_least_loaded_counts_what_waits(worker: Worker) -> None:
-    seats = [worker.seat() for _ in range(3)]
+    handles = [worker.handle() for _ in range(3)]
     for _ in range(6):
         worker.add(strategy="least_loaded")
-    assert {start.seat for start in worker.serve()} == set(seats)
+    assert {start.handle for start in worker.serve()} == set(handles)
     assert [len(place.line) for place in worker.assignment.places("process").snapshot.members] == [1, 1, 1]
 
 
 def test_random_reaches_every_runner(worker: Worker) -> None:
-    seats = [worker.seat() for _ in range(3)]
+    handles = [worker.handle() for _ in range(3)]
     for _ in range(100):
         worker.add(strategy="random")
-    assert {start.seat for start in worker.run_all()} == set(seats)
+    assert {start.handle for start in worker.run_all()} == set(handles)
 
 
 def test_the_usual_strategy_sends_nothing_ahead_of_what_waits_for_a_runner(worker: Worker) -> None:
-    worker.seat()
+    worker.handle()
     worker.assignment.measure("tiny", 1e-6)
     worker.add("k-")
     worker.add("k-")
@@ -129,7 +129,7 @@ def test_the_usual_strategy_sends_nothing_ahead_of_what_waits_for_a_runner(worke
 
 
 def test_tiny_jobs_of_a_key_are_sent_ahead_and_taken_back_in_order(worker: Worker) -> None:
-    seat = worker.seat()
+    handle = worker.handle()
     worker.assignment.measure("tiny", 1e-4)
     for _ in range(60):
         worker.add("k-", task="tiny")
@@ -138,9 +138,9 @@ def test_tiny_jobs_of_a_key_are_sent_ahead_and_taken_back_in_order(worker: Worke
     assert worker.lines.waiting == 60 - len(sent)
     back = sent[10:]
     for start in back:
-        del seat.starts[start.claim.token]
-        worker.assignment.release(seat, start)
-    worker.assignment.weigh(seat)
+        del handle.starts[start.claim.token]
+        worker.assignment.release(handle, start)
+    worker.assignment.reindex(handle)
     worker.order = worker.order[:10]
     worker.lines.put_back(back)
     rest = worker.serve()
@@ -151,33 +151,33 @@ def test_tiny_jobs_of_a_key_are_sent_ahead_and_taken_back_in_order(worker: Worke
 
 
 def test_a_line_waits_while_its_runner_is_replaced(worker: Worker) -> None:
-    seat = worker.seat()
+    handle = worker.handle()
     worker.add("k-")
     (start,) = worker.serve()
     worker.add("k-")
     worker.end(start)
-    worker.assignment.rise(seat)
+    worker.assignment.detach(handle)
     worker.lines.ended(start.claim.token)
     assert worker.serve() == []
-    other = fill(worker, seat)
+    other = fill(worker, handle)
     (second,) = worker.serve()
-    assert second.seat is other
+    assert second.handle is other
 
 
-def fill(worker: Worker, seat: RunnerHandle) -> RunnerHandle:
+def fill(worker: Worker, handle: RunnerHandle) -> RunnerHandle:
     """Another runner in the place that this one had."""
-    seat.gone = True
-    size = worker.assignment.places(seat.kind).snapshot.size
-    other = worker.seat(seat.kind)
+    handle.gone = True
+    size = worker.assignment.places(handle.kind).snapshot.size
+    other = worker.handle(handle.kind)
     assert other.place is not None
     assert other.place.id == 0
-    worker.assignment.places(seat.kind).resize(size)
+    worker.assignment.places(handle.kind).resize(size)
     return other
 
 
 def test_a_key_follows_its_running_job_when_a_place_is_removed(worker: Worker) -> None:
     for _ in range(4):
-        worker.seat()
+        worker.handle()
     for number in range(60):
         worker.add(f"k{number % 12}-")
     running = worker.serve()
@@ -199,20 +199,20 @@ def test_a_key_follows_its_running_job_when_a_place_is_removed(worker: Worker) -
 
 
 def test_keys_stay_where_they_are_while_jobs_of_them_are_there(worker: Worker) -> None:
-    worker.seat()
+    worker.handle()
     worker.add("k-")
     (start,) = worker.serve()
     for _ in range(7):
-        worker.seat()
+        worker.handle()
     for _ in range(5):
         worker.add("k-")
     assert worker.serve() == []
     worker.done(start)
-    assert {start.seat for start in worker.run_all()} == {start.seat}
+    assert {start.handle for start in worker.run_all()} == {start.handle}
 
 
 def test_a_job_that_waits_can_be_taken_out(worker: Worker) -> None:
-    worker.seat("thread", slots=2)
+    worker.handle("thread", slots=2)
     claims = [worker.add("k-", kind="thread") for _ in range(3)]
     assert worker.lines.cancel("nobody") is None
     taken: Waiting | None = worker.lines.cancel(claims[1].id)
@@ -224,8 +224,8 @@ def test_a_job_that_waits_can_be_taken_out(worker: Worker) -> None:
 
 
 def test_all_that_waits_is_handed_back_at_the_end(worker: Worker) -> None:
-    worker.seat()
-    worker.seat("thread", slots=2)
+    worker.handle()
+    worker.handle("thread", slots=2)
     for kind in ("process", "thread"):
         for _ in range(4):
             worker.add("k-", kind=kind)
@@ -242,7 +242,7 @@ def test_all_that_waits_is_handed_back_at_the_end(worker: Worker) -> None:
 
 
 def test_what_may_not_start_any_more_makes_room_for_the_next(worker: Worker) -> None:
-    worker.seat()
+    worker.handle()
     first, second = worker.add("k-"), worker.add("k-")
 
     def may_start(waiting: Waiting) -> bool:
@@ -256,7 +256,7 @@ def test_what_may_not_start_any_more_makes_room_for_the_next(worker: Worker) -> 
 
 
 def test_a_suspect_waits_for_a_free_runner(worker: Worker) -> None:
-    worker.seat()
+    worker.handle()
     worker.assignment.measure("tiny", 1e-6)
     worker.add("k-", task="tiny")
     suspect = Claim("s", 99, "default", 0, "tiny", b"", key="k-", crashes=1)

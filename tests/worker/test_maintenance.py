@@ -137,13 +137,13 @@ def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
     renewed(made, 100, parking=("known",))
     made.reclaim.add("victim")
     (reclaim,) = made.steps(100.1)
-    assert made.owes(100.1), "a burst worker would leave before the jobs of the dead are ready"
+    assert made.has_pending(100.1), "a burst worker would leave before the jobs of the dead are ready"
     reclaim[1](("gone", 0))
-    assert made.owes(100.1)
+    assert made.has_pending(100.1)
     _, moved = made.unparking.step("known", 3)
-    assert made.owes(100.1)
+    assert made.has_pending(100.1)
     moved(2)
-    assert not made.owes(100.1)
+    assert not made.has_pending(100.1)
 
 
 def test_tasks_that_are_known_here_are_unparked_while_there_is_room_until_none_is_left() -> None:
@@ -202,14 +202,14 @@ def test_a_pause_ends_when_it_ends_by_the_servers_clock() -> None:
     made = maintenance()
     renewed(made, 100, now=5_000 * SECOND, resumes=5_002 * SECOND)
     assert made.next == 102
-    assert made.owes(101.95)
+    assert made.has_pending(101.95)
     (step,) = made.steps(102)
     assert step[0].script.name == "resume_due"
-    assert made.owes(102), "it is not answered yet"
+    assert made.has_pending(102), "it is not answered yet"
     step[1]((1, 5_002 * SECOND, 5_004 * SECOND))
-    assert (made.next, made.owes(103)) == (104, False)
+    assert (made.next, made.has_pending(103)) == (104, False)
     # Another end was said meanwhile, or somebody resumed the queue.
-    made.renewal.hurry()
+    made.renewal.renew_soon()
     renewed(made, 103, now=5_003 * SECOND)
     assert made.next == 103 + LEASE * RENEW
 

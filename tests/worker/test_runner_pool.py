@@ -36,17 +36,19 @@ class Rig:
     def __init__(self, kind: Kind, **options: int) -> None:
         self.actions = Actions()
         self.timers = Timers()
-        self.crew = RunnerPool(Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5)  # type: ignore[arg-type]
-        self.crew.supply.resize(kind, 1)
-        self.crew.supply.up(RunnerUp(7, kind, 70), 0)
-        self.seat = self.crew.assignment.seats[7]
+        self.runner_pool = RunnerPool(
+            Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5
+        )  # type: ignore[arg-type]
+        self.runner_pool.supply.resize(kind, 1)
+        self.runner_pool.supply.up(RunnerUp(7, kind, 70), 0)
+        self.handle = self.runner_pool.assignment.handles[7]
         self.actions.take()
 
     def give(self, *tokens: int, now: float = 0) -> list[Attempt]:
-        starts = [Attempt(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.seat) for token in tokens]
+        starts = [Attempt(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.handle) for token in tokens]
         for start in starts:
-            self.crew.assignment.assign(self.seat, start, now)
-        self.crew.give(starts, now)
+            self.runner_pool.assignment.assign(self.handle, start, now)
+        self.runner_pool.give(starts, now)
         return starts
 
     def done(self) -> Sequence[Action]:
@@ -60,40 +62,40 @@ def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
     (start,) = rig.give(1)
     rig.done()
     for now in (5.0, 5.1, 5.3):
-        rig.crew.stops.enforce(now - 0.01)
+        rig.runner_pool.stops.enforce(now - 0.01)
         assert not rig.done()
-        rig.crew.stops.enforce(now)
+        rig.runner_pool.stops.enforce(now)
         assert Notify(7, Stop(1, "soft")) in rig.done()
-    start.doom = "cancel"
-    rig.crew.stops.enforce(9)
+    start.stop_reason = "cancel"
+    rig.runner_pool.stops.enforce(9)
     assert not [one for one in rig.done() if isinstance(one, Notify)], "it was told to stop for another reason"
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
     """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
     rig = Rig("async")
-    rig.seat.single = True
-    rig.crew.supply.freed.clear()
-    rig.crew.died(RunnerDied(7, 9), 2)
-    assert rig.crew.supply.freed == {"async"}
+    rig.handle.single = True
+    rig.runner_pool.supply.freed.clear()
+    rig.runner_pool.died(RunnerDied(7, 9), 2)
+    assert rig.runner_pool.supply.freed == {"async"}
 
 
 def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> None:
     rig = Rig("process")
     first, *others = rig.give(1, 2, 3)
-    returned = rig.crew.died(RunnerDied(7, signal=9, unstarted=2), 5)
+    returned = rig.runner_pool.died(RunnerDied(7, signal=9, unstarted=2), 5)
     assert [(end.claim, end.ended.kind) for end in returned.ends] == [(first.claim, "crashed")]
     assert returned.back == others
-    assert not rig.crew.present
+    assert not rig.runner_pool.present
 
 
 def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_come_back() -> None:
     rig = Rig("process")
     rig.give(1, 2, 3)
     rig.done()
-    rig.crew.stops.cancel("id2", 0)
+    rig.runner_pool.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 3)]
-    returned = rig.crew.taken_back(TakenBack(7, 2), 0)
+    returned = rig.runner_pool.taken_back(TakenBack(7, 2), 0)
     assert [(end.claim.id, end.ended.kind) for end in returned.ends] == [("id2", "cancelled")]
     assert [start.claim.id for start in returned.back] == ["id3"]
     assert not rig.done()
@@ -103,11 +105,11 @@ def test_a_cancelled_job_that_began_meanwhile_is_stopped() -> None:
     rig = Rig("process")
     rig.give(1, 2)
     rig.done()
-    rig.crew.stops.cancel("id2", 0)
+    rig.runner_pool.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 2)]
-    assert rig.crew.taken_back(TakenBack(7, 0), 0) == ([], [])
+    assert rig.runner_pool.taken_back(TakenBack(7, 0), 0) == ([], [])
     assert rig.done() == [Notify(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
-    rig.crew.taken_back(TakenBack(7, 0), 0)
+    rig.runner_pool.taken_back(TakenBack(7, 0), 0)
     assert not rig.done(), "it is told once"
 
 
@@ -115,14 +117,14 @@ def test_what_waits_behind_a_slow_job_is_taken_back_and_asked_for_again_after_a_
     rig = Rig("process")
     rig.give(1, 2, 3)
     rig.done()
-    rig.crew.recall_stalled(0.001)
+    rig.runner_pool.recall_stalled(0.001)
     assert not rig.done()
     now = rig.timers.at("stall")
     assert 0.01 < now < 0.02
-    rig.crew.recall_stalled(now)
+    rig.runner_pool.recall_stalled(now)
     assert rig.done() == [TakeBack(7, 2)]
-    assert rig.crew.taken_back(TakenBack(7, 0), now) == ([], [])
-    rig.crew.recall_stalled(now)
+    assert rig.runner_pool.taken_back(TakenBack(7, 0), now) == ([], [])
+    rig.runner_pool.recall_stalled(now)
     assert not rig.done()
     assert rig.timers.next(now) == rig.timers.at("stall") > now
 
@@ -132,10 +134,10 @@ def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
     rig = Rig("process", recycle_jobs=1)
     rig.give(1, 2)
     rig.done()
-    rig.seat.done = 1
-    rig.crew.supply.recycle(rig.seat, 0)
+    rig.handle.done = 1
+    rig.runner_pool.supply.recycle(rig.handle, 0)
     assert rig.done() == [Notify(7, Exit()), TakeBack(7, 2)]
-    rig.crew.taken_back(TakenBack(7, 1), 0)
+    rig.runner_pool.taken_back(TakenBack(7, 1), 0)
     assert not rig.done(), "one runs"
-    rig.crew.died(RunnerDied(7, unstarted=0), 5)
+    rig.runner_pool.died(RunnerDied(7, unstarted=0), 5)
     assert [type(one.message).__name__ for one in rig.done() if isinstance(one, Ask)] == ["Spawn"]

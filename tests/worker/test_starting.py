@@ -27,15 +27,15 @@ class Life:
     def __init__(self) -> None:
         self.actions = Actions()
         self.timers = Timers()
-        self.crew = RunnerPool(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
+        self.runner_pool = RunnerPool(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
         self.exits: list[int] = []
 
     def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> RunnerHandle:
-        self.crew.supply.up(RunnerUp(number, kind, 0, False, starting), NOW)
-        return self.crew.assignment.seats[number]
+        self.runner_pool.supply.up(RunnerUp(number, kind, 0, False, starting), NOW)
+        return self.runner_pool.assignment.handles[number]
 
     def says(self, number: int, message: FromRunner) -> None:
-        self.crew.heard(Heard(number, [message]), NOW)
+        self.runner_pool.heard(Heard(number, [message]), NOW)
 
     def asked(self) -> list[str]:
         """Kinds of the runners that were asked for since."""
@@ -44,15 +44,15 @@ class Life:
         return [one.message.kind for one in actions if isinstance(one, Ask) and isinstance(one.message, Spawn)]
 
     def room(self, kind: str = "thread") -> int:
-        return self.crew.assignment.rooms(NOW)[kind]
+        return self.runner_pool.assignment.rooms(NOW)[kind]
 
     def dies(self, number: int) -> float:
         """Seconds until another runner is asked for; negative: it was asked for at once."""
         self.asked()
-        self.crew.died(RunnerDied(number, code=70), NOW)
+        self.runner_pool.died(RunnerDied(number, code=70), NOW)
         if self.asked():
             return -1.0
-        self.crew.supply.respawn(NOW)
+        self.runner_pool.supply.respawn(NOW)
         return self.timers.at("spawn") - NOW
 
 
@@ -63,27 +63,27 @@ def life() -> Life:
 
 @pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
 def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
-    life.crew.supply.resize(kind, 1)
-    seat = life.born(1, kind)
+    life.runner_pool.supply.resize(kind, 1)
+    handle = life.born(1, kind)
     assert life.room(kind) == 0
-    assert life.crew.assignment.choose(kind, "task", NOW, suspect=False) is None
-    life.crew.supply.freed.clear()
+    assert life.runner_pool.assignment.choose(kind, "task", NOW, suspect=False) is None
+    life.runner_pool.supply.freed.clear()
     life.says(1, Up())
-    assert life.crew.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
+    assert life.runner_pool.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
-    assert life.crew.assignment.choose(kind, "task", NOW, suspect=False) is seat
+    assert life.runner_pool.assignment.choose(kind, "task", NOW, suspect=False) is handle
 
 
 def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
-    life.crew.supply.resize("thread", 1)
+    life.runner_pool.supply.resize("thread", 1)
     life.born(1, starting=False)
     assert life.room() >= 1
 
 
 def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
-    life.crew.supply.resize("process", 1)
+    life.runner_pool.supply.resize("process", 1)
     life.born(1, "process")
-    lines = Lines(life.crew.assignment)
+    lines = Lines(life.runner_pool.assignment)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
     assert lines.add((claim, PLAN), "process", "hash")
     assert lines.serve(NOW, lambda _: True) == []
@@ -93,72 +93,72 @@ def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
 
 
 def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(life: Life) -> None:
-    life.crew.supply.resize("thread", 2)
+    life.runner_pool.supply.resize("thread", 2)
     life.born(1)
     other = life.born(2)
     pauses = list[float]()
     for number in range(3, 12):
         pauses.append(life.dies(1 if number == 3 else number - 1))
-        life.crew.supply.respawn(life.timers.at("spawn"))
+        life.runner_pool.supply.respawn(life.timers.at("spawn"))
         assert life.asked() == ["thread"]
         life.born(number)
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     # Another place has its own count.
     assert life.dies(other.number) == 1
     life.says(11, Up())
-    assert life.crew.assignment.seats[11].place.failures == 0  # type: ignore[union-attr]
+    assert life.runner_pool.assignment.handles[11].place.failures == 0  # type: ignore[union-attr]
 
 
 def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: Life) -> None:
-    life.crew.supply.resize("thread", 1)
-    seat = life.born(1)
+    life.runner_pool.supply.resize("thread", 1)
+    handle = life.born(1)
     life.says(1, Up())
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
-    life.crew.assignment.assign(seat, Attempt(claim, PLAN, seat), NOW)
+    life.runner_pool.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)
     life.says(1, Done(1, Succeeded(b"", 0), 0, 0))
     assert life.dies(1) == -1
 
 
 def test_one_that_is_dismissed_while_it_starts_is_replaced_without_a_pause(life: Life) -> None:
     """A resize replaces runners of the shared kinds, whether they have started or not."""
-    life.crew.supply.resize("thread", 1)
+    life.runner_pool.supply.resize("thread", 1)
     life.born(1)
     life.asked()
-    life.crew.supply.renew("thread")
+    life.runner_pool.supply.renew("thread")
     assert life.asked() == ["thread"]
     assert life.exits == [1]
-    seat = life.born(2)
-    life.crew.died(RunnerDied(1), NOW)
+    handle = life.born(2)
+    life.runner_pool.died(RunnerDied(1), NOW)
     assert life.asked() == []
-    assert seat.place is not None
-    assert seat.place.failures == 0
+    assert handle.place is not None
+    assert handle.place.failures == 0
 
 
 def test_a_suspect_waits_for_the_runner_that_starts_for_it_and_asks_for_no_other(life: Life) -> None:
-    life.crew.supply.resize("thread", 1)
+    life.runner_pool.supply.resize("thread", 1)
     life.born(1, starting=False)
     life.asked()
-    assert life.crew.supply.isolated("thread") is None
+    assert life.runner_pool.supply.isolated("thread") is None
     assert life.asked() == ["thread"]
-    seat = life.born(2)
-    assert seat.single
-    assert life.crew.supply.isolated("thread") is None
+    handle = life.born(2)
+    assert handle.single
+    assert life.runner_pool.supply.isolated("thread") is None
     assert life.asked() == []
     # However long its start takes, it is not dismissed before it is up.
-    life.crew.supply.respawn(NOW + 60)
-    assert seat.open
+    life.runner_pool.supply.respawn(NOW + 60)
+    assert handle.open
     life.says(2, Up())
-    assert life.crew.supply.isolated("thread") is seat
+    assert life.runner_pool.supply.isolated("thread") is handle
 
 
 def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pause(life: Life) -> None:
-    life.crew.supply.resize("thread", 1)
+    life.runner_pool.supply.resize("thread", 1)
     life.born(1, starting=False)
-    life.crew.supply.isolated("thread")
+    life.runner_pool.supply.isolated("thread")
     life.born(2)
-    life.crew.supply.freed.clear()
+    life.runner_pool.supply.freed.clear()
     assert life.dies(2) == 1
-    assert life.crew.supply.freed == set()
-    life.crew.supply.respawn(life.timers.at("spawn"))
-    assert life.crew.supply.freed == {"thread"}
+    assert life.runner_pool.supply.freed == set()
+    life.runner_pool.supply.respawn(life.timers.at("spawn"))
+    assert life.runner_pool.supply.freed == {"thread"}
     assert life.asked() == [], "the suspect asks, when it was claimed again"

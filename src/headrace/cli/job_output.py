@@ -47,10 +47,10 @@ def _clock(microseconds: int) -> str:
 
 
 def _span(begin: int, end: int) -> str:
-    from headrace.picture.view import spell
+    from headrace.picture.view import format_duration
 
     seconds = seconds_between(begin, end)
-    return "-" if seconds is None else spell(round(seconds * 1e6))
+    return "-" if seconds is None else format_duration(round(seconds * 1e6))
 
 
 def _what_happened(one: AttemptRecord) -> str:

@@ -141,10 +141,10 @@ def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
 
 
 def _took(node: NodeRecord) -> str:
-    from headrace.picture.view import spell
+    from headrace.picture.view import format_duration
 
     seconds = took(node)
-    return "-" if seconds is None else spell(round(seconds * 1e6))
+    return "-" if seconds is None else format_duration(round(seconds * 1e6))
 
 
 def _since(node: NodeRecord, now: float) -> str:

@@ -57,7 +57,7 @@ class ViewNode:
     @property
     def note(self) -> str:
         """``2.1 s, 1 crash``: how long it took, and what it survived, or not; empty where there is nothing to tell."""
-        took = spell(self.ended - self.began) if 0 < self.began <= self.ended else ""
+        took = format_duration(self.ended - self.began) if 0 < self.began <= self.ended else ""
         crashes = f"{self.crashes:,} crash{'es' * (self.crashes != 1)}" if self.crashes else ""
         retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}" if self.retries else ""
         return ", ".join(filter(None, (took, crashes, retries)))
@@ -190,7 +190,7 @@ def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def spell(microseconds: int) -> str:
+def format_duration(microseconds: int) -> str:
     """A duration in a few characters: ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``."""
     seconds = microseconds / 1e6
     if seconds < 1:

@@ -147,7 +147,7 @@ class Members:
 
     def kill(self, member: Member, call: Call[Any], reason: str) -> None:
         """End a member for what it runs, unless it has just ended that by itself."""
-        if self.scheduler.doom(member, call):
+        if self.scheduler.condemn(member, call):
             member.body.kill(reason)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Members:
             with self.scheduler.lock:
                 member.leaving = True
             if not member.body.join(0):
-                self.scheduler.doom(member, None)
+                self.scheduler.condemn(member, None)
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:

@@ -494,7 +494,7 @@ class Scheduler:
             if (left is not None and left <= 0) or not changed.wait(left):
                 return False
 
-    def doom(self, member: Member, call: Call[Any] | None) -> bool:
+    def condemn(self, member: Member, call: Call[Any] | None) -> bool:
         """Give nothing more to a member that is going to be killed; False when it no longer runs this call."""
         with self.lock:
             if call is not None and member.running is not call:

@@ -27,7 +27,7 @@ from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.outcomes import of_death
 from headrace.worker.runner.async_kind import Drive
-from headrace.worker.runner.execute import RunnerContext, aperform, bench, perform
+from headrace.worker.runner.execute import RunnerContext, aperform, perform, runner_context
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans
 
@@ -58,7 +58,7 @@ class Performer:
 
     def __init__(self, app: Headrace) -> None:
         self._app = app
-        self._bench = replace(bench(app, PLACE, lambda: DICE), raised=self._raised)
+        self._runner_context = replace(runner_context(app, PLACE, lambda: DICE), raised=self._raised)
         self._error: BaseException | None = None
         self._links: list[tuple[BaseException, TracebackType | None]] = []
         self._runner: asyncio.Runner | None = None
@@ -123,7 +123,7 @@ class Performer:
     def _bench_of(self, claim: Claim) -> RunnerContext:
         task = self._app.tasks.get(claim.task)
         state = None if task is None else self._lifespans[task.kind].state
-        return self._bench if state is None else replace(self._bench, state=state)
+        return self._runner_context if state is None else replace(self._runner_context, state=state)
 
     async def _arun(self, claim: Claim, crash: Crash | None) -> Performed:
         try:
@@ -184,13 +184,13 @@ class Performer:
     def _crashed(self, claim: Claim, notes: list[Note]) -> Performed:
         return Performed(self._died(claim, "", "its process was ended by SIGKILL"), None, notes, asked=True)
 
-    def _died(self, claim: Claim, doom: Any, text: str) -> Ended:
+    def _died(self, claim: Claim, stop_reason: Any, text: str) -> Ended:
         error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
         plan = self._plan(claim)
         return (
             Crashed(b"", microseconds(self._app.settings.failure_ttl))
             if plan is None
-            else of_death(plan, claim, doom, error, DICE)
+            else of_death(plan, claim, stop_reason, error, DICE)
         )
 
     def _plan(self, claim: Claim) -> Plan | None:

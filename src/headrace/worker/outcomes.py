@@ -16,7 +16,7 @@ from headrace.tasks.task import Plan
 
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
 # for another reason than this start (a mate's limit, a shutdown).
-Doom = Literal["", "cancel", "hard", "other"]
+StopVerdict = Literal["", "cancel", "hard", "other"]
 
 
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
@@ -63,18 +63,18 @@ def of_error(
             return Failed(data, plan.failure_ttl)
 
 
-def of_death(plan: Plan, claim: Claim, doom: Doom, error: JobError, dice: float) -> Ended:
+def of_death(plan: Plan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float) -> Ended:
     """The outcome of a start whose runner died.
 
     Args:
         error: how the runner died.
     """
-    if doom == "cancel":
+    if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
-    if doom == "hard":
+    if stop_reason == "hard":
         data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
         return of_error(plan, claim, SoftTimeLimit(), data, dice)
-    if doom == "other":
+    if stop_reason == "other":
         data = _told(error, "Lost", "its runner was stopped for another reason than this job")
         return Interrupted(data, plan.failure_ttl)
     return Crashed(error_json(error), plan.failure_ttl)

@@ -16,8 +16,18 @@ from headrace.model.headers import check as check_headers
 from headrace.model.workflow import LETTERS, Graft, Policy
 from headrace.workflows import graph_builder
 from headrace.workflows.definition_facts import Definition, name_of
-from headrace.workflows.graph_builder import Row
-from headrace.workflows.node import MapOptions, Nested, Node, NodeOptions, R, Runnable, Wish, is_node, wish
+from headrace.workflows.graph_builder import NodeSpec
+from headrace.workflows.node import (
+    MapOptions,
+    Nested,
+    Node,
+    NodeOptions,
+    NodeRequest,
+    R,
+    Runnable,
+    is_node,
+    node_request,
+)
 from headrace.workflows.scope import Scope
 
 # Definitions within definitions: more is one that never ends.
@@ -105,22 +115,22 @@ class Flow:
             place = self._grows(scope.add(target, ([], *args), asked, name, check=False), asked)
         return scope.listed(place, asked, definition.name if definition else "")
 
-    def _asked(self, given: Mapping[str, Any]) -> Wish:
+    def _asked(self, given: Mapping[str, Any]) -> NodeRequest:
         if self.scope.closed:
             raise WorkflowError(
                 f"the definition of workflow {self.scope.name} has ended: no node can be added any more"
             )
-        return wish(given)
+        return node_request(given)
 
-    def _grows(self, place: int, asked: Wish) -> int:
+    def _grows(self, place: int, asked: NodeRequest) -> int:
         """Make a row one that fans out over its first argument at run time."""
-        row = self.scope.sheet.rows[place]
+        row = self.scope.builder.rows[place]
         row.map, row.of_items, row.on_failure = True, asked.on_failure, "stop"
         return place
 
-    def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: Wish, name: str) -> int:
+    def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: NodeRequest, name: str) -> int:
         """A row for each item, and one that joins them."""
-        scope, first = self.scope, len(self.scope.sheet.rows)
+        scope, first = self.scope, len(self.scope.builder.rows)
         if len(items) > 1 and (args or asked.params):
             # What stands for a large argument of all is not checked with the items.
             scope.check(task, (items[0], *args), asked)
@@ -129,10 +139,10 @@ class Flow:
             asked = replace(asked, params=params)
         places = [scope.add(task, (item, *args), asked, f"{name}[{n}]") for n, item in enumerate(items)]
         edges: dict[int, Policy | None] = dict.fromkeys(places)
-        row = Row(name, name_of(task), edges=edges, role="join", heads=tuple(places), first=first)
+        row = NodeSpec(name, name_of(task), edges=edges, role="join", heads=tuple(places), first=first)
         return self.scope.stand_in(row)
 
-    def _inherited(self, definition: Definition, asked: Wish) -> Wish:
+    def _inherited(self, definition: Definition, asked: NodeRequest) -> NodeRequest:
         """For a workflow that is built at run time: what all its nodes would have got if it were built here."""
         scope, on_failure = self.scope, self._within(asked)
         queue = asked.options.get("queue", scope.queue)
@@ -150,13 +160,13 @@ class Flow:
         given = [definition.queue or queue, {**scope.globals, **definition.globals}, LETTERS[on_failure]]
         return replace(asked, params={**asked.params, OUTER: given})
 
-    def _within(self, asked: Wish) -> Policy:
+    def _within(self, asked: NodeRequest) -> Policy:
         """What a failure within a nested workflow means for the node that stands for it."""
         if asked.on_failure == "stop" and self.scope.on_failure != "stop":
             return "skip"
         return asked.on_failure
 
-    def _nest(self, definition: Definition, args: tuple[Any, ...], asked: Wish) -> Node[Any]:
+    def _nest(self, definition: Definition, args: tuple[Any, ...], asked: NodeRequest) -> Node[Any]:
         """Another definition's nodes, built in place if all that it needs is known by now."""
         scope = self.scope
         if asked.undo is not None:
@@ -172,19 +182,22 @@ class Flow:
                 f"workflows are nested more than {NESTING} deep ({' -> '.join((*scope.chain[-3:], definition.name))}): "
                 f"does one nest itself without an end?"
             )
-        first = len(scope.sheet.rows)
-        inner = Scope(scope.context, definition.name, scope.sheet, f"{name}/", scope.chain)
+        first = len(scope.builder.rows)
+        inner = Scope(scope.context, definition.name, scope.builder, f"{name}/", scope.chain)
         inner.headers = scope.headers
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)
         scope.places += inner.places
-        heads, ends = graph_builder.heads(scope.sheet, inner.places), graph_builder.leaves(scope.sheet, inner.places)
+        heads, ends = (
+            graph_builder.heads(scope.builder, inner.places),
+            graph_builder.leaves(scope.builder, inner.places),
+        )
         if not ends or not heads:
-            scope.sheet.check_acyclic()
+            scope.builder.check_acyclic()
         edges: dict[int, Policy | None] = {
-            end: graph_builder.onward(scope.sheet.rows[end], inner.on_failure) for end in ends
+            end: graph_builder.onward(scope.builder.rows[end], inner.on_failure) for end in ends
         }
-        row = Row(name, definition.name, edges=edges, on_failure=asked.on_failure, heads=tuple(heads), first=first)
+        row = NodeSpec(name, definition.name, edges=edges, on_failure=asked.on_failure, heads=tuple(heads), first=first)
         row.role = "pass" if len(ends) == 1 else "join"
         return scope.listed(scope.stand_in(row), asked)
 
@@ -219,7 +232,7 @@ def define(
     definition.function(Flow(scope), *args, **kwargs)
     scope.close()
     if scope.on_failure != "stop":
-        graph_builder.soften(scope.sheet, scope.places)
+        graph_builder.soften(scope.builder, scope.places)
     if not scope.places:
         raise EmptyWorkflow(f"workflow {definition.name} ran no node: call flow.run(task, ...) at least once")
 
@@ -233,7 +246,9 @@ def collected(scope: Scope) -> Graft | None:
     if not scope.closed:
         scope.close()
     return (
-        graph_builder.graft(scope.sheet, scope.prefix, scope.on_failure, gather=scope.gather) if scope.places else None
+        graph_builder.graft(scope.builder, scope.prefix, scope.on_failure, gather=scope.gather)
+        if scope.places
+        else None
     )
 
 

@@ -116,7 +116,7 @@ class Workflow(Generic[P]):
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
         scope = Scope(self._context, self.name, GraphBuilder(self.name))
         define(scope, self.definition, args, kwargs)
-        nodes = graph_builder.nodes(scope.sheet)
+        nodes = graph_builder.nodes(scope.builder)
         ends: dict[str, int] = {}
         for when in ("on_success", "on_failure"):
             task = getattr(options, when)

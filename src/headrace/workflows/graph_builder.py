@@ -34,7 +34,7 @@ TOLD = 12
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class NodeSpec:
     """One node to be.
 
     Attributes:
@@ -74,7 +74,7 @@ class GraphBuilder:
 
     def __init__(self, definition: str) -> None:
         self.definition = definition
-        self.rows: list[Row] = []
+        self.rows: list[NodeSpec] = []
         self.names: dict[str, int] = {}
         self._edges = 0
         self._numbers: dict[str, int] = {}
@@ -127,7 +127,7 @@ class GraphBuilder:
                 f"names are unique in a graph; give name= another, or leave it out"
             )
 
-    def add(self, row: Row) -> int:
+    def add(self, row: NodeSpec) -> int:
         """Take a row; its position.
 
         Raises:
@@ -196,7 +196,7 @@ class GraphBuilder:
                 f"nodes of workflow {self.definition} wait for each other: {' -> '.join(names)}; none could start"
             )
 
-    def _grew(self, edges: int, row: Row) -> None:
+    def _grew(self, edges: int, row: NodeSpec) -> None:
         self._edges += edges
         if self._edges > MAX_EDGES:
             raise WorkflowTooLarge(
@@ -205,47 +205,47 @@ class GraphBuilder:
             )
 
 
-def heads(sheet: GraphBuilder, places: Iterable[int]) -> list[int]:
+def heads(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
     """Those of some rows that wait for none of them."""
     among = set(places)
-    return [place for place in sorted(among) if among.isdisjoint(sheet.rows[place].edges)]
+    return [place for place in sorted(among) if among.isdisjoint(builder.rows[place].edges)]
 
 
-def leaves(sheet: GraphBuilder, places: Iterable[int]) -> list[int]:
+def leaves(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
     """Those of some rows that none of them waits for."""
     among = list(places)
-    parents = {parent for place in among for parent in sheet.rows[place].edges}
+    parents = {parent for place in among for parent in builder.rows[place].edges}
     return [place for place in among if place not in parents]
 
 
-def soften(sheet: GraphBuilder, places: Iterable[int]) -> None:
+def soften(builder: GraphBuilder, places: Iterable[int]) -> None:
     """Let a failure among some rows skip what waits for it among them, where it would stop it.
 
     So each of them comes to an end, and who waits for all of them can go on.
     """
     among = set(places)
     for place in among:
-        row = sheet.rows[place]
+        row = builder.rows[place]
         for parent, policy in row.edges.items():
-            if parent in among and (policy or sheet.rows[parent].on_failure) == "stop":
+            if parent in among and (policy or builder.rows[parent].on_failure) == "stop":
                 row.edges[parent] = "skip"
         if row.map and row.of_items == "stop":
             row.of_items = "skip"
 
 
-def onward(row: Row, policy: Policy) -> Policy:
+def onward(row: NodeSpec, policy: Policy) -> Policy:
     """Policy of the edge from one of the last rows of a group to the row that stands for the group, which has this."""
     return policy if row.on_failure == "stop" else row.on_failure
 
 
-def nodes(sheet: GraphBuilder) -> list[NewNode]:
+def nodes(builder: GraphBuilder) -> list[NewNode]:
     """The rows as nodes to store, and after them the nodes that undo some of them.
 
     Raises:
         WorkflowCycle: some wait for each other.
     """
-    sheet.check_acyclic()
-    rows = sheet.rows
+    builder.check_acyclic()
+    rows = builder.rows
     children: list[list[tuple[int, Policy]]] = [[] for _ in rows]
     values = {place for place, row in enumerate(rows) if row.role == "given"}
     for place, row in enumerate(rows):
@@ -260,17 +260,17 @@ def nodes(sheet: GraphBuilder) -> list[NewNode]:
             continue
         number = 0
         if row.undo is not None:
-            facts = pack_facts(NodeFacts(f"{row.name} (undo)", sheet.definition))
+            facts = pack_facts(NodeFacts(f"{row.name} (undo)", builder.definition))
             undos.append(NewNode(row.undo, UNDO_ARGS, (place + 1,), (), facts, "undo"))
             number = len(rows) + len(undos)
         above = tuple([parent + 1 for parent in row.edges])
-        facts, soft = _facts(sheet, row), row.on_failure != "stop"
+        facts, soft = _facts(builder, row), row.on_failure != "stop"
         given = len(values & row.edges.keys()) if values else 0
         made.append(NewNode(row.form, row.args, above, tuple(children[place]), facts, row.role, number, soft, given))
     return made + undos
 
 
-def graft(sheet: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
+def graft(builder: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
     """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves.
 
     Args:
@@ -280,21 +280,21 @@ def graft(sheet: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool)
     Raises:
         WorkflowCycle: some wait for each other.
     """
-    ends = leaves(sheet, range(len(sheet.rows)))
+    ends = leaves(builder, range(len(builder.rows)))
     role: Role = "pass" if gather and len(ends) == 1 else "join"
-    made = nodes(sheet)
+    made = nodes(builder)
     join = len(made) + 1
     for place in ends:
-        made[place] = msgspec.structs.replace(made[place], children=((join, onward(sheet.rows[place], on_failure)),))
-    facts = pack_facts(NodeFacts(sheet.fresh(f"{prefix}join"), sheet.definition))
+        made[place] = msgspec.structs.replace(made[place], children=((join, onward(builder.rows[place], on_failure)),))
+    facts = pack_facts(NodeFacts(builder.fresh(f"{prefix}join"), builder.definition))
     made.append(NewNode(NO_FORM, b"", tuple([place + 1 for place in ends]), (), facts, role))
     return Graft(tuple(made), join, gather)
 
 
-def _facts(sheet: GraphBuilder, row: Row) -> bytes:
+def _facts(builder: GraphBuilder, row: NodeSpec) -> bytes:
     if not row.map:
-        return pack_facts(NodeFacts(row.name, sheet.definition, when=row.when))
+        return pack_facts(NodeFacts(row.name, builder.definition, when=row.when))
     form = row.form
     told = (LETTERS[row.of_items], form.priority, form.max_crashes)
     untold = {name: value for name in UNTOLD if (value := getattr(form, name))}
-    return pack_facts(NodeFacts(row.name, sheet.definition, True, row.when, *told, untold))
+    return pack_facts(NodeFacts(row.name, builder.definition, True, row.when, *told, untold))

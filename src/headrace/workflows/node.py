@@ -37,20 +37,20 @@ class Node(Generic[R_co]):
     """A job that will run in the workflow. Passed as an argument, it makes an edge and delivers what it returned.
 
     Attributes:
-        sheet, place: where it is defined.
+        builder, place: where it is defined.
     """
 
-    __slots__ = ("place", "sheet")
+    __slots__ = ("builder", "place")
 
-    def __init__(self, sheet: GraphBuilder, place: int) -> None:
+    def __init__(self, builder: GraphBuilder, place: int) -> None:
         """Use ``flow.run(...)`` or ``flow.map(...)``."""
-        self.sheet = sheet
+        self.builder = builder
         self.place = place
 
     @property
     def name(self) -> str:
         """Unique in its graph. One that was not given, but made of the task's, is numbered once there is a second."""
-        return self.sheet.rows[self.place].name
+        return self.builder.rows[self.place].name
 
     def on_failure(self, policy: Policy) -> Edge[R_co]:
         """This node, for one use as an argument or in ``after=``, with this edge's own policy.
@@ -133,7 +133,7 @@ _OPTIONS = tuple(NodeOptions.__annotations__)
 
 
 @dataclass(slots=True)
-class Wish:
+class NodeRequest:
     """What was asked for one node, as far as it can be checked without its task.
 
     Attributes:
@@ -151,7 +151,7 @@ class Wish:
     options: dict[str, Any]
 
 
-def wish(given: Mapping[str, Any]) -> Wish:
+def node_request(given: Mapping[str, Any]) -> NodeRequest:
     """What is asked for.
 
     Raises:
@@ -170,7 +170,7 @@ def wish(given: Mapping[str, Any]) -> Wish:
     if when is not None and not isinstance(when, (Node, Edge)):
         raise WorkflowError(f"when= takes a node, not {when!r:.80}: what is known by now needs only an `if`")
     params, on_failure = arguments(given.get("params"), "params"), check_policy(given.get("on_failure", "stop"))
-    return Wish(
+    return NodeRequest(
         _several(given.get("after")), _several(given.get("before")), params,
         _name(given.get("name")), on_failure, cast(Any, when), given.get("undo"), options,
     )  # fmt: skip

@@ -22,8 +22,8 @@ from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.task import BoundTask, Task
 from headrace.workflows.definition_facts import Definition, name_of, some, stem
-from headrace.workflows.graph_builder import GraphBuilder, Row
-from headrace.workflows.node import REFUSED, Edge, Node, Wish, is_node
+from headrace.workflows.graph_builder import GraphBuilder, NodeSpec
+from headrace.workflows.node import REFUSED, Edge, Node, NodeRequest, is_node
 
 # Bytes from which on a value that several nodes take is stored once: to read it takes them an exchange more.
 ONCE = 1024
@@ -34,7 +34,7 @@ class Scope:
 
     Attributes:
         name: the definition's.
-        sheet: all rows of the graph.
+        builder: all rows of the graph.
         prefix: of its nodes' names.
         chain: definitions that it is nested in, itself the last.
         queue, globals: as of :class:`Definition`, those of what it is nested in included.
@@ -46,11 +46,11 @@ class Scope:
     """
 
     def __init__(
-        self, context: AppContext, name: str, sheet: GraphBuilder, prefix: str = "", chain: tuple[str, ...] = ()
+        self, context: AppContext, name: str, builder: GraphBuilder, prefix: str = "", chain: tuple[str, ...] = ()
     ) -> None:
         self.name = name
         self.context = context
-        self.sheet = sheet
+        self.builder = builder
         self.prefix = prefix
         self.chain = (*chain, name)
         self.queue = ""
@@ -62,7 +62,7 @@ class Scope:
         self.places: list[int] = []
         # Rows that the name of a task or workflow, or the last part of it, may mean.
         self._meant: dict[str, list[int]] = {}
-        self._pending: list[tuple[int, Wish]] = []
+        self._pending: list[tuple[int, NodeRequest]] = []
         self._forms: dict[tuple[Any, ...] | None, Form] = {}
 
     def definition(self, task: Any) -> Definition | None:
@@ -71,12 +71,12 @@ class Scope:
         found = getattr(task, "definition", None)
         return found if isinstance(found, Definition) else None
 
-    def full_name(self, task: Any, asked: Wish) -> str:
+    def full_name(self, task: Any, asked: NodeRequest) -> str:
         """The full name of a new node."""
         if asked.name:
-            self.sheet.check_free(self.prefix + asked.name)
+            self.builder.check_free(self.prefix + asked.name)
             return self.prefix + asked.name
-        return self.sheet.fresh(self.prefix + stem(name_of(task)))
+        return self.builder.fresh(self.prefix + stem(name_of(task)))
 
     def target(self, given: Any, options: dict[str, Any]) -> tuple[Signature | Unchecked, Form]:
         """What checks the arguments of a job, and all of it but these."""
@@ -131,7 +131,7 @@ class Scope:
             if not is_node(value):
                 return None
             place, policy = self.mine(value)
-            self.sheet.agree(edges, place, policy)
+            self.builder.agree(edges, place, policy)
             return positions.setdefault(place, len(positions))
 
         limit = self.context.client.settings.max_payload
@@ -139,29 +139,29 @@ class Scope:
 
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
         node: Node[Any] = value if isinstance(value, Node) else value.node
-        if node.sheet is not self.sheet:
+        if node.builder is not self.builder:
             raise ForeignNode(
-                f"node {node.name!r} belongs to another workflow ({node.sheet.definition}) than this one "
-                f"({self.sheet.definition}): run its task here too, or nest that workflow with flow.run(...)"
+                f"node {node.name!r} belongs to another workflow ({node.builder.definition}) than this one "
+                f"({self.builder.definition}): run its task here too, or nest that workflow with flow.run(...)"
             )
         return node.place, None if isinstance(value, Node) else value.policy
 
-    def add(self, task: Any, args: tuple[Any, ...], asked: Wish, name: str, *, check: bool = True) -> int:
+    def add(self, task: Any, args: tuple[Any, ...], asked: NodeRequest, name: str, *, check: bool = True) -> int:
         """A row for a task, without its references."""
         signature, form = self.target(task, asked.options)
         checks = signature if check else Unchecked(form.task, self.context.types)
         data, edges = self.pack(checks, args, self._with_globals(checks, signature, args, asked.params))
-        row = Row(name, form.task, form, data, edges, asked.on_failure)
+        row = NodeSpec(name, form.task, form, data, edges, asked.on_failure)
         if asked.when is not None:
             place, policy = self.mine(asked.when)
-            self.sheet.agree(edges, place, policy)
+            self.builder.agree(edges, place, policy)
             row.when = list(edges).index(place)
-        place = self.sheet.add(row)
+        place = self.builder.add(row)
         self.places.append(place)
         if asked.undo is not None:
             checks, row.undo = self.target(asked.undo, {})
             # Checks that it takes one argument, which will be what the node returns.
-            self.pack(checks, (Node[Any](self.sheet, place),), {})
+            self.pack(checks, (Node[Any](self.builder, place),), {})
         return place
 
     def once(self, name: str, values: Iterable[Any]) -> list[Any]:
@@ -172,7 +172,7 @@ class Scope:
         """
         return [self._given(f"{name}[*{n}]", value, f"an argument of {name}") for n, value in enumerate(values)]
 
-    def check(self, task: Any, args: tuple[Any, ...], asked: Wish) -> None:
+    def check(self, task: Any, args: tuple[Any, ...], asked: NodeRequest) -> None:
         """Refuse arguments that a task does not take."""
         signature, _ = self.target(task, asked.options)
         self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
@@ -182,7 +182,7 @@ class Scope:
         data = slotted.encode(value, self.context.client.settings.max_payload, what)
         if slotted.met or len(data) < ONCE:
             return value
-        return Node[Any](self.sheet, self.sheet.add(Row(name, "", args=data, role="given")))
+        return Node[Any](self.builder, self.builder.add(NodeSpec(name, "", args=data, role="given")))
 
     def _with_globals(
         self, checks: Signature | Unchecked, signature: Signature | Unchecked, args: tuple[Any, ...],
@@ -192,10 +192,10 @@ class Scope:
         shared = {name: v for name, v in self.shared(signature, len(args)).items() if name not in params}
         if not shared:
             return params
-        known, light = self.sheet.known, dict[str, Any]()
+        known, light = self.builder.known, dict[str, Any]()
         for name, value in shared.items():
             if id(value) not in known:
-                known[id(value)] = (value, self._given(self.sheet.fresh(f"({name})"), value, f"global {name!r}"))
+                known[id(value)] = (value, self._given(self.builder.fresh(f"({name})"), value, f"global {name!r}"))
             light[name] = known[id(value)][1]
         if any(light[name] is not value for name, value in shared.items()):
             # What stands for a value is not checked before it is filled in; the value can be now.
@@ -205,20 +205,20 @@ class Scope:
     def shared(self, signature: Signature | Unchecked, count: int) -> dict[str, Any]:
         return {name: value for name, value in self.globals.items() if signature.accepts(name, count)}
 
-    def stand_in(self, row: Row) -> int:
+    def stand_in(self, row: NodeSpec) -> int:
         """A row without a job that stands for others: it waits for their ends, and they for its parents."""
-        place = self.sheet.add(row)
+        place = self.builder.add(row)
         self.places.append(place)
         return place
 
-    def listed(self, place: int, asked: Wish, also: str = "") -> Node[Any]:
+    def listed(self, place: int, asked: NodeRequest, also: str = "") -> Node[Any]:
         """The node of a row that is complete but for its references."""
-        task = also or self.sheet.rows[place].task
+        task = also or self.builder.rows[place].task
         for name in {task, stem(task)}:
             self._meant.setdefault(name, []).append(place)
         if asked.after or asked.before:
             self._pending.append((place, asked))
-        return Node(self.sheet, place)
+        return Node(self.builder, place)
 
     def find(self, ref: Any, place: int, word: str) -> tuple[int, Policy | None]:
         """The row that a reference means, and the policy that it was given."""
@@ -226,17 +226,17 @@ class Scope:
             return self.mine(ref)
         definition = self.definition(ref)
         name = definition.name if definition else name_of(ref, f"{word}=")
-        whole = self.sheet.names.get(self.prefix + name) if isinstance(ref, str) else None
+        whole = self.builder.names.get(self.prefix + name) if isinstance(ref, str) else None
         found = self._meant.get(name, [])
         # A name that is only the task's means the task, of which there may be several here.
-        if whole is not None and (len(found) < 2 or self.prefix + name not in self.sheet.bare):
+        if whole is not None and (len(found) < 2 or self.prefix + name not in self.builder.bare):
             return whole, None
         if len(found) != 1:
             self._refuse(name, found, place, word)
         return found[0], None
 
     def _refuse(self, name: str, found: list[int], place: int, word: str) -> NoReturn:
-        rows = self.sheet.rows
+        rows = self.builder.rows
         start = f"{word}={name!r} of node {rows[place].name!r} in workflow {self.name}"
         if found:
             raise AmbiguousNode(
@@ -250,12 +250,12 @@ class Scope:
     def close(self) -> None:
         """Resolve what was said of nodes that may be defined later, and take no more."""
         self.closed = True
-        rows = self.sheet.rows
+        rows = self.builder.rows
         for place, asked in self._pending:
             for ref in asked.after:
                 parent, policy = self.find(ref, place, "after")
                 for head in rows[place].heads or (place,):
-                    self.sheet.link(parent, head, policy)
+                    self.builder.link(parent, head, policy)
         # Afterwards, so that a node's own words come first in the order of its edges.
         for place, asked in self._pending:
             for ref in asked.before:
@@ -266,4 +266,4 @@ class Scope:
                         f"what it would be about, so give that node on_failure="
                     )
                 for head in rows[child].heads or (child,):
-                    self.sheet.link(place, head, None)
+                    self.builder.link(place, head, None)

@@ -1,7 +1,7 @@
 """What a dispatcher wants from the queues: jobs now, to be woken when some come, or nothing. Decides; does no I/O.
 
-The wish is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the loop
-asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
+What is wanted is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the
+loop asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
 
 * A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room.
 * A claim that came back full tells nothing of what is left.
@@ -28,7 +28,7 @@ _NONE = frozenset[Kind]()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClaimRequest:
     """A claim, to be made now or when a job has come.
 
     Attributes:
@@ -64,22 +64,22 @@ class Known:
     over: frozenset[Kind] = frozenset()
     beyond: bool = False
 
-    def answered(self, wish: Wish, brought: int, looked: Looked | None) -> Known:
+    def answered(self, wanted: ClaimRequest, brought: int, looked: Looked | None) -> Known:
         """What is known after a claim.
 
         Args:
             looked: what it passed over; None: nothing was to be passed over, or the reply that told was lost.
         """
-        full = brought >= wish.limit
+        full = brought >= wanted.limit
         if looked is None:
-            unknown = full or wish.passing
-            return replace(self, waiting=self.waiting | wish.kinds) if unknown else _EMPTY
+            unknown = full or wanted.passing
+            return replace(self, waiting=self.waiting | wanted.kinds) if unknown else _EMPTY
         # Behind a cursor nothing is seen of those before it: they are still there.
-        goes_on = bool(wish.cursors)
+        goes_on = bool(wanted.cursors)
         over = looked.passed | (self.over if goes_on else _NONE)
         # While entries are left to look at, jobs that were seen before may be behind them.
         crowded = self.crowded | over if full or looked.beyond else over
-        waiting = self.waiting | wish.kinds | over if full else crowded
+        waiting = self.waiting | wanted.kinds | over if full else crowded
         if goes_on and not self.cursors:
             # It is to look from the front since this claim was sent.
             return replace(self, waiting=waiting, crowded=crowded, over=over)
@@ -105,7 +105,9 @@ class Known:
 _EMPTY = Known(_NONE)
 
 
-def want(known: Known, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False) -> Wish | None:
+def want(
+    known: Known, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False
+) -> ClaimRequest | None:
     """What is wanted now; None: nothing can be taken.
 
     Args:
@@ -127,7 +129,7 @@ def want(known: Known, rooms: Mapping[Kind, int], most: int, *, ask: bool = Fals
         return None
     passing: dict[Kind, int] = {kind: free.get(kind, 0) for kind in sorted(known.crowded) if free.get(kind, 0) < limit}
     full = {kind for kind, room in passing.items() if room == 0}
-    return Wish(now, limit, takes, passing, known.cursors if passing and known.over <= full else {})
+    return ClaimRequest(now, limit, takes, passing, known.cursors if passing and known.over <= full else {})
 
 
 def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind], known: Known) -> list[str]:

@@ -14,7 +14,7 @@ from headrace.model.job import JobError
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
-from headrace.worker.dispatcher.admission import Wish
+from headrace.worker.dispatcher.admission import ClaimRequest
 from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
@@ -45,7 +45,7 @@ class Claiming:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: RunnerPool,
+        runner_pool: RunnerPool,
         lines: Lines,
         endings: Endings,
         placement: Placement,
@@ -53,13 +53,13 @@ class Claiming:
         maintenance: Maintenance,
     ) -> None:
         self.arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
-        self.unnoted: tuple[consume.Claimed, Any, Wish, int] | None = None
+        self.unnoted: tuple[consume.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
         self.paused = frozenset[str]()
         self._worker = worker
         self._requests = requests
-        self._crew = crew
+        self._crew = runner_pool
         self._lines = lines
         self._endings = endings
         self._placement = placement
@@ -68,22 +68,22 @@ class Claiming:
 
     # -- what is wanted ---------------------------------------------------------------------------------------------
 
-    def claimable(self, now: float) -> Wish | None:
+    def claimable(self, now: float) -> ClaimRequest | None:
         """The claim that is to be made at once, if any."""
         known, parked = self._demand.known, self._maintenance.unparking.parked
-        wish = self._wish(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
-        return wish if wish is not None and wish.now else None
+        wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
+        return wanted if wanted is not None and wanted.now else None
 
     def has_room(self, now: float) -> bool:
         """Whether a claim could bring a job."""
-        return self._wish(now) is not None
+        return self._wanted(now) is not None
 
     @property
     def _asks_anyway(self) -> bool:
         """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
         return self._demand.called or (self._maintenance.background.at == 0.0 and not self._requests.armed)
 
-    def _wish(self, now: float) -> Wish | None:
+    def _wanted(self, now: float) -> ClaimRequest | None:
         """What is wanted of the queues now."""
         if not self._takes:
             return None
@@ -93,7 +93,7 @@ class Claiming:
             here = self._endings.batch.finished + self._crew.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
         parked: list[Kind] = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
-        return self._demand.wish(now, most, coming, parked, ask=self._asks_anyway)
+        return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
 
     @property
     def _takes(self) -> bool:
@@ -104,39 +104,39 @@ class Claiming:
 
     # -- the calls --------------------------------------------------------------------------------------------------
 
-    def steps(self, now: float, wish: Wish) -> list[Step]:
+    def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """A claim, behind what moves parked jobs into the queues that it takes them from."""
-        steps = self._unparking(now, wish)
-        call, number = self._claim(wish, [*self._private(), *self._order()])
-        return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wish, number))]
+        steps = self._unparking(now, wanted)
+        call, number = self._claim(wanted, [*self._private(), *self._order()])
+        return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
     def sleep(self, now: float) -> None:
         """Sleep on the queues, if there is room and nothing to claim."""
-        wish = self._wish(now)
-        if wish is None or wish.now:
+        wanted = self._wanted(now)
+        if wanted is None or wanted.now:
             return
         # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
         names = self._demand.awaited(self._worker.options.queues.names, self.paused)
         if names:
-            call, number = self._claim(wish, self._order())
-            claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wish, number))
+            call, number = self._claim(wanted, self._order())
+            claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wanted, number))
             self._requests.sleep([self._worker.keys.wake(name) for name in names], claim)
 
-    def _unparking(self, now: float, wish: Wish) -> list[Step]:
+    def _unparking(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
         unparking = self._maintenance.unparking
         rooms = self._demand.rooms(now, 0) if unparking.parked else {}
         kinds = {task: self._worker.tasks[task].kind for task in sorted(unparking.parked)}
         return [
-            unparking.step(task, min(rooms[kind], wish.limit)) for task, kind in kinds.items() if kind in wish.kinds
+            unparking.step(task, min(rooms[kind], wanted.limit)) for task, kind in kinds.items() if kind in wanted.kinds
         ]
 
-    def _claim(self, wish: Wish, names: list[str]) -> tuple[Call[consume.Claimed], int]:
+    def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[consume.Claimed], int]:
         worker, requests = self._worker, self._requests
         requests.number += 1
-        number, passing = requests.number, self._demand.passing(wish)
+        number, passing = requests.number, self._demand.passing(wanted)
         call = consume.claim(
-            worker.keys, worker.owner, number, wish.limit, names, passing=passing, cursors=wish.cursors
+            worker.keys, worker.owner, number, wanted.limit, names, passing=passing, cursors=wanted.cursors
         )
         return call, number
 
@@ -148,7 +148,7 @@ class Claiming:
         return [f"@{self._worker.owner}"]
 
     def _order(self) -> list[str]:
-        queues, dice = self._worker.options.queues, self._worker.site.dice
+        queues, dice = self._worker.options.queues, self._worker.context.dice
         return list(queues.arrange([dice.random() for _ in queues.names] if queues.weights else []))
 
     # -- the answers ------------------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ class Claiming:
         """How many jobs are ours and were not read."""
         return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
 
-    def _arrived(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
         self.arrivals.append((call, reply, number))
-        self._demand.answered(wish, consume.summary(reply), self._worker.now, woken=False)
+        self._demand.answered(wanted, consume.summary(reply), self._worker.now, woken=False)
 
     def hand_out(self) -> None:
         """Read the claims that were answered and hand their jobs out."""
@@ -176,13 +176,13 @@ class Claiming:
         """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
         if not self._worker.options.burst or claimed.jobs or self._demand.known.waiting:
             return
-        idle = not self._placement.busy and not self._maintenance.owes(self._worker.now)
+        idle = not self._placement.busy and not self._maintenance.has_pending(self._worker.now)
         self.found_none = self.found_none or (idle and number == self._requests.number)
 
-    def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wish: Wish, number: int) -> None:
+    def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
         claimed = call.parse(reply)
-        self.unnoted = claimed, reply, wish, number
+        self.unnoted = claimed, reply, wanted, number
         if len(claimed.jobs) == 1 and not special(claimed.jobs[0]):
             if refused := self._placement.place(claimed.jobs):
                 self.note()
@@ -195,14 +195,14 @@ class Claiming:
         """Learn what the claim of a sleep tells, before anything else is decided."""
         if self.unnoted is None:
             return
-        claimed, reply, wish, number = self.unnoted
+        claimed, reply, wanted, number = self.unnoted
         self.unnoted = None
         summary = consume.summary(reply)
-        self._demand.answered(wish, summary, self._worker.now, woken=self.woken)
+        self._demand.answered(wanted, summary, self._worker.now, woken=self.woken)
         self._took(claimed, number)
         # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
         if self.woken and not summary.brought and summary.halted > len(self.paused):
-            self._maintenance.renewal.hurry()
+            self._maintenance.renewal.renew_soon()
 
     def _took(self, claimed: consume.Claimed, number: int) -> bool:
         """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""

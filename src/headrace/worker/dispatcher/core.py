@@ -54,11 +54,11 @@ from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.settlement import Settlement
-from headrace.worker.dispatcher.site import Site
 from headrace.worker.dispatcher.starts import Starts
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.vitals import Vitals
+from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Owner
 
@@ -71,50 +71,54 @@ class Core:
 
     Attributes:
         worker: what all parts know.
-        crew, lines, ends, demand, maintenance, vitals: parts that the loop and tests look at.
+        runner_pool, lines, ends, demand, maintenance, vitals: parts that the loop and tests look at.
     """
 
-    def __init__(self, site: Site) -> None:
-        worker = self.worker = WorkerState(site)
+    def __init__(self, context: WorkerContext) -> None:
+        worker = self.worker = WorkerState(context)
         requests = self._requests = StoreRequests(worker.actions)
-        crew = self.crew = RunnerPool(
-            site.settings, site.options, site.place, worker.actions, worker.timers, site.dice.random, site.tally,
-            site.learned,
+        runner_pool = self.runner_pool = RunnerPool(
+            context.settings, context.options, context.place, worker.actions, worker.timers, context.dice.random,
+            context.tally, context.learned,
         )  # fmt: skip
-        self.report = SelfReport(worker, crew)
+        self.report = SelfReport(worker, runner_pool)
         maintenance = self.maintenance = Maintenance(
-            site.keys, site.settings, site.tasks, site.options.queues.names, self.report.news, self._held,
-            site.schedules, worker.actions.log, self._ticked,
+            context.keys, context.settings, context.tasks, context.options.queues.names, self.report.news, self._held,
+            context.schedules, worker.actions.log, self._ticked,
         )  # fmt: skip
-        demand = self.demand = Demand(crew, {task.name: task.kind for task in site.tasks.values()}, worker.timers)
-        lines = self.lines = Lines(crew.assignment)
+        demand = self.demand = Demand(
+            runner_pool, {task.name: task.kind for task in context.tasks.values()}, worker.timers
+        )
+        lines = self.lines = Lines(runner_pool.assignment)
         endings = self._endings = Endings(worker, lines)
         self.ends = endings.batch
-        placing = self._placement = Placement(worker, crew, lines, endings, demand)
-        settling = self._settlement = Settlement(worker, requests, crew, endings, placing, demand, maintenance)
-        claiming = self._claiming = Claiming(worker, requests, crew, lines, endings, placing, demand, maintenance)
+        placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)
+        settling = self._settlement = Settlement(worker, requests, runner_pool, endings, placing, demand, maintenance)
+        claiming = self._claiming = Claiming(
+            worker, requests, runner_pool, lines, endings, placing, demand, maintenance
+        )
         reconciler = self._reconciler = Reconciler(
             worker, requests.send_first, settling.settled_again, endings, placing
         )
         self._departure = Departure(
-            worker, requests, crew, endings, placing, claiming, settling, demand, maintenance, reconciler
+            worker, requests, runner_pool, endings, placing, claiming, settling, demand, maintenance, reconciler
         )
-        self._control = RemoteControl(worker, crew, lines, demand, maintenance, self.report, self._departure)
-        self.vitals = Vitals(worker, crew, requests, claiming, maintenance.renewal)
+        self._control = RemoteControl(worker, runner_pool, lines, demand, maintenance, self.report, self._departure)
+        self.vitals = Vitals(worker, runner_pool, requests, claiming, maintenance.renewal)
         self._heed = self._hearers()
         # Whether this turn heard of the end of a sleep.
         self._awoken = False
 
     def _hearers(self) -> dict[type, Callable[[Any], None]]:
         """Who hears of which event."""
-        worker, crew, requests = self.worker, self.crew, self._requests
+        worker, runner_pool, requests = self.worker, self.runner_pool, self._requests
         endings, placement, control, departure = self._endings, self._placement, self._control, self._departure
         return {
-            Heard: lambda event: endings.ended(crew.heard(event, worker.now)),
-            TakenBack: lambda event: placement.returned(crew.taken_back(event, worker.now)),
-            RunnerUp: lambda event: crew.supply.up(event, worker.now),
-            RunnerClosed: lambda event: crew.closed(event.runner, garbled=event.garbled),
-            RunnerDied: lambda event: placement.returned(crew.died(event, worker.now)),
+            Heard: lambda event: endings.ended(runner_pool.heard(event, worker.now)),
+            TakenBack: lambda event: placement.returned(runner_pool.taken_back(event, worker.now)),
+            RunnerUp: lambda event: runner_pool.supply.up(event, worker.now),
+            RunnerClosed: lambda event: runner_pool.closed(event.runner, garbled=event.garbled),
+            RunnerDied: lambda event: placement.returned(runner_pool.died(event, worker.now)),
             Told: lambda event: control.told(event.message),
             Orphaned: lambda _: departure.orphaned(),
             Replied: lambda event: event.read(event.reply),
@@ -137,7 +141,7 @@ class Core:
         if predecessor:
             self.maintenance.reclaim.add(predecessor)
         for kind in self.worker.kinds:
-            self.crew.supply.resize(kind, self.worker.options.runners(kind))
+            self.runner_pool.supply.resize(kind, self.worker.options.runners(kind))
         return self.on((), now)
 
     def on(self, events: Sequence[Event], now: float) -> Sequence[Action]:
@@ -158,7 +162,7 @@ class Core:
             if claiming.unnoted and len(events) > 1:
                 claiming.note()
         if worker.phase == "left":
-            self.crew.supply.dismiss_idle()
+            self.runner_pool.supply.dismiss_idle()
         elif not self._awoken:
             # Else an idle runner gets its job first: deciding takes as long as handing out.
             self._decide(now)
@@ -179,22 +183,22 @@ class Core:
     def next(self) -> float:
         """When :meth:`on` must be called although nothing happens (monotonic seconds)."""
         now, due = self.worker.now, self.maintenance.next
-        return min(self.worker.timers.next(now), self.crew.stops.limits.next, due if due > now else NEVER)
+        return min(self.worker.timers.next(now), self.runner_pool.stops.limits.next, due if due > now else NEVER)
 
     # -- a turn -----------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         """Look at everything that may be due."""
-        worker, crew, requests, claiming = self.worker, self.crew, self._requests, self._claiming
+        worker, runner_pool, requests, claiming = self.worker, self.runner_pool, self._requests, self._claiming
         cancels = self.maintenance.renewal.cancels
-        crew.stops.enforce(now)
+        runner_pool.stops.enforce(now)
         while cancels:
             self._placement.cancel(cancels.popleft())
         if self.ends.refused:
             self._placement.recall(self.ends.refused)
-        crew.recall_stalled(now)
-        crew.supply.respawn(now)
-        if crew.assignment.changed and not worker.fenced:
+        runner_pool.recall_stalled(now)
+        runner_pool.supply.respawn(now)
+        if runner_pool.assignment.changed and not worker.fenced:
             self._placement.serve(now)
         self._departure.look(now)
         self._departure.keep_fence(now)
@@ -213,13 +217,13 @@ class Core:
 
     def _steps(self, now: float) -> list[Step]:
         """Everything that is due, for one round trip: notes before ends, ends before a claim."""
-        wish = None if self._requests.armed else self._claiming.claimable(now)
+        wanted = None if self._requests.armed else self._claiming.claimable(now)
         steps: list[Step] = []
-        if self.ends or self.crew.notes:
-            steps += self._settlement.steps(now, claims=wish is not None)
+        if self.ends or self.runner_pool.notes:
+            steps += self._settlement.steps(now, claims=wanted is not None)
         if now >= self.maintenance.next:
             steps += self.maintenance.steps(now)
-            if lines := self.crew.advice.learned():
+            if lines := self.runner_pool.advice.learned():
                 steps.append((operations.learn(self.worker.keys, lines), lambda _: None))
         if self.maintenance.renewal.doubts >= DOUBTS:
             # Behind the settle and before the claim, so that the store has seen all that we know.
@@ -227,8 +231,8 @@ class Core:
             steps.append(self._reconciler.look())
         steps += self._endings.growth.steps()
         steps += [self._reading(step) for step in self._placement.inputs.steps()]
-        if wish is not None:
-            steps += self._claiming.steps(now, wish)
+        if wanted is not None:
+            steps += self._claiming.steps(now, wanted)
         return steps
 
     def _reading(self, step: Step) -> Step:
@@ -243,25 +247,25 @@ class Core:
 
     def _ticked(self, name: str, what: str, count: int) -> None:
         """What became of ticks of a schedule is counted."""
-        if (tally := self.worker.site.tally) is not None:
+        if (tally := self.worker.context.tally) is not None:
             tally.ticked(name, what, count, self.worker.now)
 
     # -- the store --------------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> list[Step]:
-        worker, site = self.worker, self.worker.site
+        worker, context = self.worker, self.worker.context
         if worker.phase != "working":
             return []
-        owner = f"{site.place}:{site.dice.getrandbits(32):08x}"
-        facts: list[str | int] = ["place", site.place, "queues", ",".join(worker.options.queues.names)]
-        facts += ["dispatcher", site.pid]
+        owner = f"{context.place}:{context.dice.getrandbits(32):08x}"
+        facts: list[str | int] = ["place", context.place, "queues", ",".join(worker.options.queues.names)]
+        facts += ["dispatcher", context.pid]
         if weights := worker.options.queues.weights:
             facts += ["weights", ",".join(f"{weight:g}" for weight in weights)]
-        facts += ["anchor", site.anchor] if site.anchor else []
+        facts += ["anchor", context.anchor] if context.anchor else []
         facts += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)
-        call = consume.register(worker.keys, owner, lease, facts, tasks=tasks, limits=site.limits)
+        call = consume.register(worker.keys, owner, lease, facts, tasks=tasks, limits=context.limits)
         return [(call, lambda spared: self._registered(owner, now, spared))]
 
     def _registered(self, owner: str, sent: float, spared: int) -> None:

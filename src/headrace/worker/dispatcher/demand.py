@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.model.options import Kind
 from headrace.protocol import consume
-from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, Known, Wish, awaited, want
+from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, ClaimRequest, Known, awaited, want
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
 
@@ -23,13 +23,13 @@ class Demand:
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
-    def __init__(self, crew: RunnerPool, tasks: Mapping[str, Kind], timers: Timers) -> None:
+    def __init__(self, runner_pool: RunnerPool, tasks: Mapping[str, Kind], timers: Timers) -> None:
         """Make one that knows nothing.
 
         Args:
             tasks: the kind of each task.
         """
-        self._crew = crew
+        self._crew = runner_pool
         self._kinds: tuple[Kind, ...] = tuple(sorted(set(tasks.values()))) or ("process",)
         self._timers = timers
         self.known = Known(frozenset(self._kinds))
@@ -58,19 +58,19 @@ class Demand:
         self._refused.add(kind)
         self.known = self.known.handed_back(kind)
 
-    def answered(self, wish: Wish, summary: consume.ClaimSummary, now: float, *, woken: bool) -> None:
+    def answered(self, wanted: ClaimRequest, summary: consume.ClaimSummary, now: float, *, woken: bool) -> None:
         """A claim was answered.
 
         Args:
             woken: it ended a sleep, which a queue had ended.
         """
-        self.known = self.known.answered(wish, summary.brought, summary.looked)
+        self.known = self.known.answered(wanted, summary.brought, summary.looked)
         if self.known.beyond:
             self._timers.set("look", now + LOOK_EVERY)
-        if wish.cursors and not wish.now and woken:
+        if wanted.cursors and not wanted.now and woken:
             self._timers.set("anew", min(self._timers.at("anew"), now + ANEW_AFTER))
 
-    def wish(self, now: float, most: int, coming: int, parked: Sequence[Kind], *, ask: bool) -> Wish | None:
+    def wanted(self, now: float, most: int, coming: int, parked: Sequence[Kind], *, ask: bool) -> ClaimRequest | None:
         """What is wanted now; None: nothing.
 
         Args:
@@ -93,9 +93,9 @@ class Demand:
         rooms = self._crew.assignment.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
-    def passing(self, wish: Wish) -> list[tuple[Kind, int, Sequence[str]]]:
+    def passing(self, wanted: ClaimRequest) -> list[tuple[Kind, int, Sequence[str]]]:
         """What a claim passes over: crowded kinds, how many of each it may bring, and their tasks."""
-        return [(kind, most, self._tasks[kind]) for kind, most in wish.passing.items()]
+        return [(kind, most, self._tasks[kind]) for kind, most in wanted.passing.items()]
 
     def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
         """What a sleep listens to."""

@@ -32,7 +32,7 @@ class Departure:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: RunnerPool,
+        runner_pool: RunnerPool,
         endings: Endings,
         placement: Placement,
         claiming: Claiming,
@@ -43,7 +43,7 @@ class Departure:
     ) -> None:
         self._worker = worker
         self._requests = requests
-        self._crew = crew
+        self._crew = runner_pool
         self._endings = endings
         self._placement = placement
         self._claiming = claiming
@@ -106,7 +106,7 @@ class Departure:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
         if worker.phase == "working":
-            name, ran, left = worker.owner or worker.site.place, self._endings.batch.finished, self._crew.running
+            name, ran, left = worker.owner or worker.context.place, self._endings.batch.finished, self._crew.running
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
             worker.actions.log(logging.INFO, text, name, ran, left)
             worker.phase = "draining"
@@ -116,7 +116,7 @@ class Departure:
             worker.timers.set("stop", stop)
             self._requests.wake_up()
             # Others learn of it, and why their jobs wait.
-            self._maintenance.renewal.hurry()
+            self._maintenance.renewal.renew_soon()
             self._crew.recall()
             if not now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
@@ -152,31 +152,31 @@ class Departure:
         elif options.max_idle and self._requests.ready and timers.due("idle", now):
             worker.actions.log(logging.INFO, "there was nothing to run for %g s", options.max_idle)
             self.drain(now=False)
-        elif options.burst and self._requests.ready and not self._maintenance.owes(now):
+        elif options.burst and self._requests.ready and not self._maintenance.has_pending(now):
             self._demand.may_wait()
 
     def _leave_when_done(self, now: float) -> None:
-        crew, worker, timers, requests = self._crew, self._worker, self._worker.timers, self._requests
-        crew.supply.dismiss_idle()
-        if crew.running or self._endings.growth or self._placement.inputs:
+        runner_pool, worker, timers, requests = self._crew, self._worker, self._worker.timers, self._requests
+        runner_pool.supply.dismiss_idle()
+        if runner_pool.running or self._endings.growth or self._placement.inputs:
             self._stop_what_runs(now)
             return
         timers.set("leave", min(timers.at("leave"), now + FAREWELL))
         if not worker.owner or timers.due("leave", now):
             worker.phase = "left"
-        elif requests.ready and not (requests.armed or self._endings.batch or crew.notes):
+        elif requests.ready and not (requests.armed or self._endings.batch or runner_pool.notes):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(worker.keys, worker.owner, keep), self._retired)])
 
     def _stop_what_runs(self, now: float) -> None:
-        crew, worker, timers = self._crew, self._worker, self._worker.timers
+        runner_pool, worker, timers = self._crew, self._worker, self._worker.timers
         if timers.due("interrupt", now):
             timers.clear("interrupt")
-            crew.stops.interrupt(now)
+            runner_pool.stops.interrupt(now)
         if timers.due("stop", now):
             text = "the shutdown timeout is over: %d jobs are stopped and handed back"
-            worker.actions.log(logging.WARNING, text, crew.running)
-            crew.stops.kill_all()
+            worker.actions.log(logging.WARNING, text, runner_pool.running)
+            runner_pool.stops.kill_all()
             timers.clear("stop")
             timers.clear("interrupt")
 

@@ -39,7 +39,7 @@ from headrace.worker.dispatcher.links.supervisor_link import ControlLink
 from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER
-from headrace.worker.dispatcher.site import Site
+from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor
@@ -81,8 +81,10 @@ class Dispatcher:
         self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
         pid, tally = os.getpid(), self._tally
-        site = Site(store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned)
-        self._core = Core(replace(site, limits=app.limits.declared()))
+        context = WorkerContext(
+            store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned
+        )
+        self._core = Core(replace(context, limits=app.limits.declared()))
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(
@@ -133,7 +135,7 @@ class Dispatcher:
                 return
 
     def _hint(self) -> None:
-        if runner := self._core.crew.assignment.likely:
+        if runner := self._core.runner_pool.assignment.likely:
             self._links.hint(runner)
 
     def _perform(self, actions: Iterable[Action]) -> None:
@@ -154,7 +156,7 @@ class Dispatcher:
         if self._unstamped:
             until = min(until, self._stamp_at)
         pause = max(0.0, until - time.monotonic())
-        gather = min(GATHER, pause) if self._core.crew.assignment.least_held > PLENTY else 0.0
+        gather = min(GATHER, pause) if self._core.runner_pool.assignment.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
             handler()
         if not self._inbox and time.monotonic() < until:
@@ -183,7 +185,7 @@ class Dispatcher:
         """Stay while runners leave: what their exit hooks write to stderr goes through here."""
         end = time.monotonic() + LAST_WORDS
         self._turn()
-        while self._core.crew.present and time.monotonic() < end:
+        while self._core.runner_pool.present and time.monotonic() < end:
             self._round(end)
-        if self._core.crew.present:
+        if self._core.runner_pool.present:
             log.warning("leaving runners that do not exit to the supervisor")

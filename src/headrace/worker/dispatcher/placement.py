@@ -41,10 +41,12 @@ class Placement:
         inputs: nodes of workflows that wait for outputs.
     """
 
-    def __init__(self, worker: WorkerState, crew: RunnerPool, lines: Lines, endings: Endings, demand: Demand) -> None:
+    def __init__(
+        self, worker: WorkerState, runner_pool: RunnerPool, lines: Lines, endings: Endings, demand: Demand
+    ) -> None:
         self.inputs = Inputs(worker.keys)
         self._worker = worker
-        self._crew = crew
+        self._crew = runner_pool
         self._lines = lines
         self._endings = endings
         self._demand = demand
@@ -129,7 +131,7 @@ class Placement:
             if found is None:
                 continue
             kind, plan = found
-            seat = None
+            handle = None
             if working:
                 strategy = plan.strategy or (self._strategy(claim) if claim.key else worker.options.strategy)
                 if strategy == "available" and claim.queue[0] == "@":
@@ -137,18 +139,18 @@ class Placement:
                     strategy = "least_loaded"
                 suspect = claim.crashes > 0
                 if suspect and kind in SHARED:
-                    seat = self._crew.supply.isolated(kind)
+                    handle = self._crew.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
-                    seat = assignment.choose(kind, claim.task, now, suspect=suspect)
+                    handle = assignment.choose(kind, claim.task, now, suspect=suspect)
                 elif self._lines.add((claim, plan), kind, strategy):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self._lines.serve(now, self.in_time)
                     continue
-            if seat is None:
+            if handle is None:
                 refused.append((claim, kind))
                 continue
-            start = Attempt(claim, plan, seat)
-            assignment.assign(seat, start, now)
+            start = Attempt(claim, plan, handle)
+            assignment.assign(handle, start, now)
             starts.append(start)
         self._crew.give(starts, now)
         return refused

@@ -24,7 +24,7 @@ class RemoteControl:
     def __init__(
         self,
         worker: WorkerState,
-        crew: RunnerPool,
+        runner_pool: RunnerPool,
         lines: Lines,
         demand: Demand,
         maintenance: Maintenance,
@@ -32,7 +32,7 @@ class RemoteControl:
         departure: Departure,
     ) -> None:
         self._worker = worker
-        self._crew = crew
+        self._crew = runner_pool
         self._lines = lines
         self._demand = demand
         self._maintenance = maintenance
@@ -60,10 +60,10 @@ class RemoteControl:
         if text == CALLED:
             self._demand.call()
         elif text == HURRY:
-            self._maintenance.renewal.hurry()
+            self._maintenance.renewal.renew_soon()
         elif verb == "show":
             self._report.shown = rest
-            self._maintenance.renewal.hurry()
+            self._maintenance.renewal.renew_soon()
         elif verb == "parked" and rest in self._worker.tasks:
             self._maintenance.unparking.parked.add(rest)
         elif verb != "scale":
@@ -100,4 +100,4 @@ class RemoteControl:
             for place in self._crew.supply.resize(kind, size):
                 self._lines.vacate(place)
         self._report.resized = True
-        self._maintenance.renewal.hurry()
+        self._maintenance.renewal.renew_soon()

@@ -19,10 +19,10 @@ class SelfReport:
         leaving: whether that it claims no more was said.
     """
 
-    def __init__(self, worker: WorkerState, crew: RunnerPool) -> None:
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
         self.said, self.shown, self.resized, self.leaving = "", "", False, False
         self._worker = worker
-        self._crew = crew
+        self._crew = runner_pool
 
     def begin(self) -> None:
         """A new incarnation has said nothing."""
@@ -47,8 +47,10 @@ class SelfReport:
         if worker.phase == "draining" and not self.leaving:
             self.leaving = True
             facts += ["draining", 1]
-        crew = status(self._crew.assignment.seats.values(), worker.server_ahead, worker.site.look, self.shown)
-        if crew != self.said:
-            self.said = crew
-            facts += ["crew", crew]
+        runner_pool = status(
+            self._crew.assignment.handles.values(), worker.server_ahead, worker.context.look, self.shown
+        )
+        if runner_pool != self.said:
+            self.said = runner_pool
+            facts += ["runner_pool", runner_pool]
         return facts

@@ -28,7 +28,7 @@ class Settlement:
         self,
         worker: WorkerState,
         requests: StoreRequests,
-        crew: RunnerPool,
+        runner_pool: RunnerPool,
         endings: Endings,
         placement: Placement,
         demand: Demand,
@@ -36,7 +36,7 @@ class Settlement:
     ) -> None:
         self._worker = worker
         self._requests = requests
-        self._crew = crew
+        self._crew = runner_pool
         self._endings = endings
         self._placement = placement
         self._demand = demand
@@ -76,7 +76,7 @@ class Settlement:
         """Read the answer to a settle that the store had forgotten and was sent again."""
         self._settled(reply)
         # It tells when what became scheduled is due, and what else there is to do.
-        self._maintenance.renewal.hurry()
+        self._maintenance.renewal.renew_soon()
 
     def _settled(self, reply: consume.Settled) -> None:
         worker = self._worker

@@ -14,10 +14,15 @@ class Vitals:
     """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
 
     def __init__(
-        self, worker: WorkerState, crew: RunnerPool, requests: StoreRequests, claiming: Claiming, renewal: Renewal
+        self,
+        worker: WorkerState,
+        runner_pool: RunnerPool,
+        requests: StoreRequests,
+        claiming: Claiming,
+        renewal: Renewal,
     ) -> None:
         self._worker = worker
-        self._crew = crew
+        self._crew = runner_pool
         self._requests = requests
         self._claiming = claiming
         self._renewal = renewal
@@ -29,7 +34,9 @@ class Vitals:
         To be called about once a second: it starves from the first look on that finds jobs and room for them.
         """
         worker, claiming = self._worker, self._claiming
-        kinds = {seat.kind for seat in self._crew.assignment.seats.values() if not (seat.starting or seat.single)}
+        kinds = {
+            handle.kind for handle in self._crew.assignment.handles.values() if not (handle.starting or handle.single)
+        }
         flags = REGISTERED if worker.owner and not worker.fenced else 0
         flags |= 0 if self._requests.away else ANSWERED
         flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0

@@ -6,16 +6,16 @@ from typing import Literal
 
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.dispatcher_events import Actions
-from headrace.worker.dispatcher.site import Site
 from headrace.worker.dispatcher.starts import Starts
 from headrace.worker.dispatcher.timers import Timers
+from headrace.worker.dispatcher.worker_context import WorkerContext
 
 
 class WorkerState:
     """One record for each core. The part that is named may write an attribute; all may read it.
 
     Attributes:
-        site, settings, keys, tasks: what it was told once.
+        context, settings, keys, tasks: what it was told once.
         kinds: of its runners.
         options: sizes included, which RemoteControl changes.
         phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Departure's.
@@ -27,11 +27,11 @@ class WorkerState:
         actions, timers: what the parts have decided, and when they must look again.
     """
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.settings, self.keys, self.tasks = site.settings, site.keys, site.tasks
-        self.options = site.options
-        self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in site.tasks.values()})) or ("process",)
+    def __init__(self, context: WorkerContext) -> None:
+        self.context = context
+        self.settings, self.keys, self.tasks = context.settings, context.keys, context.tasks
+        self.options = context.options
+        self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in context.tasks.values()})) or ("process",)
         self.phase: Literal["working", "draining", "left"] = "working"
         self.owner = ""
         self.fenced = False

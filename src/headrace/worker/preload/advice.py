@@ -44,7 +44,7 @@ NOTHING = Learned()
 
 
 @dataclass(slots=True)
-class Row:
+class AdviceRow:
     """One task.
 
     Attributes:
@@ -90,7 +90,7 @@ class Advice:
     """
 
     def __init__(self, learned: Learned, *, enabled: bool, auto: bool) -> None:
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, AdviceRow] = {}
         self._learned = learned
         self.renew()
         self._enabled = enabled
@@ -136,7 +136,7 @@ class Advice:
         if row is None:
             if len(self.rows) >= TASKS:
                 return
-            row = self.rows[task] = Row(kind)
+            row = self.rows[task] = AdviceRow(kind)
         row.profiled += first
         for counts, told in ((row.imports, imports), (row.functions, functions)):
             for name, cost in told:
@@ -175,14 +175,15 @@ class Advice:
             if not row.certain or total < max(TELL, self._tell_at[task]):
                 continue
             self._tell_at[task] = 2 * total
-            parts = ", ".join(f"{name} {spell(cost)}" for name, cost in row.losses[:4])
+            parts = ", ".join(f"{name} {format_duration(cost)}" for name, cost in row.losses[:4])
             who = f"each first start of {task} in a runner" if task else f"each new {row.kind} runner"
             names, maybe = self._worth(functions=False), self._worth(functions=True)
             advice = [f"preload={msgspec.json.encode(names).decode()} does it once"] if names else []
             advice += [f"--preload auto finds out at the next start whether {maybe[0]} is set-up"] if maybe else []
             verb = "may lose" if row.functions else "loses"
-            yield f"{who} {verb} {spell(lost)} to what every runner does again, {spell(total)} so far: {parts}; " + (
-                "; ".join(advice)
+            yield (
+                f"{who} {verb} {format_duration(lost)} to what every runner does again, "
+                f"{format_duration(total)} so far: {parts}; " + "; ".join(advice)
             )
 
     def summary(self) -> str:
@@ -208,7 +209,7 @@ class Advice:
         return text.decode()
 
 
-def _shown(task: str, row: Row) -> dict[str, Any]:
+def _shown(task: str, row: AdviceRow) -> dict[str, Any]:
     lost, total = row.sums
     return {
         "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": lost, "total": total,
@@ -216,7 +217,7 @@ def _shown(task: str, row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def spell(microseconds: int) -> str:
+def format_duration(microseconds: int) -> str:
     """A duration in three digits: ``105 ms``, ``1.47 s``; from 1,000 s on in whole seconds."""
     if microseconds < 1_000_000:
         return f"{microseconds / 1e3:.3g} ms"

@@ -147,13 +147,18 @@ class Loop:
     """One process whose event loop runs many jobs at once."""
 
     def __init__(
-        self, bench: RunnerContext, channel: Channel[ToRunner], loop: asyncio.AbstractEventLoop, *, measure_memory: bool
+        self,
+        runner_context: RunnerContext,
+        channel: Channel[ToRunner],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        measure_memory: bool,
     ) -> None:
         self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self._main_gate = self.gate
-        self._bench = bench
-        _, self._aperform = performers(bench)
+        self._runner_context = runner_context
+        _, self._aperform = performers(runner_context)
         self._channel = channel
         self._loop = loop
         self._drives: dict[int, Drive] = {}
@@ -226,9 +231,9 @@ class Loop:
 
     async def _run(self, claim: Claim, drive: Drive) -> None:
         began = time.monotonic_ns()
-        voice = JobReporter(self.reporter)
-        ended = await self._aperform(self._bench, drive, claim, voice)
-        self.reporter.done(voice, claim.token, ended, began)
+        job_reporter = JobReporter(self.reporter)
+        ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
+        self.reporter.done(job_reporter, claim.token, ended, began)
 
     def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
         try:

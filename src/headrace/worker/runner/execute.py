@@ -103,97 +103,97 @@ class Refused(Exception):
         self.ended = ended
 
 
-def bench(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
+def runner_context(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
     """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
     return RunnerContext(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
 
 
-def perform(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     """Run one start of a function to its end; raises nothing: a fault of Headrace's own code is a crash."""
-    ended = _performed(bench, gate, claim, emit)
-    if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
+    ended = _performed(runner, gate, claim, emit)
+    if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
     try:
-        return bench.context.copy().run(submitted, bench.app.client, bench.job(claim, emit, (), {}), ended)
+        return runner.context.copy().run(submitted, runner.app.client, runner.job(claim, emit, (), {}), ended)
     except BaseException as error:  # noqa: BLE001 - a middleware is user code
-        return _not_added(bench, claim, error)
+        return _not_added(runner, claim, error)
 
 
-def _performed(bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
-        task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit, args, kwargs, plan.retry)
+        task, plan, args, kwargs = prepare(runner, claim)
+        job = runner.job(claim, emit, args, kwargs, plan.retry)
         try:
-            value = bench.context.copy().run(_enclosed, bench, gate, job, task.function, args, kwargs)
+            value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
-            return conclude(bench, claim, plan, error, job)
+            return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _told(bench, claim, job.swallowed, emit)
-        return packed(bench, claim, task, plan, value, job)
+            _told(runner, claim, job.swallowed, emit)
+        return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - what escapes would leave the job running for ever
-        return _faulty(bench, claim, error)
+        return _faulty(runner, claim, error)
 
 
-async def aperform(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     """As :func:`perform`, for a coroutine. ``drive`` awaits it and throws stops into it."""
-    ended = await _aperformed(bench, drive, claim, emit)
-    if not isinstance(ended, Growing) or not bench.app.client.enqueue_middlewares:
+    ended = await _aperformed(runner, drive, claim, emit)
+    if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
     try:
-        return await asubmitted(bench.app.client, bench.job(claim, emit, (), {}), ended)
+        return await asubmitted(runner.app.client, runner.job(claim, emit, (), {}), ended)
     except BaseException as error:  # noqa: BLE001 - as above
-        return _not_added(bench, claim, error)
+        return _not_added(runner, claim, error)
 
 
-async def _aperformed(bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
-        task, plan, args, kwargs = prepare(bench, claim)
-        job = bench.job(claim, emit, args, kwargs, plan.retry)
+        task, plan, args, kwargs = prepare(runner, claim)
+        job = runner.job(claim, emit, args, kwargs, plan.retry)
         try:
-            value = await drive(job, _aenclosed(bench, job, task.function, args, kwargs))
+            value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
-            return conclude(bench, claim, plan, error, job)
+            return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _told(bench, claim, job.swallowed, emit)
-        return packed(bench, claim, task, plan, value, job)
+            _told(runner, claim, job.swallowed, emit)
+        return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - as above
-        return _faulty(bench, claim, error)
+        return _faulty(runner, claim, error)
 
 
-def _not_added(bench: RunnerContext, claim: Claim, error: BaseException) -> Ended:
+def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
     """An enqueue middleware refused what the node adds."""
     try:
-        return Failed(evidence(error, claim.attempt, bench.place), bench.failure_ttl)
+        return Failed(evidence(error, claim.attempt, runner.place), runner.failure_ttl)
     finally:
         forget(error)
 
 
-def _told(bench: RunnerContext, claim: Claim, error: BaseException, emit: Emit) -> None:
+def _told(runner: RunnerContext, claim: Claim, error: BaseException, emit: Emit) -> None:
     """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
-    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, bench.place).decode()))
+    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, runner.place).decode()))
     forget(error)
 
 
-def _faulty(bench: RunnerContext, claim: Claim, error: BaseException) -> Ended:
-    return Crashed(fault(error, claim.attempt, bench.place), bench.failure_ttl)
+def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
+    return Crashed(fault(error, claim.attempt, runner.place), runner.failure_ttl)
 
 
-def prepare(bench: RunnerContext, claim: Claim) -> Ready:
+def prepare(runner: RunnerContext, claim: Claim) -> Ready:
     """The task, how to run it, and its arguments.
 
     Raises:
         Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit, or it is a node
             whose code does not run: its outcome.
     """
-    task = bench.tasks.get(claim.task)
+    task = runner.tasks.get(claim.task)
     if task is None:
         raise Refused(Parked())
-    ttl = bench.failure_ttl
+    ttl = runner.failure_ttl
     try:
         plan = task.plan(claim.options)
         ttl = plan.failure_ttl
@@ -203,9 +203,9 @@ def prepare(bench: RunnerContext, claim: Claim) -> Ready:
     except Refused:
         raise
     except CorruptRecord as error:
-        raise Refused(Corrupt(plain(error, claim.attempt, bench.place, "Corrupt"), ttl)) from None
+        raise Refused(Corrupt(plain(error, claim.attempt, runner.place, "Corrupt"), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
-        raise Refused(Failed(plain(error, claim.attempt, bench.place), ttl)) from None
+        raise Refused(Failed(plain(error, claim.attempt, runner.place), ttl)) from None
     return task, plan, args, kwargs
 
 
@@ -228,7 +228,7 @@ def _of_node(claim: Claim, plan: Plan) -> bytes:
 
 
 def _enclosed(
-    bench: RunnerContext,
+    runner: RunnerContext,
     gate: Gate,
     job: CurrentJob,
     function: Callable[..., Any],
@@ -240,8 +240,8 @@ def _enclosed(
     try:
         try:
             gate.open(job)
-            if bench.middlewares:
-                result = called(bench.middlewares, job, function, args, kwargs)
+            if runner.middlewares:
+                result = called(runner.middlewares, job, function, args, kwargs)
             else:
                 # For the rest of this context, which was made for this start.
                 begin(job)
@@ -258,16 +258,16 @@ def _enclosed(
 
 
 async def _aenclosed(
-    bench: RunnerContext, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    runner: RunnerContext, job: CurrentJob, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if bench.middlewares:
-        return await acalled(bench.middlewares, job, function, args, kwargs)
+    if runner.middlewares:
+        return await acalled(runner.middlewares, job, function, args, kwargs)
     with running(job):
         return await function(*args, **kwargs)
 
 
 def packed(
-    bench: RunnerContext, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob
+    runner: RunnerContext, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob
 ) -> Ended:
     """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
@@ -278,22 +278,22 @@ def packed(
             return Succeeded(result, plan.result_ttl)
         return Growing(pack_grown(result, graft), plan.result_ttl)
     except Exception as error:  # noqa: BLE001 - ArgumentError, WorkflowError, ...; or what a class of theirs raises
-        return Failed(plain(error, claim.attempt, bench.place), plan.failure_ttl)
+        return Failed(plain(error, claim.attempt, runner.place), plan.failure_ttl)
 
 
-def conclude(bench: RunnerContext, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
+def conclude(runner: RunnerContext, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
     signal = signal_in(error)
-    if bench.raised is not None:
-        bench.raised(error)
+    if runner.raised is not None:
+        runner.raised(error)
     try:
         if isinstance(signal, Snooze):
             return Snoozed(microseconds(seconds(signal.delay, "the delay of a snooze")))
         if isinstance(signal, RateLimited):
-            return RateRefused(bench.limit_of(claim, signal.limit), pause_of(signal.after))
-        data = evidence(error, claim.attempt, bench.place, type(signal))
-        return of_error(plan, claim, signal, data, bench.dice(), job.stopped_by)
+            return RateRefused(runner.limit_of(claim, signal.limit), pause_of(signal.after))
+        data = evidence(error, claim.attempt, runner.place, type(signal))
+        return of_error(plan, claim, signal, data, runner.dice(), job.stopped_by)
     except (OptionsError, UnknownLimit) as odd:
-        return Failed(plain(odd, claim.attempt, bench.place), plan.failure_ttl)
+        return Failed(plain(odd, claim.attempt, runner.place), plan.failure_ttl)
     finally:
         forget(error)

@@ -28,9 +28,9 @@ TIMES = 20
 _ROOM = 1000
 
 
-def prepare(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> None:
+def prepare(app: Headrace, runner_context: RunnerContext, *, measure_memory: bool) -> None:
     """Make this process cheap to fork."""
-    _dry_run(app, bench, measure_memory=measure_memory)
+    _dry_run(app, runner_context, measure_memory=measure_memory)
     # What is garbage now, children must not collect.
     gc.collect()
     gc.freeze()
@@ -41,14 +41,14 @@ def prepare(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> Non
 def _nothing() -> None: ...
 
 
-def _dry_run(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> None:
+def _dry_run(app: Headrace, runner_context: RunnerContext, *, measure_memory: bool) -> None:
     """Have a job that does nothing go the whole way of a child's job, some times.
 
     What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
     each child would learn anew, and copy a page for most of it.
     """
     task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
-    bench = replace(bench, tasks={task.name: task}, middlewares=())
+    runner_context = replace(runner_context, tasks={task.name: task}, middlewares=())
     args = task.signature.pack((), {}, _ROOM)
     with contextlib.ExitStack() as end:
         mine, theirs = (end.enter_context(sock) for sock in socket.socketpair())
@@ -61,5 +61,5 @@ def _dry_run(app: Headrace, bench: RunnerContext, *, measure_memory: bool) -> No
         for number in range(1, TIMES + 1):
             give_tickets(give, 1, 0)
             here.send(Run([Claim("", number, "", 0, task.name, args)]))
-            Process(bench, there, tickets, once=True, measure_memory=measure_memory).serve()
+            Process(runner_context, there, tickets, once=True, measure_memory=measure_memory).serve()
             here.receive(wait=True)

@@ -14,9 +14,9 @@ Perform: TypeAlias = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
 Aperform: TypeAlias = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]
 
 
-def performers(bench: RunnerContext) -> tuple[Perform, Aperform]:
+def performers(runner_context: RunnerContext) -> tuple[Perform, Aperform]:
     """What runs functions, and what runs coroutines."""
-    client = bench.app.client
+    client = runner_context.app.client
     if client.settings.traces == "off":
         return perform, aperform
     from headrace.worker.runner.traced_starts import TracedStarts

@@ -30,14 +30,14 @@ class Process:
     """One process that runs jobs.
 
     Attributes:
-        bench: what its starts share.
+        runner_context: what its starts share.
         recalls: how many were heard on this channel, also by others before it.
         forker: whose child it is.
     """
 
     def __init__(
         self,
-        bench: RunnerContext,
+        runner_context: RunnerContext,
         channel: Channel[ToRunner],
         tickets: int,
         *,
@@ -47,8 +47,8 @@ class Process:
         """Make one. ``once``: it runs a single job, then it leaves."""
         self.gate = MainGate(self._look)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
-        self.bench = bench
-        self._perform, _ = performers(bench)
+        self.runner_context = runner_context
+        self._perform, _ = performers(runner_context)
         self._channel = channel
         self._tickets = tickets
         self._once = once
@@ -103,12 +103,12 @@ class Process:
         began = time.monotonic_ns()
         if claim.token in self._pending:
             self.gate.remind()
-        voice, profiler = JobReporter(self.reporter), self.reporter.profiler
+        job_reporter, profiler = JobReporter(self.reporter), self.reporter.profiler
         watched = profiler is not None and profiler.begin(claim.task)
-        ended = self._perform(self.bench, self.gate, claim, voice)
+        ended = self._perform(self.runner_context, self.gate, claim, job_reporter)
         if watched and profiler is not None:
             profiler.end()
-        self.reporter.done(voice, claim.token, ended, began)
+        self.reporter.done(job_reporter, claim.token, ended, began)
 
     def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:
         """Sort what arrived; returns why to raise in the code of ``current``."""

@@ -51,7 +51,7 @@ class Reporter:
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
         self._lock = threading.Lock()
 
-    def done(self, voice: JobReporter, token: int, ended: Ended, began: int) -> None:
+    def done(self, job_reporter: JobReporter, token: int, ended: Ended, began: int) -> None:
         """Send a start's end, after all that it said.
 
         Args:
@@ -63,24 +63,24 @@ class Reporter:
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
             _leave_stray(ended)
-        voice.over = True
+        job_reporter.over = True
         with self._lock:
             if self.profiler is not None and self.profiler.noted:
                 self._channel.send(self.profiler.found(token))
-            if voice.waiting:
-                voice.waiting = False
-                self._channel.send(JobProgress(token, voice.share, voice.text, ()))
+            if job_reporter.waiting:
+                job_reporter.waiting = False
+                self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
             cost = (time.monotonic_ns() - began) // 1000
             self._channel.send(Done(token, ended, cost, self._memory()))
 
-    def say(self, voice: JobReporter, note: Note) -> None:
+    def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
-        if self._channel.closed or voice.over:
+        if self._channel.closed or job_reporter.over:
             return
         held = self._hold.hold() if self._hold else None
         try:
             with self._lock:
-                said = voice.take(note, time.monotonic())
+                said = job_reporter.take(note, time.monotonic())
                 if said is not None:
                     self._channel.send(said)
         except Closed:

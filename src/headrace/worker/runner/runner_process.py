@@ -40,7 +40,7 @@ from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner import fork_warmup
 from headrace.worker.runner.async_kind import Loop
-from headrace.worker.runner.execute import RunnerContext, bench
+from headrace.worker.runner.execute import RunnerContext, runner_context
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.job_log_handler import JobLogHandler
@@ -124,8 +124,8 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
 def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
     """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
-    work = Process(_bench(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
-    fork_warmup.prepare(app, work.bench, measure_memory=options.measure_memory)
+    work = Process(_runner_context(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
+    fork_warmup.prepare(app, work.runner_context, measure_memory=options.measure_memory)
     forker = ForkServer(app, channel, work.gate, profiled=options.forked > 0)
     if not forker.run():
         _write_out()
@@ -134,7 +134,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     settled = options.settled if forker.first else None
     work.reporter.profiler = _settle_in(app, channel, forker.forked, settled, Lifespans(()))
     if app.after_fork_child_hooks:
-        work.bench = _bench(app, options)
+        work.runner_context = _runner_context(app, options)
     return work
 
 
@@ -142,7 +142,7 @@ def _born(
     app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
 ) -> Work:
     profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
-    work = _work(kind, _bench(app, options, lifespans.state), channel, tickets, options, lifespans)
+    work = _work(kind, _runner_context(app, options, lifespans.state), channel, tickets, options, lifespans)
     work.reporter.profiler = profiler
     if starts_up(app, kind, forker=False):
         with contextlib.suppress(Closed):
@@ -154,8 +154,8 @@ def _born(
     return work
 
 
-def _bench(app: Headrace, options: RunnerOptions, state: Any = None) -> RunnerContext:
-    return bench(app, options.place, random.random, state)
+def _runner_context(app: Headrace, options: RunnerOptions, state: Any = None) -> RunnerContext:
+    return runner_context(app, options.place, random.random, state)
 
 
 def _settle_in(
@@ -198,7 +198,7 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
 
 def _work(
     kind: Kind,
-    bench: RunnerContext,
+    runner_context: RunnerContext,
     channel: Channel[ToRunner],
     tickets: int,
     options: RunnerOptions,
@@ -206,10 +206,10 @@ def _work(
 ) -> Work:
     slots, measure_memory = options.slots, options.measure_memory
     if kind == "thread":
-        return Threads(bench, channel, slots=slots, measure_memory=measure_memory)
+        return Threads(runner_context, channel, slots=slots, measure_memory=measure_memory)
     if lifespans.loop is not None:
-        return Loop(bench, channel, lifespans.loop, measure_memory=measure_memory)
-    return Process(bench, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
+        return Loop(runner_context, channel, lifespans.loop, measure_memory=measure_memory)
+    return Process(runner_context, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
 def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> None:

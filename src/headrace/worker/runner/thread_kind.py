@@ -103,10 +103,12 @@ class Threads:
 
     gate: MainGate | None = None
 
-    def __init__(self, bench: RunnerContext, channel: Channel[ToRunner], *, slots: int, measure_memory: bool) -> None:
+    def __init__(
+        self, runner_context: RunnerContext, channel: Channel[ToRunner], *, slots: int, measure_memory: bool
+    ) -> None:
         self.reporter = Reporter(channel, None, measure_memory=measure_memory)
-        self._bench = bench
-        self._perform, _ = performers(bench)
+        self._runner_context = runner_context
+        self._perform, _ = performers(runner_context)
         self._channel = channel
         self._inbox: SimpleQueue[Claim | None] = SimpleQueue()
         # Tokens of what was received and has not ended, and the stops that these have not heard of.
@@ -168,10 +170,10 @@ class Threads:
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = time.monotonic_ns()
-        voice = JobReporter(self.reporter)
-        ended = self._perform(self._bench, gate, claim, voice)
+        job_reporter = JobReporter(self.reporter)
+        ended = self._perform(self._runner_context, gate, claim, job_reporter)
         try:
-            self.reporter.done(voice, claim.token, ended, began)
+            self.reporter.done(job_reporter, claim.token, ended, began)
         except Closed:
             self._closed = True
         self._held.discard(claim.token)

@@ -39,31 +39,31 @@ class TracedStarts:
         self._client = client
         self._redactor = Redactor.of(settings)
 
-    def perform(self, bench: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
+    def perform(self, runner_context: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
         """See :func:`headrace.worker.runner.execute.perform`."""
-        span, context = self._begin(bench, claim)
+        span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
             self._tell_crash(span, self._quietly(claim))
-        own = bench.context.copy()
+        own = runner_context.context.copy()
         own.run(contexts.attach, context)
-        ended = perform(replace(bench, context=own), gate, claim, emit)
+        ended = perform(replace(runner_context, context=own), gate, claim, emit)
         self._end(span, ended)
         return ended
 
-    async def aperform(self, bench: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
+    async def aperform(self, runner_context: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
         """See :func:`headrace.worker.runner.execute.aperform`."""
-        span, context = self._begin(bench, claim)
+        span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
             self._tell_crash(span, await self._aquietly(claim))
         token = contexts.attach(context)
         try:
-            ended = await aperform(bench, drive, claim, emit)
+            ended = await aperform(runner_context, drive, claim, emit)
         finally:
             contexts.detach(token)
         self._end(span, ended)
         return ended
 
-    def _begin(self, bench: RunnerContext, claim: Claim) -> tuple[Span, contexts.Context]:
+    def _begin(self, runner_context: RunnerContext, claim: Claim) -> tuple[Span, contexts.Context]:
         headers = shown(claim.headers)
         sent = propagate.extract(headers, contexts.Context())
         sender = trace.get_current_span(sent).get_span_context()
@@ -74,8 +74,8 @@ class TracedStarts:
             sent = trace.set_span_in_context(trace.INVALID_SPAN, sent)
         # The clock of the server, as the token has it, is another one: now is when it starts here.
         span = traces.tracer.start_span(
-            f"process {claim.task}", sent, trace.SpanKind.CONSUMER, _attributes(claim, headers, bench.place), links,
-            time.time_ns(),
+            f"process {claim.task}", sent, trace.SpanKind.CONSUMER,
+            _attributes(claim, headers, runner_context.place), links, time.time_ns(),
         )  # fmt: skip
         return span, trace.set_span_in_context(span, sent)
 

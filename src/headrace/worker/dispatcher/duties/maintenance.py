@@ -183,7 +183,7 @@ class Maintenance:
         """Make one; ``facts`` and ``expected`` are for :class:`Renewal`, the last three for :class:`TickDuty`."""
         self.renewal = Renewal(keys, settings, queues, facts, expected, self._tell)
         self.promotion = Promotion(keys)
-        self.reclaim = Reclaim(keys, settings, self.renewal.hurry)
+        self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
         self.sweep = Sweep(keys, settings)
         self.background = BackgroundWork(keys)
         self.unparking = Unparking(keys, tasks, queues)
@@ -221,7 +221,7 @@ class Maintenance:
     def _next_tick(self) -> float:
         return NEVER if self.ticks.next is None else self.ticks.next
 
-    def owes(self, now: float) -> bool:
+    def has_pending(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
         if self.unparking or now < self._doubt_until:
             return True

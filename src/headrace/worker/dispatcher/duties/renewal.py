@@ -82,6 +82,6 @@ class Renewal:
         self.lease_until = sent + self._lease
         self.cancels.extend(renewed.cancels)
 
-    def hurry(self) -> None:
+    def renew_soon(self) -> None:
         """Renew soon: the worker has something to say of itself, or there is something to hear."""
         self.at = 0.0

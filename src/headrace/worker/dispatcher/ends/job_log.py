@@ -9,9 +9,9 @@ from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import fields_of
 from headrace.settings import Settings
-from headrace.worker.preload.advice import spell
+from headrace.worker.preload.advice import format_duration
 
-Wish = Literal["none", "failures", "all"]
+ClaimRequest = Literal["none", "failures", "all"]
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {
@@ -68,11 +68,11 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
     """
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
     if kind in ("retry", "snoozed"):
-        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {spell(amount)}")
+        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {format_duration(amount)}")
     if claim.waited is not None:
-        parts.append(f"waited {spell(claim.waited)}")
+        parts.append(f"waited {format_duration(claim.waited)}")
     if cost:
-        parts.append(f"ran {spell(cost)}")
+        parts.append(f"ran {format_duration(cost)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 

@@ -27,10 +27,10 @@ SINGLES = 8
 
 
 class Assignment:
-    """The seats of one worker and what their jobs cost.
+    """The runners of one worker and what their jobs cost.
 
     Attributes:
-        seats: by number.
+        handles: by number.
         kinds: the places of each kind of runner.
         changed: places with a line whose runner may have got room.
         prefetch_seconds: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
@@ -40,7 +40,7 @@ class Assignment:
     """
 
     def __init__(self, prefetch_seconds: float) -> None:
-        self.seats: dict[int, RunnerHandle] = {}
+        self.handles: dict[int, RunnerHandle] = {}
         self.kinds: dict[Kind, Places] = {}
         self.changed: set[Place] = set()
         self.prefetch_seconds = prefetch_seconds
@@ -70,20 +70,20 @@ class Assignment:
         a few jobs. It asks long before it runs dry, so that server and runner work at the same time.
         """
         window, found = self.window(), dict.fromkeys(self.kinds, 0)
-        for seat in self.seats.values():
-            if not seat.ready or seat.single or (seat.place is not None and seat.place.line):
+        for handle in self.handles.values():
+            if not handle.ready or handle.single or (handle.place is not None and handle.place.line):
                 continue
-            held = len(seat.starts)
-            if not seat.ticketed:
-                found[seat.kind] += max(0, seat.spare(seat.slots))
+            held = len(handle.starts)
+            if not handle.ticketed:
+                found[handle.kind] += max(0, handle.spare(handle.slots))
             elif not held or (
-                window - held >= min(window // 2, BATCH) > 0 and not self.stalled(seat, now) and not seat.suspect
+                window - held >= min(window // 2, BATCH) > 0 and not self.stalled(handle, now) and not handle.suspect
             ):
-                found[seat.kind] += max(0, seat.spare(window))
+                found[handle.kind] += max(0, handle.spare(window))
         return found
 
-    def stalled(self, seat: RunnerHandle, now: float) -> bool:
-        return bool(seat.starts) and now - seat.progress > STALL
+    def stalled(self, handle: RunnerHandle, now: float) -> bool:
+        return bool(handle.starts) and now - handle.progress > STALL
 
     def places(self, kind: Kind) -> Places:
         """The places of this kind, none at first."""
@@ -92,34 +92,36 @@ class Assignment:
             found = self.kinds[kind] = Places(kind)
         return found
 
-    def sit(self, seat: RunnerHandle) -> None:
+    def attach(self, handle: RunnerHandle) -> None:
         """Let a new runner fill a vacant place of its kind; one without a place gets no work."""
-        self.seats[seat.number] = seat
-        if not seat.single and (place := self.places(seat.kind).vacant()) is not None:
-            place.seat, seat.place = seat, place
-            self.weigh(seat)
+        self.handles[handle.number] = handle
+        if not handle.single and (place := self.places(handle.kind).vacant()) is not None:
+            place.handle, handle.place = handle, place
+            self.reindex(handle)
 
-    def rise(self, seat: RunnerHandle) -> None:
+    def detach(self, handle: RunnerHandle) -> None:
         """Free the place of a runner that leaves or died."""
-        if (place := seat.place) is not None:
-            place.seat = seat.place = None
-            self.kinds[place.kind].weigh(place)
+        if (place := handle.place) is not None:
+            place.handle = handle.place = None
+            self.kinds[place.kind].reindex(place)
 
-    def weigh(self, seat: RunnerHandle) -> None:
+    def reindex(self, handle: RunnerHandle) -> None:
         """Rank a runner's place anew: it was given work, or ended some, or leaves."""
-        if (place := seat.place) is not None:
-            self.kinds[place.kind].weigh(place)
+        if (place := handle.place) is not None:
+            self.kinds[place.kind].reindex(place)
             if place.line:
                 self.changed.add(place)
 
     def single(self, kind: Kind) -> RunnerHandle | None:
         """A runner that waits for one suspect of a shared kind."""
-        return next((s for s in self.seats.values() if s.single and s.kind == kind and s.ready and not s.starts), None)
+        return next(
+            (s for s in self.handles.values() if s.single and s.kind == kind and s.ready and not s.starts), None
+        )
 
     def wants_single(self, kind: Kind) -> bool:
         """Whether one more of those may be forked: not while one starts, which takes the next suspect."""
-        singles = [seat for seat in self.seats.values() if seat.single and seat.kind == kind]
-        return self.coming[kind] + len(singles) < SINGLES and not any(seat.starting for seat in singles)
+        singles = [handle for handle in self.handles.values() if handle.single and handle.kind == kind]
+        return self.coming[kind] + len(singles) < SINGLES and not any(handle.starting for handle in singles)
 
     def choose(self, kind: Kind, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
         """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
@@ -130,73 +132,73 @@ class Assignment:
         places = self.kinds.get(kind)
         if places is None:
             return None
-        while (place := places.ranks.least()) is not None and (seat := place.seat) is not None:
-            if not place.rank or (not place.line and self.fits(seat, task, now, suspect=suspect)):
-                return seat
-            if place.rank < seat.load:
-                places.weigh(place)
+        while (place := places.ranks.least()) is not None and (handle := place.handle) is not None:
+            if not place.rank or (not place.line and self.fits(handle, task, now, suspect=suspect)):
+                return handle
+            if place.rank < handle.load:
+                places.reindex(place)
                 continue
             # Others hold more than the least loaded one, but it would hide them until it ends something.
-            if place.rank == LAST or not (self.stalled(seat, now) or seat.spare(MOST_AHEAD) <= 0):
+            if place.rank == LAST or not (self.stalled(handle, now) or handle.spare(MOST_AHEAD) <= 0):
                 return None
             places.demote(place)
         return None
 
-    def fits(self, seat: RunnerHandle, task: str, now: float, *, suspect: bool) -> bool:
+    def fits(self, handle: RunnerHandle, task: str, now: float, *, suspect: bool) -> bool:
         """Whether a runner may be given one more job now."""
-        if not seat.starts:
-            return seat.ready
-        if seat.recalling:
+        if not handle.starts:
+            return handle.ready
+        if handle.recalling:
             return False
-        if not seat.ticketed:
-            return seat.spare(seat.slots) > 0
+        if not handle.ticketed:
+            return handle.spare(handle.slots) > 0
         cost = self.costs.get(task)
         return (
             cost is not None
-            and seat.load + cost <= self.prefetch_seconds
-            and now - seat.progress <= STALL
-            and not (suspect or seat.suspect)
-            and seat.spare(MOST_AHEAD) > 0
+            and handle.load + cost <= self.prefetch_seconds
+            and now - handle.progress <= STALL
+            and not (suspect or handle.suspect)
+            and handle.spare(MOST_AHEAD) > 0
         )
 
-    def assign(self, seat: RunnerHandle, start: Attempt, now: float) -> None:
-        """Book a start on a seat; :meth:`RunnerHandle.give` sends it."""
-        if not seat.starts:
-            seat.progress = now
-            seat.load = 0.0
+    def assign(self, handle: RunnerHandle, start: Attempt, now: float) -> None:
+        """Book a start on a runner; :meth:`RunnerHandle.give` sends it."""
+        if not handle.starts:
+            handle.progress = now
+            handle.load = 0.0
         claim = start.claim
-        seat.starts[claim.token] = start
+        handle.starts[claim.token] = start
         # The cost is written down: what is booked off later must be what was booked, however much was learned since.
         start.cost = self.costs.get(claim.task, self.prefetch_seconds)
-        seat.load += start.cost
+        handle.load += start.cost
         if claim.crashes:
-            seat.suspect = True
+            handle.suspect = True
         # Not after each: of a hundred tiny jobs it does not matter to which of two runners a few more go.
-        if (place := seat.place) is not None and (
-            not place.rank or seat.load - place.rank > self._coarse or seat.suspect
+        if (place := handle.place) is not None and (
+            not place.rank or handle.load - place.rank > self._coarse or handle.suspect
         ):
-            self.kinds[place.kind].weigh(place)
+            self.kinds[place.kind].reindex(place)
 
-    def release(self, seat: RunnerHandle, start: Attempt) -> None:
-        """Book a start off, whatever became of it; :meth:`weigh` afterwards, once for a batch."""
-        if seat.starts:
-            seat.load -= start.cost
+    def release(self, handle: RunnerHandle, start: Attempt) -> None:
+        """Book a start off, whatever became of it; :meth:`reindex` afterwards, once for a batch."""
+        if handle.starts:
+            handle.load -= start.cost
         else:
-            seat.load = 0.0
-            seat.suspect = False
+            handle.load = 0.0
+            handle.suspect = False
 
     @property
     def running(self) -> int:
-        return sum(len(seat.starts) for seat in self.seats.values())
+        return sum(len(handle.starts) for handle in self.handles.values())
 
     @property
     def least_held(self) -> int:
         """The least that any busy runner holds: while it is large, nobody waits for the dispatcher."""
-        return min((len(seat.starts) for seat in self.seats.values() if seat.starts), default=0)
+        return min((len(handle.starts) for handle in self.handles.values() if handle.starts), default=0)
 
     @property
     def likely(self) -> int:
         """The process runner that the next job will most likely go to; 0: none is idle."""
         places = self.kinds.get("process")
         place = None if places is None else places.ranks.idle()
-        return 0 if place is None or place.seat is None else place.seat.number
+        return 0 if place is None or place.handle is None else place.handle.number

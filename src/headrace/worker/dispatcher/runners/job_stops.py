@@ -28,24 +28,24 @@ class JobStops:
     def enforce(self, now: float) -> None:
         """Stop what ran past a limit."""
         for deadline in self.limits.due(now):
-            for seat in self._assignment.seats.values():
-                if (start := seat.starts.get(deadline.token)) is not None:
-                    self._stop(seat, start, deadline.stage, now)
+            for handle in self._assignment.handles.values():
+                if (start := handle.starts.get(deadline.token)) is not None:
+                    self._stop(handle, start, deadline.stage, now)
 
     def cancel(self, id: str, now: float) -> None:
         """Stop a job that was cancelled: before it starts if that is possible, else as a soft limit would."""
-        for seat in self._assignment.seats.values():
-            for start in seat.starts.values():
-                if start.claim.id != id or start.doom:
+        for handle in self._assignment.handles.values():
+            for start in handle.starts.values():
+                if start.claim.id != id or start.stop_reason:
                     continue
-                start.doom = "cancel"
-                if start.claim.token == seat.current or not self._commands.take_back(seat):
-                    self.stop_cancelled(seat, start, now)
+                start.stop_reason = "cancel"
+                if start.claim.token == handle.current or not self._commands.take_back(handle):
+                    self.stop_cancelled(handle, start, now)
 
-    def stop_cancelled(self, seat: RunnerHandle, start: Attempt, now: float) -> None:
+    def stop_cancelled(self, handle: RunnerHandle, start: Attempt, now: float) -> None:
         """Stop a start that was cancelled and runs."""
         start.told = True
-        self._stop(seat, start, "cancel", now)
+        self._stop(handle, start, "cancel", now)
         self.limits.cancel(start, now)
 
     def shut_down(self, now: float) -> None:
@@ -57,44 +57,44 @@ class JobStops:
         self._stop_all("interrupt", now)
 
     def _stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
-        for seat in self._assignment.seats.values():
-            for start in seat.starts.values():
-                self._commands.say(seat, Stop(start.claim.token, reason))
+        for handle in self._assignment.handles.values():
+            for start in handle.starts.values():
+                self._commands.say(handle, Stop(start.claim.token, reason))
                 if reason == "interrupt":
-                    start.doom = start.doom or "other"
-                if seat.counted:
+                    start.stop_reason = start.stop_reason or "other"
+                if handle.counted:
                     start.reminders = 0
                     self.limits.remind(start, now)
-            if seat.starts and seat.kind != "thread":
-                self._commands.signal(seat, "stop")
+            if handle.starts and handle.kind != "thread":
+                self._commands.signal(handle, "stop")
 
-    def _stop(self, seat: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
+    def _stop(self, handle: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
         if stage == "hard":
-            start.doom = start.doom or "hard"
-            seat.condemned = True
-            self._commands.signal(seat, "kill")
+            start.stop_reason = start.stop_reason or "hard"
+            handle.condemned = True
+            self._commands.signal(handle, "kill")
             return
         if stage != "again":
             start.reminders = 0
             start.limited = stage == "soft"
-            self._commands.say(seat, Stop(start.claim.token, stage))
-        elif start.limited and not start.doom:
+            self._commands.say(handle, Stop(start.claim.token, stage))
+        elif start.limited and not start.stop_reason:
             # A runner that was slow forgot it, since the code had not begun.
-            self._commands.say(seat, Stop(start.claim.token, "soft"))
-        if seat.kind != "thread":
-            self._commands.signal(seat, "stop")
-        if seat.counted or start.limited:
+            self._commands.say(handle, Stop(start.claim.token, "soft"))
+        if handle.kind != "thread":
+            self._commands.signal(handle, "stop")
+        if handle.counted or start.limited:
             self.limits.remind(start, now)
 
     def kill_all(self) -> None:
         """End every runner; what runs is handed back."""
         self.killing = True
-        for seat in self._assignment.seats.values():
-            self._commands.signal(seat, "kill")
+        for handle in self._assignment.handles.values():
+            self._commands.signal(handle, "kill")
 
     def kill_busy(self) -> None:
         """End the runners that run something; what runs is handed back."""
-        for seat in self._assignment.seats.values():
-            if seat.starts:
-                seat.condemned = True
-                self._commands.signal(seat, "kill")
+        for handle in self._assignment.handles.values():
+            if handle.starts:
+                handle.condemned = True
+                self._commands.signal(handle, "kill")

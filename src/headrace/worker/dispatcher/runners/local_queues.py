@@ -87,19 +87,19 @@ class Lines:
         assignment, starts = self._assignment, list[Attempt]()
         changed, assignment.changed = assignment.changed, set()
         for place in changed:
-            seat = place.seat
+            handle = place.handle
             while (
-                seat is not None
+                handle is not None
                 and place.line
-                and seat.open
-                and assignment.fits(seat, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
+                and handle.open
+                and assignment.fits(handle, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
             ):
                 waiting = self._next(place)
                 if may_start(waiting):
-                    start = Attempt(*waiting, seat, place)
-                    assignment.assign(seat, start, now)
+                    start = Attempt(*waiting, handle, place)
+                    assignment.assign(handle, start, now)
                     starts.append(start)
-            assignment.places(place.kind).weigh(place)
+            assignment.places(place.kind).reindex(place)
         return starts
 
     def put_back(self, starts: list[Attempt]) -> None:
@@ -198,7 +198,7 @@ class Lines:
 
     def _changed(self, place: Place) -> None:
         self._assignment.changed.add(place)
-        self._assignment.kinds[place.kind].weigh(place)
+        self._assignment.kinds[place.kind].reindex(place)
 
     def _cost(self, task: str) -> float:
         return self._assignment.costs.get(task, self._assignment.prefetch_seconds)

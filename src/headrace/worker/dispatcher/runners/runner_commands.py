@@ -13,19 +13,19 @@ class RunnerCommands:
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
 
-    def say(self, seat: RunnerHandle, message: Stop | Exit) -> None:
+    def say(self, handle: RunnerHandle, message: Stop | Exit) -> None:
         """Send it a message, if it still hears."""
-        if not seat.gone:
-            self._actions.add(Notify(seat.number, message))
+        if not handle.gone:
+            self._actions.add(Notify(handle.number, message))
 
-    def signal(self, seat: RunnerHandle, what: str) -> None:
+    def signal(self, handle: RunnerHandle, what: str) -> None:
         """Have the supervisor ``stop`` what it runs, or ``kill`` it."""
-        self._actions.add(Ask(Signal(seat.number, what)))
+        self._actions.add(Ask(Signal(handle.number, what)))
 
-    def take_back(self, seat: RunnerHandle, *, but: int = 0) -> bool:
+    def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
         """Ask for what it has not begun, ``but`` for the first ones; whether there may be any."""
-        if not seat.counted or len(seat.starts) <= but:
+        if not handle.counted or len(handle.starts) <= but:
             return False
-        seat.recalling = True
-        self._actions.add(TakeBack(seat.number, len(seat.starts) - but))
+        handle.recalling = True
+        self._actions.add(TakeBack(handle.number, len(handle.starts) - but))
         return True

@@ -14,7 +14,7 @@ from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.tasks.task import Plan
 from headrace.worker.messages import ChildCrashed
-from headrace.worker.outcomes import Doom
+from headrace.worker.outcomes import StopVerdict
 
 if TYPE_CHECKING:
     from headrace.worker.dispatcher.runners.runner_places import Place
@@ -30,11 +30,11 @@ class Attempt(msgspec.Struct, eq=False):
 
     Attributes:
         claim, plan: what runs, with which limits.
-        seat: where.
+        handle: where.
         cost: seconds of work that were booked for it.
         reminders: how often it was interrupted.
-        doom: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``, ``hard``,
-            or ``other`` once a shutdown interrupted it.
+        stop_reason: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``,
+            ``hard``, or ``other`` once a shutdown interrupted it.
         limited: its soft limit is over.
         told: it was told that it is cancelled.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
@@ -42,10 +42,10 @@ class Attempt(msgspec.Struct, eq=False):
 
     claim: Claim
     plan: Plan
-    seat: RunnerHandle
+    handle: RunnerHandle
     bound: Place | None = None
     cost: float = 0.0
-    doom: Doom = ""
+    stop_reason: StopVerdict = ""
     reminders: int = 0
     limited: bool = False
     told: bool = False

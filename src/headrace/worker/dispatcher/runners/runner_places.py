@@ -31,7 +31,7 @@ class Place:
     Attributes:
         id: its number among those of its kind, from 0: what keys are hashed to.
         kind: of its runners.
-        seat: who fills it; None while nobody does.
+        handle: who fills it; None while nobody does.
         line: jobs that wait for this very place, oldest first.
         queued: estimated seconds of the work in the line.
         rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
@@ -40,12 +40,12 @@ class Place:
         failures: how many of its runners in a row ended before their start was over.
     """
 
-    __slots__ = ("failures", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced", "seat")
+    __slots__ = ("failures", "handle", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced")
 
     def __init__(self, id: int, kind: Kind) -> None:
         self.id = id
         self.kind: Kind = kind
-        self.seat: RunnerHandle | None = None
+        self.handle: RunnerHandle | None = None
         self.line: deque[Waiting] = deque()
         self.queued = 0.0
         self.rank = 0.0
@@ -87,16 +87,16 @@ class Places:
 
     def vacant(self) -> Place | None:
         """A place that a new runner may fill."""
-        return next((place for place in self.snapshot.members if place.seat is None), None)
+        return next((place for place in self.snapshot.members if place.handle is None), None)
 
-    def weigh(self, place: Place) -> None:
+    def reindex(self, place: Place) -> None:
         """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
-        seat = place.seat
-        if seat is None or not seat.ready or place.leaving:
+        handle = place.handle
+        if handle is None or not handle.ready or place.leaving:
             self.ranks.remove(place)
             return
-        held = len(seat.starts) + len(place.line)
-        place.rank = LAST if seat.suspect else seat.load + place.queued + held * ONE if held else 0.0
+        held = len(handle.starts) + len(place.line)
+        place.rank = LAST if handle.suspect else handle.load + place.queued + held * ONE if held else 0.0
         self.ranks.set(place, place.rank)
 
     def demote(self, place: Place) -> None:

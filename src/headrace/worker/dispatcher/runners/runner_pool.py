@@ -1,7 +1,7 @@
 """A dispatcher's runners: they come, are given work, are stopped for limits, die, are replaced.
 
-Owns the seats' life and what the end of a runner means for its jobs. Decides: what runners and the supervisor are to be
-sent goes out as actions, and what became of jobs is returned.
+Owns the runners' life and what the end of a runner means for its jobs. Decides: what runners and the supervisor are to
+be sent goes out as actions, and what became of jobs is returned.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunnerPool:
     """The runners of one worker, and what they hold.
 
     Attributes:
-        assignment: seats and costs.
+        assignment: runners and costs.
         supply: who comes and goes.
         stops: who is stopped.
         notes: what running jobs said of themselves since it was last taken, by token.
@@ -101,12 +101,12 @@ class RunnerPool:
     @property
     def running(self) -> int:
         """Jobs on runners, dying ones included."""
-        return self.assignment.running + sum(len(seat.starts) for seat in self._dying.values())
+        return self.assignment.running + sum(len(handle.starts) for handle in self._dying.values())
 
     @property
     def present(self) -> bool:
         """Whether a runner is there that was not reaped."""
-        return bool(self.assignment.seats or self._dying)
+        return bool(self.assignment.handles or self._dying)
 
     # -- work -------------------------------------------------------------------------------------------------------
 
@@ -114,122 +114,122 @@ class RunnerPool:
         """Send booked starts to their runners, one message each."""
         batches: dict[int, list[Attempt]] = {}
         for start in starts:
-            batches.setdefault(start.seat.number, []).append(start)
+            batches.setdefault(start.handle.number, []).append(start)
         for number, batch in batches.items():
             self._actions.add(Give(number, list(map(_claim_of, batch))))
-            self._start_clocks(batch[0].seat, batch, now)
+            self._start_clocks(batch[0].handle, batch, now)
 
-    def _start_clocks(self, seat: RunnerHandle, batch: list[Attempt], now: float) -> None:
+    def _start_clocks(self, handle: RunnerHandle, batch: list[Attempt], now: float) -> None:
         """Limits run for each job where all run at once, for the first where they wait in line."""
-        if not seat.counted:
+        if not handle.counted:
             for start in batch:
                 self.stops.limits.begin(start, now)
             return
-        first = next(iter(seat.starts.values()), None)
-        if first is not None and first.claim.token != seat.current:
-            seat.current = first.claim.token
+        first = next(iter(handle.starts.values()), None)
+        if first is not None and first.claim.token != handle.current:
+            handle.current = first.claim.token
             self.stops.limits.begin(first, now)
 
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind a slow job."""
         soonest = NEVER
-        for seat in self.assignment.seats.values():
-            if not seat.ticketed or len(seat.starts) <= 1:
+        for handle in self.assignment.handles.values():
+            if not handle.ticketed or len(handle.starts) <= 1:
                 continue
-            if now >= seat.look_at:
-                stalled = self.assignment.stalled(seat, now)
-                seat.look_at = now + STALL if stalled else seat.progress + STALL + 1e-6
+            if now >= handle.look_at:
+                stalled = self.assignment.stalled(handle, now)
+                handle.look_at = now + STALL if stalled else handle.progress + STALL + 1e-6
                 if stalled:
                     # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner
                     # from which all was taken back would be idle, be given the same again, and never begin.
-                    self._commands.take_back(seat, but=1)
-            soonest = min(soonest, seat.look_at)
+                    self._commands.take_back(handle, but=1)
+            soonest = min(soonest, handle.look_at)
         self._timers.set("stall", soonest)
 
     def recall(self, tasks: Collection[str] = ()) -> None:
-        for seat in self.assignment.seats.values():
-            if not tasks or any(start.claim.task in tasks for start in seat.starts.values()):
-                self._commands.take_back(seat)
+        for handle in self.assignment.handles.values():
+            if not tasks or any(start.claim.task in tasks for start in handle.starts.values()):
+                self._commands.take_back(handle)
 
     def taken_back(self, event: TakenBack, now: float) -> Returned:
         """A runner tells what it had not begun."""
-        seat = self.assignment.seats.get(event.runner)
-        if seat is None:
+        handle = self.assignment.handles.get(event.runner)
+        if handle is None:
             return _NOTHING
-        returned = self._hand_back(seat, seat.take_back(event.count))
-        for start in seat.starts.values():
-            if start.doom == "cancel" and not start.told:
-                self.stops.stop_cancelled(seat, start, now)
-        if seat.retiring is not None:
-            reason, seat.retiring = seat.retiring, None
-            if self.supply.working and not seat.starts:
-                self.supply.replace(seat, 0.0, reason)
+        returned = self._hand_back(handle, handle.take_back(event.count))
+        for start in handle.starts.values():
+            if start.stop_reason == "cancel" and not start.told:
+                self.stops.stop_cancelled(handle, start, now)
+        if handle.retiring is not None:
+            reason, handle.retiring = handle.retiring, None
+            if self.supply.working and not handle.starts:
+                self.supply.replace(handle, 0.0, reason)
         return returned
 
-    def _hand_back(self, seat: RunnerHandle, back: list[Attempt]) -> Returned:
+    def _hand_back(self, handle: RunnerHandle, back: list[Attempt]) -> Returned:
         for start in back:
-            self.assignment.release(seat, start)
+            self.assignment.release(handle, start)
         if back:
-            self.assignment.weigh(seat)
+            self.assignment.reindex(handle)
         ends = [
             End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
             for start in back
-            if start.doom == "cancel"
+            if start.stop_reason == "cancel"
         ]
-        return Returned(ends, [start for start in back if start.doom != "cancel"])
+        return Returned(ends, [start for start in back if start.stop_reason != "cancel"])
 
     def heard(self, event: Heard, now: float) -> list[End]:
         """A runner sent messages."""
-        seat = self.assignment.seats.get(event.runner)
-        if seat is None:
+        handle = self.assignment.handles.get(event.runner)
+        if handle is None:
             return []
-        ends = self._read(seat, event.messages, now)
-        if seat.starts:
-            self._start_clocks(seat, [], now)
+        ends = self._read(handle, event.messages, now)
+        if handle.starts:
+            self._start_clocks(handle, [], now)
         return ends
 
-    def _read(self, seat: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
+    def _read(self, handle: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
         ends: list[End] = []
         for message in messages:
             if isinstance(message, Done):
-                if (end := self._done(seat, message)) is not None:
+                if (end := self._done(handle, message)) is not None:
                     ends.append(end)
             elif isinstance(message, JobProgress):
-                self._said(seat, message)
+                self._said(handle, message)
             elif isinstance(message, ChildCrashed):
-                seat.fell = message
+                handle.fell = message
             elif isinstance(message, Exit):
-                seat.leaving = True
+                handle.leaving = True
             elif isinstance(message, Up):
-                self.supply.started(seat, now)
-            elif (start := seat.starts.get(message.token)) is not None:
-                self.advice.heard(start.claim.task, seat.kind, message)
+                self.supply.started(handle, now)
+            elif (start := handle.starts.get(message.token)) is not None:
+                self.advice.heard(start.claim.task, handle.kind, message)
         if ends:
-            seat.progress = now
-            self.supply.freed.add(seat.kind)
-        self.assignment.weigh(seat)
+            handle.progress = now
+            self.supply.freed.add(handle.kind)
+        self.assignment.reindex(handle)
         return ends
 
-    def _done(self, seat: RunnerHandle, done: Done) -> End | None:
+    def _done(self, handle: RunnerHandle, done: Done) -> End | None:
         # Each line is paid for by every job.
-        start = seat.starts.pop(done.token, None)
+        start = handle.starts.pop(done.token, None)
         if start is None:
             return None
         claim = start.claim
-        seat.done += 1
-        if seat.ticketed:
+        handle.done += 1
+        if handle.ticketed:
             self.assignment.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
-        self.assignment.release(seat, start)
+        self.assignment.release(handle, start)
         if self.advice.rows:
             self.advice.ended(claim.task)
         if done.memory and self._tally is not None:
             self._tally.grew(done.memory)
-        if seat.wears:
-            self.supply.recycle(seat, done.memory)
+        if handle.wears:
+            self.supply.recycle(handle, done.memory)
         return End(claim, done.ended, done.cost)
 
-    def _said(self, seat: RunnerHandle, say: JobProgress) -> None:
-        start = seat.starts.get(say.token)
+    def _said(self, handle: RunnerHandle, say: JobProgress) -> None:
+        start = handle.starts.get(say.token)
         if start is None:
             return
         old = self.notes.get(say.token) or Note(start.claim.id, say.token)
@@ -245,43 +245,43 @@ class RunnerPool:
         Args:
             garbled: it sent what is no message: a job wrote into its socket.
         """
-        seat = self.assignment.seats.pop(runner, None)
-        if seat is None:
+        handle = self.assignment.handles.pop(runner, None)
+        if handle is None:
             return
         if garbled:
             text = "runner %d wrote what is no message into its socket: it is killed and replaced"
-            self._actions.log(logging.ERROR, text, seat.pid)
-            seat.garbled = True
-        self._dying[runner] = seat
-        seat.gone = True
-        self.assignment.weigh(seat)
-        if garbled or seat.starts or not seat.leaving:
-            self._commands.signal(seat, "kill")
+            self._actions.log(logging.ERROR, text, handle.pid)
+            handle.garbled = True
+        self._dying[runner] = handle
+        handle.gone = True
+        self.assignment.reindex(handle)
+        if garbled or handle.starts or not handle.leaving:
+            self._commands.signal(handle, "kill")
 
     def died(self, event: RunnerDied, now: float) -> Returned:
         """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
-        seat = self._dying.pop(event.runner, None) or self.assignment.seats.pop(event.runner, None)
-        if seat is None:
+        handle = self._dying.pop(event.runner, None) or self.assignment.handles.pop(event.runner, None)
+        if handle is None:
             return _NOTHING
-        ends = self._read(seat, event.heard, now)
-        seat.gone = True
-        if seat.fell is not None:
+        ends = self._read(handle, event.heard, now)
+        handle.gone = True
+        if handle.fell is not None:
             event = msgspec.structs.replace(
-                event, signal=seat.fell.signal, code=seat.fell.code, memory=seat.fell.memory
+                event, signal=handle.fell.signal, code=handle.fell.code, memory=handle.fell.memory
             )
-        back, running = seat.take_back(event.unstarted), list(seat.starts.values())
-        seat.starts.clear()
-        ends += [self._broken(start, seat, event) for start in running]
-        self.supply.replace_dead(seat, now, _how(event), ran=bool(running))
-        returned = self._hand_back(seat, back)
+        back, running = handle.take_back(event.unstarted), list(handle.starts.values())
+        handle.starts.clear()
+        ends += [self._broken(start, handle, event) for start in running]
+        self.supply.replace_dead(handle, now, _how(event), ran=bool(running))
+        returned = self._hand_back(handle, back)
         return Returned(ends + returned.ends, returned.back)
 
-    def _broken(self, start: Attempt, seat: RunnerHandle, died: RunnerDied) -> End:
+    def _broken(self, start: Attempt, handle: RunnerHandle, died: RunnerDied) -> End:
         """Decide what the death of its runner means for one start."""
         claim, plan = start.claim, start.plan
         error = JobError(
             type="Crashed",
-            message=_GARBLED if seat.garbled else _how(died),
+            message=_GARBLED if handle.garbled else _how(died),
             attempt=claim.attempt,
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
@@ -289,8 +289,8 @@ class RunnerPool:
             stderr=died.stderr.decode("utf-8", "replace"),
             worker=self._place,
         )
-        doom = start.doom or ("other" if seat.condemned or self.stops.killing else "")
-        return End(claim, of_death(plan, claim, doom, error, self._dice()))
+        stop_reason = start.stop_reason or ("other" if handle.condemned or self.stops.killing else "")
+        return End(claim, of_death(plan, claim, stop_reason, error, self._dice()))
 
 
 def _how(died: RunnerDied) -> str:

@@ -62,17 +62,17 @@ class RunnerSupply:
         removed = places.resize(size)
         for _ in range(before, size):
             self.spawn(kind)
-        for seat in [place.seat for place in removed if place.seat is not None]:
-            self.dismiss(seat)
-            self._commands.take_back(seat)
+        for handle in [place.handle for place in removed if place.handle is not None]:
+            self.dismiss(handle)
+            self._commands.take_back(handle)
         return removed
 
     def renew(self, kind: Kind) -> None:
         """Replace the runner of a shared kind, whose size is given to it at its birth; it finishes what it runs."""
         for place in self._assignment.places(kind).snapshot.members:
-            if (seat := place.seat) is not None and seat.open:
-                self.dismiss(seat)
-                self.replace(seat, 0.0, "resized")
+            if (handle := place.handle) is not None and handle.open:
+                self.dismiss(handle)
+                self.replace(handle, 0.0, "resized")
 
     def spawn(self, kind: Kind) -> None:
         """Ask the supervisor for a runner."""
@@ -82,11 +82,11 @@ class RunnerSupply:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
         if not self.working:
             return None
-        seat = self._assignment.single(kind)
-        if seat is None and self._assignment.wants_single(kind):
+        handle = self._assignment.single(kind)
+        if handle is None and self._assignment.wants_single(kind):
             self._assignment.coming[kind] += 1
             self.spawn(kind)
-        return seat
+        return handle
 
     def respawn(self, now: float) -> None:
         """Ask for the runners that were to be replaced later."""
@@ -102,113 +102,117 @@ class RunnerSupply:
 
     def _tidy(self, now: float) -> None:
         """Dismiss runners whose suspect another worker took."""
-        waiting = [seat for seat in self._assignment.seats.values() if seat.single and seat.ready and not seat.starts]
-        for seat in waiting:
-            if now - seat.born >= INFANT:
-                self.dismiss(seat)
-        self._timers.set("tidy", min((seat.born + INFANT for seat in waiting if seat.ready), default=NEVER))
+        waiting = [
+            handle
+            for handle in self._assignment.handles.values()
+            if handle.single and handle.ready and not handle.starts
+        ]
+        for handle in waiting:
+            if now - handle.born >= INFANT:
+                self.dismiss(handle)
+        self._timers.set("tidy", min((handle.born + INFANT for handle in waiting if handle.ready), default=NEVER))
 
     # -- one runner -------------------------------------------------------------------------------------------------
 
     def up(self, event: RunnerUp, now: float) -> None:
         """A runner is there."""
-        seat = RunnerHandle(event.runner, event.kind, event.pid, self.options.slots(event.kind))
-        seat.born, seat.forker, seat.starting = now, event.forker, event.starting
-        seat.quota = 0 if seat.forker else self.options.recycle_jobs
-        if self._assignment.coming[seat.kind]:
-            self._assignment.coming[seat.kind] -= 1
-            seat.single, seat.slots = True, 1
-            if not seat.starting:
-                self._timers.set("tidy", min(self._timers.at("tidy"), seat.born + INFANT))
+        handle = RunnerHandle(event.runner, event.kind, event.pid, self.options.slots(event.kind))
+        handle.born, handle.forker, handle.starting = now, event.forker, event.starting
+        handle.quota = 0 if handle.forker else self.options.recycle_jobs
+        if self._assignment.coming[handle.kind]:
+            self._assignment.coming[handle.kind] -= 1
+            handle.single, handle.slots = True, 1
+            if not handle.starting:
+                self._timers.set("tidy", min(self._timers.at("tidy"), handle.born + INFANT))
         worn = bool(self.options.recycle_jobs or self.options.recycle_memory)
-        seat.wears = not seat.forker and (worn or seat.kind == "fork" or seat.single)
-        self._assignment.sit(seat)
-        self.freed.add(seat.kind)
+        handle.wears = not handle.forker and (worn or handle.kind == "fork" or handle.single)
+        self._assignment.attach(handle)
+        self.freed.add(handle.kind)
         # Asked for when there were more places than there are now.
-        surplus = seat.place is None and not seat.single
+        surplus = handle.place is None and not handle.single
         if surplus or not self.working:
-            self.dismiss(seat)
+            self.dismiss(handle)
 
-    def started(self, seat: RunnerHandle, now: float) -> None:
+    def started(self, handle: RunnerHandle, now: float) -> None:
         """A runner has started, and takes jobs from now on."""
-        seat.starting, seat.born = False, now
-        if seat.place is not None:
-            seat.place.failures = 0
-        if seat.single:
+        handle.starting, handle.born = False, now
+        if handle.place is not None:
+            handle.place.failures = 0
+        if handle.single:
             self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
-        self.freed.add(seat.kind)
+        self.freed.add(handle.kind)
 
-    def dismiss(self, seat: RunnerHandle) -> None:
+    def dismiss(self, handle: RunnerHandle) -> None:
         """Let a runner leave when what it holds is done."""
-        seat.leaving = True
-        self._assignment.weigh(seat)
-        self._commands.say(seat, Exit())
+        handle.leaving = True
+        self._assignment.reindex(handle)
+        self._commands.say(handle, Exit())
 
     def dismiss_idle(self) -> None:
-        for seat in self._assignment.seats.values():
-            if not seat.starts and not seat.leaving:
-                self.dismiss(seat)
+        for handle in self._assignment.handles.values():
+            if not handle.starts and not handle.leaving:
+                self.dismiss(handle)
 
-    def recycle(self, seat: RunnerHandle, memory: int) -> None:
+    def recycle(self, handle: RunnerHandle, memory: int) -> None:
         """Replace a runner that is worn, now that a job has ended."""
         options = self.options
-        worn = options.recycle_jobs and seat.done >= options.recycle_jobs
+        worn = options.recycle_jobs and handle.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if seat.open and (seat.kind == "fork" or seat.single or worn or fat):
-            self._retire(seat, "memory" if fat else "jobs" if worn else "")
+        if handle.open and (handle.kind == "fork" or handle.single or worn or fat):
+            self._retire(handle, "memory" if fat else "jobs" if worn else "")
 
-    def _retire(self, seat: RunnerHandle, reason: str) -> None:
+    def _retire(self, handle: RunnerHandle, reason: str) -> None:
         """Have a runner leave and another one fill its place, at once unless it runs one job at a time and still does.
 
         Two jobs of a key must not run beside each other: then the next one comes when that has ended.
         """
-        self.dismiss(seat)
-        if self._commands.take_back(seat):
-            seat.retiring = reason
+        self.dismiss(handle)
+        if self._commands.take_back(handle):
+            handle.retiring = reason
         elif self.working:
-            self.replace(seat, 0.0, reason)
+            self.replace(handle, 0.0, reason)
 
-    def replace_dead(self, seat: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
+    def replace_dead(self, handle: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
         """A runner was reaped.
 
         Args:
             reason: for people.
             ran: it died of, or with, a job.
         """
-        pause = 0.0 if ran else _pause_after(seat, now)
-        if seat.single and pause:
-            heapq.heappush(self._spawn_at, (now + pause, seat.kind, True))
+        pause = 0.0 if ran else _pause_after(handle, now)
+        if handle.single and pause:
+            heapq.heappush(self._spawn_at, (now + pause, handle.kind, True))
         else:
             # A suspect that was handed back since there were enough runners for such jobs may come again.
-            self.freed.add(seat.kind)
-        self.replace(seat, now + pause if pause else 0.0, "" if seat.leaving else reason)
+            self.freed.add(handle.kind)
+        self.replace(handle, now + pause if pause else 0.0, "" if handle.leaving else reason)
 
-    def replace(self, seat: RunnerHandle, at: float, reason: str) -> None:
+    def replace(self, handle: RunnerHandle, at: float, reason: str) -> None:
         """Free the place of a runner, and have another one fill it (at this monotonic time), unless it was removed.
 
         Args:
             reason: for people; empty where a runner leaves as it always does (that of a fork).
         """
-        place = seat.place
+        place = handle.place
         if place is not None and reason:
             place.replaced, place.reason = place.replaced + 1, reason
-        self._assignment.rise(seat)
+        self._assignment.detach(handle)
         if place is None or place.leaving or not self.working:
             return
         if at:
-            heapq.heappush(self._spawn_at, (at, seat.kind, False))
+            heapq.heappush(self._spawn_at, (at, handle.kind, False))
         else:
-            self.spawn(seat.kind)
+            self.spawn(handle.kind)
 
 
-def _pause_after(seat: RunnerHandle, now: float) -> float:
+def _pause_after(handle: RunnerHandle, now: float) -> float:
     """Seconds until another runner follows one that died idle: it would be forked in a hot loop."""
-    if seat.done or seat.leaving:
+    if handle.done or handle.leaving:
         return 0.0
-    if not seat.starting:
-        return INFANT if now - seat.born < INFANT else 0.0
+    if not handle.starting:
+        return INFANT if now - handle.born < INFANT else 0.0
     failures = 0
-    if seat.place is not None:
-        failures = seat.place.failures
-        seat.place.failures += 1
+    if handle.place is not None:
+        failures = handle.place.failures
+        handle.place.failures += 1
     return min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)

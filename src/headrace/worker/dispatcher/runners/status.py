@@ -21,15 +21,15 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
-def probe(seat: RunnerHandle) -> tuple[int, int]:
+def probe(handle: RunnerHandle) -> tuple[int, int]:
     """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
 
     The process is the runner's own, or the child that a forker has now. The bytes are whole MiB, so that a runner that
     idles says nothing new.
     """
-    pid = seat.pid
+    pid = handle.pid
     try:
-        if seat.forker:
+        if handle.forker:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
             pid = int(children[0]) if children else pid
         return pid, int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE >> 20 << 20
@@ -37,7 +37,7 @@ def probe(seat: RunnerHandle) -> tuple[int, int]:
         return pid, 0
 
 
-def status(seats: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
+def status(handles: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
     """The runners as JSON, at most ``MOST_RUNNERS``.
 
     Args:
@@ -45,31 +45,31 @@ def status(seats: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = prob
         look: finds out what is not known here.
         shown: a job that is shown even if its runner began others before it.
     """
-    rows = [_row(seat, ahead_of_us, look, shown) for seat in sorted(seats, key=_place)[:MOST_RUNNERS]]
+    rows = [_row(handle, ahead_of_us, look, shown) for handle in sorted(handles, key=_place)[:MOST_RUNNERS]]
     return msgspec.json.encode(rows).decode()
 
 
-def _place(seat: RunnerHandle) -> tuple[str, int, int]:
-    return seat.kind, seat.place.id if seat.place else MOST_RUNNERS, seat.number
+def _place(handle: RunnerHandle) -> tuple[str, int, int]:
+    return handle.kind, handle.place.id if handle.place else MOST_RUNNERS, handle.number
 
 
-def _row(seat: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
-    place, (pid, memory) = seat.place, look(seat)
-    first = next(iter(seat.starts.values()), None)
-    if shown and not seat.counted:
-        first = next((start for start in seat.starts.values() if start.claim.id == shown), first)
+def _row(handle: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
+    place, (pid, memory) = handle.place, look(handle)
+    first = next(iter(handle.starts.values()), None)
+    if shown and not handle.counted:
+        first = next((start for start in handle.starts.values() if start.claim.id == shown), first)
     # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
-    began = ahead_of_us + seat.progress * 1e6 if seat.counted else float(first.claim.token if first else 0)
+    began = ahead_of_us + handle.progress * 1e6 if handle.counted else float(first.claim.token if first else 0)
     return RunnerFacts(
-        kind=seat.kind,
+        kind=handle.kind,
         place=place.id if place else -1,
         pid=pid,
         job=first.claim.id if first else "",
         task=first.claim.task if first else "",
         since=round(began) if first else 0,
-        holds=len(seat.starts),
+        holds=len(handle.starts),
         waiting=len(place.line) if place else 0,
-        done=seat.done,
+        done=handle.done,
         memory=memory,
         replaced=place.replaced if place else 0,
         reason=place.reason if place else "",

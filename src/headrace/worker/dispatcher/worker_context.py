@@ -19,7 +19,7 @@ from headrace.worker.worker_options import WorkerOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class WorkerContext:
     """What a core is told of its worker once.
 
     Attributes:
