@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.context import current_job as current_job
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.errors import RateLimited as RateLimited
+    from headrace.model.activity import EventRecord as EventRecord
     from headrace.model.job import State as State
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
@@ -52,6 +53,7 @@ _HOMES = {
     "Job": "tasks.job_handle",
     "Pool": "pool.pool",
     "AttemptRecord": "model.job_record",
+    "EventRecord": "model.activity",
     "Record": "model.job_record",
     "State": "model.job",
     "Node": "workflows.node",

@@ -17,7 +17,9 @@ import msgspec
 
 from headrace import registry
 from headrace.admin.act_log import ActLog
+from headrace.admin.declared_alarms import Alarms
 from headrace.admin.errands import Errands
+from headrace.admin.event_hooks import EventHooks
 from headrace.admin.event_log import EventLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
@@ -79,6 +81,7 @@ class Headrace:
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
         acts, events, errands: what people did by hand; what failed or changed; verbs on many jobs.
         middlewares: in the order of registration, the first is outermost.
+        hooks, alarms: functions called with events, figures that raise them: ``on(...)``, ``alarm(...)`` declare them.
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
         job_log: ``app.job_log("INFO")`` sends what jobs log with :mod:`logging` to their own logs, too.
@@ -115,14 +118,13 @@ class Headrace:
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks)
         self.queues, self.workers = Queues(self.client, lambda: self.stats), Workers(self.client)
-        self.limits = LimitSet(self.context)
-        self.limit = self.limits.declare
+        self.limits, self.hooks, self.alarms = LimitSet(self.context), EventHooks(), Alarms(self.client)
+        self.limit, self.on, self.alarm = self.limits.declare, self.hooks.on, self.alarms.declare
         self.acts, self.events, self.errands = ActLog(self.client), EventLog(self.client), Errands(self.client)
         self.middlewares: list[Callable[[CurrentJob], middleware.Manager]] = []
         self.preload_hooks: list[Hook] = []
-        self.before_fork_hooks: list[Hook] = []
+        self.before_fork_hooks, self.after_fork_parent_hooks = list[Hook](), list[Hook]()
         self.after_fork_child_hooks: list[Hook] = []
-        self.after_fork_parent_hooks: list[Hook] = []
         self.exit_hooks, self.closers = list[Hook](), list[Hook]()
         self.job_log = JobLog()
         self._stats: Stats | None = None

@@ -15,6 +15,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import change_limit, hold_limit, keep_hold, read_limits, release_hold
 from headrace.protocol.queue_load import store_load
 from headrace.protocol.script import Call
+from headrace.protocol.watches import hold_watches, note_watch, stored_watches
 from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
 from tests.scripts import limited_stage as limits
@@ -188,6 +189,17 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(streams.tell(s.keys, "acts", "r", {"who": "ada"})),
         lambda k, _, __: streams.told(k, "acts", 9),
         alike,
+    ),
+    "watch_hold": Play(nothing, lambda k, _, t: hold_watches(k, "w", ["hook:a", "alarm:b"], SECOND, t)),
+    "watch_note": Play(
+        lambda s: s.run(hold_watches(s.keys, "w", ["alarm:b"], SECOND, s.now)),
+        lambda k, _, t: note_watch(
+            k, "alarm:b", "w", {"raised": t}, change="raised", kind="alarm_raised", facts={"alarm": "b"}, now=t
+        ),
+    ),
+    "watches": Play(
+        lambda s: s.run(hold_watches(s.keys, "w", ["alarm:b"], SECOND, s.now)),
+        lambda k, _, t: stored_watches(k, now=t),
     ),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
 }

@@ -13,8 +13,9 @@ import pytest
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.model.fingerprint import cause_id
+from headrace.protocol.watches import stored_watches
 from tests.deadline import eventually
-from tests.program import Program
+from tests.program import Program, Worker
 
 pytest.importorskip("sentry_sdk")
 from headrace.contrib import sentry
@@ -224,3 +225,56 @@ def test_an_unknown_policy_is_refused(report: Any) -> None:
 @pytest.mark.parametrize(("name", "told"), [("Mail / EU", "mail-eu"), ("a" * 80, "a" * 50), ("ä", "schedule")])
 def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
     assert sentry.slug(name) == told
+
+
+KILLED = """
+from tasks import *
+from headrace.worker.watcher import hook_rounds
+
+hook_rounds.EVERY = 0.05
+
+@app.task(max_crashes=1)
+def dies(password: str) -> None:
+    print(f"password={password}", flush=True)
+    os.kill(os.getpid(), 9)
+
+@app.task(timeout=0.1, hard_timeout=0.2, retries=0)
+def hangs() -> None:
+    while True:
+        try:
+            import time
+            time.sleep(60)
+        except BaseException:
+            pass
+"""
+
+
+def test_a_job_whose_process_was_killed_is_reported_by_a_hook(program: Program) -> None:
+    program.write("killed", KILLED)
+    worker = Worker(program.start("worker", "killed:app", "--processes", "1"))
+    try:
+        with Headrace(program.environment["HEADRACE_URL"]) as app:
+            eventually(lambda: app.client.run(stored_watches(app.client.keys)), 40)
+            dead = app.by_name("killed.dies").enqueue("hunter2").id
+            late = app.by_name("killed.hangs").enqueue().id
+            app.by_name("tasks.fails_thread").enqueue("hunter2")
+
+            def reported() -> dict[str, Any]:
+                return {
+                    event["contexts"]["headrace"]["job"]: event
+                    for event in Sent(program.directory / "sent").of("event")
+                }
+
+            eventually(lambda: {dead, late} <= reported().keys(), 40)
+            found = reported()
+            cause = cause_id("killed.dies", app.job(dead).refresh().error)
+    finally:
+        worker.close()
+    assert found[dead]["contexts"]["headrace"]["signal"] == 9
+    assert found[dead]["fingerprint"] == ["headrace", cause]
+    assert found[dead]["transaction"] == "killed.dies"
+    assert found[late]["exception"]["values"][0]["type"] == "HardTimeLimit"
+    sent = Sent(program.directory / "sent")
+    assert "hunter2" not in sent.text
+    # What the runner has reported itself is not reported again.
+    assert len([event for event in sent.of("event") if event["transaction"] == "tasks.fails_thread"]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.admin.declared_alarms import AlarmRecord
 from headrace.model.activity import Act, EventRecord
 from headrace.model.errand import Errand
 from headrace.model.notation import iso
@@ -48,3 +49,14 @@ def errand_document(one: Errand) -> dict[str, Any]:
 def event_document(one: EventRecord) -> dict[str, Any]:
     """Something that failed or changed."""
     return {"id": one.id, "at": iso(one.at_us), "kind": one.kind, **one.facts}
+
+
+def alarm_document(one: AlarmRecord) -> dict[str, Any]:
+    """Where an alarm stands."""
+    return {
+        "alarm": one.name,
+        "rule": one.state.words,
+        "raised": iso(one.state.raised_us),
+        "figure": one.state.value,
+        "looked_at": iso(one.looked_us),
+    }

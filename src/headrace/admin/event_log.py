@@ -99,7 +99,7 @@ class EventLog:
 
         Cost: one round trip a second.
         """
-        checked, place = _kinds(kinds), stream_position(after, "after")
+        checked, place = check_kinds(kinds), stream_position(after, "after")
         return self._follow(checked, place)
 
     def _follow(self, kinds: Sequence[str], place: str) -> Iterator[EventRecord]:
@@ -118,7 +118,7 @@ class EventLog:
 
     def afollow(self, kinds: Sequence[str] = (), *, after: str | None = None) -> AsyncIterator[EventRecord]:
         """See :meth:`follow`."""
-        checked, place = _kinds(kinds), stream_position(after, "after")
+        checked, place = check_kinds(kinds), stream_position(after, "after")
         return self._afollow(checked, place)
 
     async def _afollow(self, kinds: Sequence[str], place: str) -> AsyncIterator[EventRecord]:
@@ -143,11 +143,16 @@ class EventLog:
     def _told(self, kinds: Sequence[str], limit: int, after: str | None, order: str) -> Call[StreamPiece]:
         place = stream_position(after, "after")
         return streams.told(
-            self._client.keys, "events", check_limit(limit), place, desc=descending(order), kinds=_kinds(kinds)
+            self._client.keys, "events", check_limit(limit), place, desc=descending(order), kinds=check_kinds(kinds)
         )
 
 
-def _kinds(kinds: Sequence[str]) -> list[str]:
+def check_kinds(kinds: Sequence[str]) -> list[str]:
+    """These kinds of events.
+
+    Raises:
+        OptionsError: there is no such kind.
+    """
     if isinstance(kinds, str):
         raise OptionsError(f"kinds must be a list of kinds, such as [{kinds!r}]")
     for kind in kinds:

@@ -50,7 +50,14 @@ CODES: dict[object, str] = {
     "the hook %s failed around a fork": "hook.failed",
     "metrics server listens on %s": "metrics.listens",
     "the metrics server cannot start yet: %s": "metrics.waiting",
-    "the metrics server exited (%s); restarting": "metrics.died",
+    "the %s exited (%s); restarting": "process.restarted",
+    "the event hook %s raised": "watcher.hook_raised",
+    "the event hook %s failed (%s); it is called again in %g s": "watcher.hook_failed",
+    "the event hook %s failed %d times, and goes past these events: headrace events --order asc --after %s": (
+        "watcher.hook_given_up"
+    ),
+    "the exit hook %r failed after a call of an event hook": "watcher.exit_hook",
+    "hooks and alarms are not looked after: %s": "watcher.refused",
     "done before the fork, since earlier runs did it in each runner: %s": "preload.done",
     "what earlier runs learned is not known: %s": "preload.unknown",
     "no trial can be forked (%s): nothing more is preloaded": "preload.no_trial",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import (
+    alarms,
     bulk_jobs,
     cron,
     demo,
@@ -66,6 +67,7 @@ app.add_typer(stats.app, name="stats")
 app.add_typer(server.app, name="server")
 command(app, "acts")(history.acts)
 command(app, "events")(history.events)
+app.add_typer(alarms.app, name="alarms")
 command(app, "top")(top.top)
 command(app, "dashboard")(web.dashboard)
 command(app, "health", shared=health.SHARED)(health.health)

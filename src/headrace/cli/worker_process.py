@@ -29,8 +29,9 @@ from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.apply import apply_learned
-from headrace.worker.supervisor.metrics_server import Metrics
+from headrace.worker.supervisor.metrics_server import MetricsAddress, metrics_server
 from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.supervisor.watcher_process import watchers
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -85,9 +86,10 @@ def _serve(
         log.warning("%s", complaint, extra={"code": "setup.unsafe"})
     warmup.warm_up(app)
     learned = apply_learned(app)
-    metrics = None if address is None else Metrics(*address, stamps)
+    metrics = None if address is None else MetricsAddress(*address)
     # A later image takes the address when the one before it gives it up.
     url = metrics.listen() if metrics is not None and origin.heir is None else ""
+    sides = [*([] if metrics is None else [metrics_server(metrics, stamps)]), *watchers(app)]
     facts = _banner(app, target, options, version, url)
     if form == "json":
         log.info("worker starts", extra=facts)
@@ -98,7 +100,7 @@ def _serve(
     for warning in warnings:
         log.warning("%s", warning, extra={"code": "worker.warning"})
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, metrics, learned, stamps).run())
+    return origin.carry_on(Supervisor(app, options, lineage, sides, learned, stamps).run())
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:

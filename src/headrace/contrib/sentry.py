@@ -1,8 +1,9 @@
 """Sentry for the jobs of an application: errors by their cause, traces from the sender to the job, check-ins of
 schedules.
 
-Owns one middleware around each start, one around what stores work, and a hook that flushes before a runner leaves. It
-makes no client: call ``sentry_sdk.init`` as in any program. Needs ``pip install 'headrace[sentry]'``.
+Owns one middleware around each start, one around what stores work, a hook that flushes before a runner leaves, and one
+that reports jobs whose process was killed. It makes no client: call ``sentry_sdk.init`` as in any program. Needs
+``pip install 'headrace[sentry]'``.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, Optio
 from headrace.model.fingerprint import cause_id
 from headrace.model.headers import SCHEDULE
 from headrace.model.ids import milliseconds_of
-from headrace.model.job import parse_error
+from headrace.model.job import JobError, parse_error
+from headrace.model.redaction import Redactor
 from headrace.model.retry import signal_in
+from headrace.protocol import produce
 from headrace.worker.runner.error_report import evidence
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.context import CurrentJob
+    from headrace.model.activity import EventRecord
     from headrace.tasks.submission import Submission
 
 # Seconds after which a start is a trace of its own, and jobs of one act that share the sender's trace at most.
@@ -35,7 +39,14 @@ TRACE, BAGGAGE = "sentry-trace", "baggage"
 Report = Literal["final", "each"] | int
 
 
-def install(app: Headrace, *, report: Report = "final", monitors: bool = True, variables: bool = False) -> None:
+def install(
+    app: Headrace,
+    *,
+    report: Report = "final",
+    monitors: bool = True,
+    variables: bool = False,
+    killed: bool = True,
+) -> None:
     """Tell Sentry of the application's jobs. Call it once, beside ``sentry_sdk.init``, where the application is made.
 
     Each start has a scope and, where tracing is on, a transaction ``queue.process``; what stores work is a span
@@ -48,6 +59,8 @@ def install(app: Headrace, *, report: Report = "final", monitors: bool = True, v
             this start on, and the final one.
         monitors: ticks of the schedules that the code declares are check-ins of a monitor of the same name.
         variables: send the local variables of frames, which hold the arguments of jobs; without it they never leave.
+        killed: a hook reports jobs that were quarantined, or killed at their hard time limit, whose process could not
+            do it; see :meth:`EventHooks.on`.
 
     Raises:
         MissingExtra: ``sentry-sdk`` is not installed.
@@ -69,6 +82,8 @@ def install(app: Headrace, *, report: Report = "final", monitors: bool = True, v
     app.middleware(told.around)
     app.enqueue_middleware(_publish)
     app.on_exit(_flush)
+    if killed:
+        app.on("failed", "quarantined")(told.killed)
 
 
 def _flush() -> None:
@@ -82,6 +97,7 @@ class _Told:
 
     def __init__(self, app: Headrace, report: Report, monitors: bool, variables: bool) -> None:
         self._app, self._report, self._monitors, self._variables = app, report, monitors, variables
+        self._redactor = Redactor.of(app.settings)
 
     @contextlib.contextmanager
     def around(self, job: CurrentJob) -> Generator[None]:
@@ -127,6 +143,16 @@ class _Told:
         if self._report == "each" or not job.will_retry(error):
             return True
         return isinstance(self._report, int) and job.attempt >= self._report
+
+    def killed(self, events: list[EventRecord]) -> None:
+        """Report the jobs among these whose process was killed."""
+        import sentry_sdk
+
+        meant = [one for one in events if one.kind == "quarantined" or one.facts["error"].startswith("HardTimeLimit")]
+        client = self._app.client
+        records = client.run(produce.read(client.keys, [one.facts["job"] for one in meant])) if meant else []
+        for event, record in zip(meant, records, strict=True):
+            sentry_sdk.capture_event(_of_killed(event, record.error if record else None, self._redactor))
 
     def _check_in(self, job: CurrentJob) -> str:
         """Begin the check-in of a schedule's tick; its id, empty where there is none."""
@@ -220,6 +246,28 @@ def _publish(act: Submission) -> Generator[None]:
                 else:
                     job.headers.pop(header, None)
         yield
+
+
+def _of_killed(event: EventRecord, error: JobError | None, redactor: Redactor) -> Any:
+    """The evidence of a killed start, as Sentry takes an event."""
+    facts, error = event.facts, error or JobError(type=event.kind)
+    known = ("attempt", "signal", "exit_code", "peak_memory", "worker", "where")
+    mechanism = {"type": "headrace", "handled": False}
+    value = {"type": error.type, "value": redactor.text(error.message), "mechanism": mechanism}
+    return {
+        # The same if the event is given again.
+        "event_id": hashlib.md5(event.id.encode(), usedforsecurity=False).hexdigest(),
+        "timestamp": event.at_us / 1e6,
+        "level": "error",
+        "transaction": facts["task"],
+        "exception": {"values": [value]},
+        "fingerprint": ["headrace", facts["cause"]],
+        "tags": {
+            "headrace.task": facts["task"], "headrace.queue": facts["queue"], "headrace.cause": facts["cause"],
+            "headrace.final": True,
+        },
+        "contexts": {"headrace": {"job": facts["job"], **{name: getattr(error, name) for name in known}}},
+    }  # fmt: skip
 
 
 def _event(error: BaseException) -> tuple[Any, Any]:

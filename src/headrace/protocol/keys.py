@@ -90,6 +90,10 @@ key                    type    meaning, owner and end
 ``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
 ``errands``            zset    Ids of errands, by when they began, 1,000 at most. Ends a week after a piece of the last.
 ``errand:<id>``        hash    A verb on many jobs, and how far it is; see bite.lua. Ends a week after its last piece.
+``watches``            zset    Hooks and alarms (``hook:<name>``, ``alarm:<name>``), by when a watcher held them last.
+                               Ends a week after the last.
+``watch:<watch>``      hash    Which watcher holds a hook or an alarm, until when; the last event that the hook has
+                               dealt with, or since when the alarm is raised. Ends a week after it was held last.
 ``schema``             string  Version of this layout. One per shard.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================

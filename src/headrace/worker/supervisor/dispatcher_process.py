@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from headrace.worker.channel import Channel, Closed
+from headrace.worker.forking.child_process import be_child
 from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload import warmup
-from headrace.worker.supervisor.children import be_child
 
 # From the second on that dies younger than this (seconds), the next one is forked after a pause of at most so long.
 YOUNG, MOST_PAUSE = 10.0, 10.0
@@ -56,13 +56,13 @@ class DispatcherProcess:
         parent = os.getpid()
         warmup.write_out()
 
-        def be(sock: socket.socket) -> int:
+        def be() -> int:
             self._selector.close()
             # It holds four descriptors for each runner. No code of the application will miss the lower limit there.
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-            work(Channel(sock, FromSupervisor))
+            work(Channel(theirs, FromSupervisor))
             return 0
 
         with theirs:
@@ -72,7 +72,7 @@ class DispatcherProcess:
                 mine.close()
                 raise
             if not pid:
-                be_child(be, theirs, [mine, *strangers], parent, die_with_parent=False)
+                be_child(be, [mine, *strangers], parent, die_with_parent=False)
         self.fork_at = None
         self.pid, self._born = pid, time.monotonic()
         self._control = Channel(mine, ToSupervisor)

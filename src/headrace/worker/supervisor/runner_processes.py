@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.forking import signals
+from headrace.worker.forking.child_process import be_child
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.messages import Died, Signal, Spawn, Spawned, ToRunner
 from headrace.worker.preload import warmup
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
-from headrace.worker.supervisor.children import be_child, pipe
+from headrace.worker.supervisor.children import pipe
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling, tell
 from headrace.worker.worker_options import WorkerOptions
@@ -98,7 +99,7 @@ class RunnerProcesses:
         stack.callback(run_around_fork, after)
         warmup.write_out()
 
-        def be(sock: socket.socket) -> int:
+        def be() -> int:
             os.setpgid(0, 0)
             signals.regard()
             os.dup2(err_write, 2)
@@ -106,11 +107,11 @@ class RunnerProcesses:
             for descriptor in (ticket_write, err_read, err_write):
                 os.close(descriptor)
             self._selector.close()
-            return runner_process.serve(self._app, kind, Channel(sock, ToRunner), ticket_read, facts)
+            return runner_process.serve(self._app, kind, Channel(theirs, ToRunner), ticket_read, facts)
 
         pid = os.fork()
         if not pid:
-            be_child(be, theirs, [mine, *self._strangers()], parent, die_with_parent=True)
+            be_child(be, [mine, *self._strangers()], parent, die_with_parent=True)
         # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)

@@ -7,7 +7,7 @@ Its duties:
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
 5. leave room for the image that is to follow it (``lineage``, see handover.py);
-6. keep a process that answers Prometheus, where one is wanted (metrics_server.py);
+6. keep the processes that answer Prometheus and call hooks, where they are wanted (side_processes.py);
 7. have tried what might be done once before the fork, and do it where that is wanted (apply.py).
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
@@ -23,12 +23,14 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
+from headrace.worker.forking.child_process import how
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import (
@@ -44,11 +46,11 @@ from headrace.worker.messages import (
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.reload.image_protocol import Heir, Lineage
-from headrace.worker.supervisor.children import how, make_once
+from headrace.worker.supervisor.children import make_once
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
-from headrace.worker.supervisor.metrics_server import Metrics
 from headrace.worker.supervisor.readiness import Settling
 from headrace.worker.supervisor.runner_processes import RunnerProcesses
+from headrace.worker.supervisor.side_processes import SideProcess, SideProcesses
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
@@ -76,14 +78,14 @@ class Supervisor:
         app: Headrace,
         options: WorkerOptions,
         lineage: Lineage | None = None,
-        metrics: Metrics | None = None,
+        sides: Sequence[SideProcess] = (),
         learned: Learned = NOTHING,
         stamps: HealthStamps | None = None,
     ) -> None:
         self.app = app
         self.options = options
         self.lineage = lineage
-        self.metrics = metrics
+        self.sides = SideProcesses(sides)
         self.learned = learned
         self.stamps = stamps or HealthStamps()
         self.place = f"{socket.gethostname()}:{os.getpid()}"
@@ -120,16 +122,16 @@ class Supervisor:
                     self.lineage.tick(now)
         finally:
             self.stamps.end()
-            if self.metrics is not None:
-                self.metrics.stop()
+            self.sides.stop()
             self._runners.stop(EXIT_PATIENCE)
+            self.sides.wait(EXIT_PATIENCE)
             STREAMS.drain()
         return 0
 
     def _pause(self) -> float:
         fork = min(
             _FOREVER if self._dispatcher.fork_at is None else self._dispatcher.fork_at,
-            _FOREVER if self.metrics is None else self.metrics.next,
+            self.sides.next,
             0.0 if self._wanted else _FOREVER,
         )
         lineage = _FOREVER if self.lineage is None else self.lineage.next
@@ -147,8 +149,8 @@ class Supervisor:
             while self._wanted:
                 self._runners.fork(self._wanted[0], self.options, self._settling)
                 self._wanted.popleft()
-            if self.metrics is not None and now >= self.metrics.next and self.metrics.listens():
-                self.metrics.fork(self.app, self._selector, self._strangers())
+            if now >= self.sides.next:
+                self.sides.fork_due(now, self.app, self._selector, self._strangers())
         except OSError as error:
             log.error("cannot fork a process (%s); trying again in %.1f s", error, self._again_after)
             self._again_at = time.monotonic() + self._again_after
@@ -164,8 +166,7 @@ class Supervisor:
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
-        socks = [self._wake, self._alarm, *self._dispatcher.socks]
-        socks += [] if self.metrics is None or self.metrics.sock is None else [self.metrics.sock]
+        socks = [self._wake, self._alarm, *self._dispatcher.socks, *self.sides.socks]
         socks += [] if self._settling is None else self._settling.socks
         return socks + ([] if self.lineage is None else self.lineage.links())
 
@@ -215,9 +216,8 @@ class Supervisor:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
         self.retired, self._dispatcher.fork_at = True, None
         self._dispatcher.tell(Drain(now=False))
-        if self.metrics is not None:
-            # The address is the next image's.
-            self.metrics.stop()
+        # The address and the hooks are the next image's.
+        self.sides.stop()
 
     def resize(self, kind: Kind, size: int) -> None:
         """Run so many of a kind at once, as the image before this one did."""
@@ -261,9 +261,7 @@ class Supervisor:
                 continue
             if pid == self._dispatcher.pid:
                 self._dispatcher_died(status)
-            elif self.metrics is not None and self.metrics.pid == pid:
-                self.metrics.died(how(status))
-            elif self.lineage is not None:
+            elif not self.sides.reaped(pid, status) and self.lineage is not None:
                 self.lineage.reaped(pid, status)
 
     def _dispatcher_died(self, status: int) -> None:

@@ -1,0 +1,58 @@
+"""A forked process of the worker: how it begins, ends, and how its end is told."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from headrace.worker.forking import signals
+from headrace.worker.forking.process_ties import die_with
+from headrace.worker.forking.standard_streams import STREAMS
+
+log = logging.getLogger("headrace.worker")
+
+
+def how(status: int) -> str:
+    """How a process ended, in words."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def be_child(
+    main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, die_with_parent: bool
+) -> NoReturn:
+    """Be a forked child: nothing of the parent's but its memory, and never its frames' ``finally`` or ``atexit``.
+
+    Args:
+        main: its work; the exit code.
+        strangers: sockets of the parent's that it closes.
+    """
+    code = 70
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.
+            signal.signal(number, signals.only_wake)
+        for stranger in strangers:
+            stranger.close()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        if die_with_parent:
+            die_with(parent)
+        code = main()
+    except BaseException:
+        log.critical("a process of the worker failed", exc_info=True)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        STREAMS.drain()
+        os._exit(code)

@@ -1,0 +1,175 @@
+"""Processes beside the dispatcher and the runners: one answers Prometheus and probes, one calls hooks.
+
+Each is forked from the warm image, and again when it dies. They are processes of their own, because no other one may do
+what they do: the supervisor may have no thread and no connection, the dispatcher may not wait for a slow reader and
+runs no code of the application, runners come and go with jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.worker.forking.child_process import be_child, how
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# Seconds between two starts: one that dies at once must not keep the supervisor busy.
+PAUSE = 1.0
+_NEVER = float("inf")
+
+
+class ListeningAddress(Protocol):
+    """Where a process listens: ``sock`` is its socket, ``listens`` takes the address, ``close`` gives it up."""
+
+    sock: socket.socket | None
+
+    def listens(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+class SideProcess:
+    """One of them.
+
+    Attributes:
+        pid: of the child; 0: there is none.
+        next: when one must be forked (monotonic seconds).
+        address: where it listens; None: nowhere. The child inherits the socket, all others of the supervisor close it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        main: Callable[[Headrace], object],
+        *,
+        address: ListeningAddress | None = None,
+        stop_by: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        """Make one that is due at once.
+
+        Args:
+            main: what the child does, until it ends or is stopped.
+            stop_by: how it is told to stop; one that would lose something gets TERM.
+        """
+        self.pid = 0
+        self.next = 0.0
+        self.address = address
+        self._name, self._main, self._stop_by = name, main, stop_by
+        self._stopped = False
+
+    @property
+    def socks(self) -> list[socket.socket]:
+        """What the other children must close."""
+        return [] if self.address is None or self.address.sock is None else [self.address.sock]
+
+    def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
+        """Fork the child, unless its address cannot be had yet.
+
+        Args:
+            selector: the supervisor's, which the child closes.
+            strangers: sockets that it closes, besides its own.
+
+        Raises:
+            OSError: the system has no room for it.
+        """
+        if self.address is not None and not self.address.listens():
+            self.next = time.monotonic() + PAUSE
+            return
+        parent, mine = os.getpid(), self.socks
+
+        def be() -> int:
+            # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
+            os.setpgid(0, 0)
+            selector.close()
+            self._main(app)
+            return 0
+
+        pid = os.fork()
+        if not pid:
+            be_child(be, [one for one in strangers if one not in mine], parent, die_with_parent=True)
+        self.pid, self.next = pid, _NEVER
+
+    def died(self, status: int) -> None:
+        """The child ended; another is due after a pause, unless it was stopped."""
+        self.pid = 0
+        if not self._stopped:
+            log.warning("the %s exited (%s); restarting", self._name, how(status))
+            self.next = time.monotonic() + PAUSE
+
+    def stop(self) -> None:
+        """It ends, and its address is free. Stopping twice is fine."""
+        self._stopped, self.next = True, _NEVER
+        if self.address is not None:
+            self.address.close()
+        self.signal(self._stop_by)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class SideProcesses:
+    """All of a worker."""
+
+    def __init__(self, sides: Sequence[SideProcess]) -> None:
+        self._sides = sides
+
+    @property
+    def next(self) -> float:
+        """When one must be forked (monotonic seconds)."""
+        return min((side.next for side in self._sides), default=_NEVER)
+
+    @property
+    def socks(self) -> list[socket.socket]:
+        """What other children must close."""
+        return [sock for side in self._sides for sock in side.socks]
+
+    def fork_due(
+        self, now: float, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]
+    ) -> None:
+        """Fork those that are due.
+
+        Raises:
+            OSError: the system has no room for one.
+        """
+        for side in self._sides:
+            if now >= side.next:
+                side.fork(app, selector, strangers)
+
+    def reaped(self, pid: int, status: int) -> bool:
+        """Whether this process was one of them."""
+        for side in self._sides:
+            if side.pid == pid:
+                side.died(status)
+                return True
+        return False
+
+    def stop(self) -> None:
+        """Tell all of them to end."""
+        for side in self._sides:
+            side.stop()
+
+    def wait(self, patience: float) -> None:
+        """Wait so many seconds until those that were told to end have ended; then end them."""
+        end = time.monotonic() + patience
+        for side in self._sides:
+            while side.pid:
+                with contextlib.suppress(ChildProcessError):
+                    if not os.waitpid(side.pid, os.WNOHANG)[0]:
+                        if time.monotonic() >= end:
+                            side.signal(signal.SIGKILL)
+                        time.sleep(0.01)
+                        continue
+                side.pid = 0

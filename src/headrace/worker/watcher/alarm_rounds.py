@@ -1,0 +1,110 @@
+"""Alarms: one look at all figures every ten seconds, by the watcher that holds them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.alarm import SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
+from headrace.protocol import operations
+from headrace.protocol.operations import Overview
+from headrace.protocol.script import Call
+from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
+from headrace.stats.reading import Bucket, Reading
+from headrace.stats.stats_client import Steps, together
+from headrace.worker.watcher.alarm_figures import FoundFigure, figure_of, label_of
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+EVERY = 10.0
+# Microseconds after which the alarms of a watcher that died are another's.
+LEASE_US = 30_000_000
+
+
+class AlarmRounds:
+    """The alarms of an application. What is known of them is in the store alone.
+
+    Attributes:
+        next: when the next look is due (monotonic seconds).
+    """
+
+    def __init__(self, app: Headrace, holder: str) -> None:
+        """Make one; ``holder`` names this watcher."""
+        self._app, self._holder = app, holder
+        self._rules = list(app.alarms.declared.values())
+        self._names = [watch_name("alarm", rule.name) for rule in self._rules]
+        self._holds = False
+        self.next = 0.0 if self._rules else float("inf")
+
+    def look(self, now: float) -> None:
+        """Look at all figures, and tell of alarms that are raised or cleared by them.
+
+        Raises:
+            HeadraceError: the store does not answer.
+
+        Cost: one round trip, and one where an alarm changes; one more where statistics have a server of their own.
+        """
+        self.next = now + EVERY
+        if not self._holds:
+            # Others' figures need not be read.
+            self._holds = any(fields for fields in self._app.client.run(self._hold(LEASE_US)).fields)
+            self.next = now if self._holds else self.next
+            return
+        held, seen, counted = self._read()
+        self._holds = any(held.fields)
+        notes: list[Call[bool]] = []
+        for rule, name, fields in zip(self._rules, self._names, held.fields, strict=True):
+            if fields is not None:
+                notes += self._judged(rule, name, state_of(fields), figure_of(rule, seen, counted), held.now)
+        if notes:
+            self._app.client.store.run_all(notes)
+
+    def release(self) -> Sequence[Call[Any]]:
+        """What gives the alarms to another watcher at once."""
+        return [self._hold(0)] if self._rules else []
+
+    def _hold(self, lease: int) -> Call[HeldWatches]:
+        return hold_watches(self._app.client.keys, self._holder, self._names, lease)
+
+    def _read(self) -> tuple[HeldWatches, Overview, dict[str, Bucket]]:
+        stats, way = self._app.stats, self._app.client
+        every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
+        labels = {label_of(rule) for rule in self._rules if rule.figure == "failed"}
+        readings = {label: stats.find(label, start, every=every) for label in labels}
+        calls = [_asked(self._hold(LEASE_US)), _asked(operations.overview(way.keys, details=False))]
+        counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
+        if stats.way is way:
+            held, seen, *_ = way.drive(together([*calls, *counts]))
+        else:
+            held, seen = way.drive(together(calls))
+            stats.way.drive(together(counts))
+        return held, seen, {label: _total(reading) for label, reading in readings.items()}
+
+    def _judged(self, rule: AlarmRule, name: str, state: AlarmState, found: FoundFigure, now: int) -> list[Call[bool]]:
+        """What records where an alarm stands now; nothing if it stands as it did."""
+        new = next_state(rule, state, found.value, now)
+        if new == state:
+            return []
+        kind, facts = "", dict[str, str | int]()
+        if bool(new.raised_us) != bool(state.raised_us):
+            kind = "alarm_raised" if new.raised_us else "alarm_cleared"
+            about = {"queue": found.queue, "task": found.task}
+            facts = {"alarm": rule.name, "rule": rule.words, "value": f"{found.value:.6g}"}
+            facts |= {word: text for word, text in about.items() if text}
+        return [
+            note_watch(
+                self._app.client.keys, name, self._holder, fields_of(new),
+                change="raised" if kind else "", kind=kind, facts=facts,
+            )
+        ]  # fmt: skip
+
+
+def _asked(call: Call[Any]) -> Steps[Any]:
+    return (yield call)
+
+
+def _total(reading: Reading) -> Bucket:
+    # It was read with the others.
+    return reading.total()

@@ -1,0 +1,207 @@
+"""Hooks: which of them this watcher holds, which events each has dealt with, and its calls.
+
+The store knows how far each hook is, so another watcher goes on where this one ends. A list of events that was given is
+on record before the call: a hook that takes its machine down is not called with that list for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.admin.event_hooks import EventHook
+from headrace.model.activity import event_of
+from headrace.model.job import number
+from headrace.protocol import streams
+from headrace.protocol.script import Call
+from headrace.protocol.streams import StreamPiece
+from headrace.protocol.watches import Fields, HeldWatches, hold_watches, note_watch, watch_name
+from headrace.worker.watcher.hook_call import HookCall
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# Seconds between two looks of a watcher that holds a hook, and of one that waits for another watcher's to become free.
+EVERY, WAITING = 1.0, 10.0
+# Microseconds after which the hooks of a watcher that died are another's.
+LEASE_US = 30_000_000
+# Events that one call is given; calls with the same events; seconds before the second of these, and before the third.
+BATCH, TRIES, PAUSES = 100, 3, (5.0, 30.0)
+
+
+class _HookProgress:
+    """How far one hook is.
+
+    Attributes:
+        held: whether this watcher holds it.
+        at: the last event that is dealt with.
+        end: the last event of the list that was given last; empty: that is dealt with.
+        tries: how often that was given.
+        unsaved: the store does not know yet that it is dealt with.
+        next: when its next call may begin (monotonic seconds).
+        call: what runs.
+    """
+
+    def __init__(self, hook: EventHook) -> None:
+        self.hook = hook
+        self.name = watch_name("hook", hook.name)
+        self.held = self.unsaved = False
+        self.at, self.end, self.tries = "", "", 0
+        self.next = 0.0
+        self.call: HookCall | None = None
+
+    def learn(self, fields: Fields | None) -> bool:
+        """Learn whether it is held, and where the watcher before this one left it; whether that is new."""
+        if fields is None:
+            if self.call is not None:
+                self.call.kill()
+            self.held = False
+            return False
+        if self.held:
+            return False
+        self.held, self.unsaved = True, False
+        self.at, self.end, self.tries = fields.get("at", ""), fields.get("end", ""), number(fields.get("tries"))
+        return True
+
+    def dealt_with(self) -> None:
+        self.at, self.end, self.tries, self.unsaved = self.end, "", 0, True
+
+    def fields(self) -> dict[str, str | int]:
+        return {"at": self.at, "end": self.end, "tries": self.tries}
+
+
+class HookRounds:
+    """The hooks of an application.
+
+    Attributes:
+        next: when the next look is due (monotonic seconds).
+    """
+
+    def __init__(self, app: Headrace, holder: str, strangers: Sequence[socket.socket]) -> None:
+        """Make one.
+
+        Args:
+            holder: names this watcher.
+            strangers: what the processes of calls close.
+        """
+        self.next = 0.0 if app.hooks.declared else float("inf")
+        self._app, self._holder, self._strangers = app, holder, strangers
+        self._all = [_HookProgress(hook) for hook in app.hooks.declared.values()]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call runs."""
+        return any(one.call for one in self._all)
+
+    @property
+    def wake_at(self) -> float:
+        """When something is due: a look, or the end of a call's time."""
+        return min([self.next, *(one.call.until for one in self._all if one.call)])
+
+    def look(self, now: float) -> None:
+        """Read what happened, and begin calls.
+
+        Raises:
+            HeadraceError: the store does not answer.
+
+        Cost: one round trip, and one for each call that begins.
+        """
+        ready = [one for one in self._all if one.held and not one.call and now >= one.next]
+        unsaved = [one for one in self._all if one.unsaved]
+        calls: list[Call[Any]] = [hold_watches(self._app.client.keys, self._holder, self._names(), LEASE_US)]
+        calls += [self._note(one) for one in unsaved]
+        calls += [self._told(one) for one in ready]
+        held, *replies = self._app.client.store.run_all(calls)
+        new = self._learn(held)
+        for one in unsaved:
+            one.unsaved = False
+        self.next = now if new else now + (EVERY if any(one.held for one in self._all) else WAITING)
+        for one, piece in zip(ready, replies[len(unsaved) :], strict=True):
+            if one.held:
+                self._take(one, piece, now)
+
+    def check_calls(self, now: float) -> None:
+        """Learn of calls that have ended, and end those that take too long."""
+        for one in self._all:
+            if one.call is None:
+                continue
+            one.call.cut(now)
+            trouble = one.call.ended()
+            if trouble is None:
+                continue
+            one.call = None
+            if one.held:
+                self._ended(one, trouble, now)
+
+    def kill(self) -> None:
+        """End all calls; their events are given again."""
+        for one in self._all:
+            if one.call is not None:
+                one.call.kill()
+
+    def release(self) -> Sequence[Call[Any]]:
+        """What gives the hooks to another watcher at once."""
+        unsaved = [self._note(one) for one in self._all if one.unsaved]
+        return [*unsaved, hold_watches(self._app.client.keys, self._holder, self._names(), 0)] if self._all else []
+
+    def _names(self) -> list[str]:
+        return [one.name for one in self._all]
+
+    def _learn(self, held: HeldWatches) -> bool:
+        new = [one.learn(fields) for one, fields in zip(self._all, held.fields, strict=True)]
+        return any(new)
+
+    def _note(self, one: _HookProgress) -> Call[bool]:
+        return note_watch(self._app.client.keys, one.name, self._holder, one.fields())
+
+    def _told(self, one: _HookProgress) -> Call[StreamPiece]:
+        return streams.told(self._app.client.keys, "events", BATCH, one.at, desc=False, kinds=one.hook.kinds)
+
+    def _take(self, one: _HookProgress, piece: StreamPiece, now: float) -> None:
+        """Begin a call with what was read, if the hook wants any of it."""
+        # What was given before is given again, and nothing else with it.
+        rows = [row for row in piece.rows if not one.end or _order(row[0]) <= _order(one.end)]
+        events = [event for row in rows if one.hook.wants(event := event_of(*row))]
+        if not events:
+            one.at = one.end or piece.last or (rows[-1][0] if rows else one.at)
+            self.next = now if one.end or piece.last else self.next
+            one.end, one.tries = "", 0
+            return
+        one.end = one.end or rows[-1][0]
+        if one.tries >= TRIES:
+            self._give_up(one)
+            return
+        one.tries += 1
+        if self._app.client.run(self._note(one)):
+            try:
+                one.call = HookCall(self._app, one.hook, events, self._strangers)
+            except OSError as error:
+                self._ended(one, str(error), now)
+
+    def _ended(self, one: _HookProgress, trouble: str, now: float) -> None:
+        if not trouble:
+            one.dealt_with()
+            one.next, self.next = now + EVERY, now
+        elif one.tries >= TRIES:
+            self._give_up(one)
+        else:
+            pause = PAUSES[one.tries - 1]
+            log.warning("the event hook %s failed (%s); it is called again in %g s", one.hook.name, trouble, pause)
+            one.next = now + pause
+
+    def _give_up(self, one: _HookProgress) -> None:
+        log.error(
+            "the event hook %s failed %d times, and goes past these events: headrace events --order asc --after %s",
+            one.hook.name, TRIES, one.at,
+        )  # fmt: skip
+        one.dealt_with()
+
+
+def _order(id: str) -> tuple[int, int]:
+    """Ids of a stream in their order."""
+    at, _, sequence = id.partition("-")
+    return number(at), number(sequence)

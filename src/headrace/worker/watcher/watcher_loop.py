@@ -1,0 +1,98 @@
+"""The loop of the watcher: it waits for the next look, the end of a call, or the signal to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.worker.forking import signals
+from headrace.worker.watcher.alarm_rounds import AlarmRounds
+from headrace.worker.watcher.hook_rounds import HookRounds
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+log = logging.getLogger("headrace.worker")
+
+# Seconds until a store that did not answer is asked again; a call has waited for it before.
+AGAIN = 5.0
+# Seconds until one that refuses is asked again.
+REFUSED = 60.0
+# Seconds that calls have to end when the watcher is told to stop; the supervisor ends it soon after.
+PATIENCE = 4.0
+
+
+class WatchRounds(Protocol):
+    """Hooks, or alarms: what is to be looked at, and when next (monotonic seconds)."""
+
+    next: float
+
+    def look(self, now: float) -> None: ...
+
+
+def watch(app: Headrace) -> None:
+    """Be the watcher of a worker, until TERM."""
+    gc.enable()
+    wake, alarm = _listen()
+    holder = os.urandom(9).hex()
+    hooks, alarms = HookRounds(app, holder, [wake, alarm]), AlarmRounds(app, holder)
+    while True:
+        now = time.monotonic()
+        stops = signal.SIGTERM in signals.heard(wake)
+        hooks.check_calls(now)
+        if stops:
+            break
+        for part in (hooks, alarms):
+            if now >= part.next:
+                _look(part, now)
+        _wait(wake, min(hooks.wake_at, alarms.next))
+    _finish(hooks, wake)
+    with contextlib.suppress(HeadraceError):
+        app.client.store.run_all([*hooks.release(), *alarms.release()])
+
+
+def _listen() -> tuple[socket.socket, socket.socket]:
+    """Where signals are heard, and the end that the interpreter writes them to."""
+    wake, alarm = socket.socketpair()
+    for sock in (wake, alarm):
+        sock.setblocking(False)
+    signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signals.only_wake)
+    return wake, alarm
+
+
+def _look(part: WatchRounds, now: float) -> None:
+    try:
+        part.look(now)
+    except StoreUnavailable:
+        # The dispatcher tells of it.
+        part.next = time.monotonic() + AGAIN
+    except HeadraceError as error:
+        log.warning("hooks and alarms are not looked after: %s", error)
+        part.next = time.monotonic() + REFUSED
+
+
+def _finish(hooks: HookRounds, wake: socket.socket) -> None:
+    """Tell of what happened last, such as the end of the last jobs, and let the calls end."""
+    end = time.monotonic() + PATIENCE
+    if hooks.next < float("inf"):
+        _look(hooks, time.monotonic())
+    while hooks.busy and time.monotonic() < end:
+        _wait(wake, end)
+        signals.heard(wake)
+        hooks.check_calls(time.monotonic())
+    hooks.kill()
+
+
+def _wait(wake: socket.socket, until: float) -> None:
+    """Wait for a signal, or until then."""
+    select.select([wake], [], [], max(0.0, min(until - time.monotonic(), 3600.0)))

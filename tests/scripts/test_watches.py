@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from headrace.protocol.watches import hold_watches, note_watch, stored_watches
+from tests.scripts.stage import SECOND, Stage
+
+
+def test_the_last_ones_come_first_with_what_is_known_of_them(stage: Stage) -> None:
+    assert stage.run(stored_watches(stage.keys, now=stage.now)) == []
+    stage.run(hold_watches(stage.keys, "w1", ["hook:a"], SECOND, stage.now))
+    first = stage.now
+    stage.now += SECOND
+    stage.run(hold_watches(stage.keys, "w2", ["alarm:b"], SECOND, stage.now))
+    stage.run(note_watch(stage.keys, "alarm:b", "w2", {"raised": 5}, now=stage.now))
+    found = stage.run(stored_watches(stage.keys, now=stage.now))
+    assert [(one.name, one.held_us) for one in found] == [("alarm:b", stage.now), ("hook:a", first)]
+    assert found[0].fields["raised"] == "5"
+    assert len(stage.run(stored_watches(stage.keys, 1, stage.now))) == 1

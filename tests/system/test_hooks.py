@@ -1,0 +1,270 @@
+"""Hooks with real workers: who calls them, how often, and what one that hangs, raises or kills costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headrace import Headrace
+from headrace.protocol.watches import stored_watches
+from tests.deadline import eventually
+from tests.processes import below, lives
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+TASKS = """
+import json, os, signal, time
+from headrace import Headrace
+from headrace.worker.supervisor import supervisor_process
+from headrace.worker.watcher import alarm_rounds, hook_call, hook_rounds, watcher_loop
+
+hook_rounds.EVERY, hook_rounds.WAITING, hook_rounds.PAUSES = 0.05, 0.2, (0.05, 0.05)
+alarm_rounds.EVERY, watcher_loop.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
+
+app = Headrace()
+
+@app.task(retries=0)
+def fail(name: str = "x") -> None:
+    raise ValueError(name)
+
+@app.task
+def work() -> int:
+    return 1
+
+def told(who, events):
+    with open(who, "a") as out:
+        for event in events:
+            print(json.dumps([os.getpid(), os.getppid(), event.kind, dict(event.facts)]), file=out)
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a hook wrote of an event: its process, the watcher, and the event."""
+
+    pid: int
+    watcher: int
+    kind: str
+    facts: dict[str, str]
+
+
+class Stage:
+    """Workers of one program."""
+
+    def __init__(self, program: Program, url: str) -> None:
+        self.program, self.app = program, Headrace(url)
+        self.workers: list[Worker] = []
+
+    def start(self, code: str) -> Worker:
+        self.program.write("tasks", TASKS + code)
+        self.workers.append(Worker(self.program.start("worker", "tasks:app", "--processes", "1")))
+        return self.workers[-1]
+
+    def of(self, hook: str) -> dict[str, str]:
+        """What is stored of a hook."""
+        found = self.app.client.run(stored_watches(self.app.client.keys))
+        return next((one.fields for one in found if one.name == f"hook:tasks.{hook}"), {})
+
+    def held(self, *hooks: str) -> None:
+        """Wait until watchers hold these: what happens from now on is told."""
+        eventually(lambda: all(self.of(hook) for hook in hooks), 40, what="a watcher")
+
+    def fail(self, name: str = "x") -> str:
+        return self.app.by_name("tasks.fail").enqueue(name).id
+
+    def told(self, who: str) -> list[Told]:
+        path = self.program.directory / who
+        return [Told(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def jobs(self, who: str) -> list[str]:
+        return [one.facts["job"] for one in self.told(who)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, url: str) -> Iterator[Stage]:
+    stage = Stage(Program(tmp_path, url), url)
+    yield stage
+    for worker in stage.workers:
+        worker.close()
+    stage.app.close()
+
+
+PLAIN = """
+@app.on("failed", task="tasks.*")
+def plain(events):
+    told("plain", events)
+
+@app.on("queue_paused")
+async def coroutine(events):
+    told("coroutine", events)
+
+@app.on("failed", task="other.*")
+def others(events):
+    told("others", events)
+"""
+
+
+def test_a_hook_gets_the_events_that_it_asked_for_and_begins_with_new_ones(stage: Stage) -> None:
+    stage.app.queues["before"].pause()
+    stage.start(PLAIN)
+    stage.held("plain", "coroutine", "others")
+    ids = {stage.fail() for _ in range(5)}
+    stage.app.by_name("tasks.work").enqueue()
+    stage.app.queues["after"].pause()
+    eventually(lambda: set(stage.jobs("plain")) == ids and stage.told("coroutine"), 30)
+    assert sorted(stage.jobs("plain")) == sorted(ids)
+    assert {one.kind for one in stage.told("plain")} == {"failed"}
+    assert [(one.kind, one.facts["queue"]) for one in stage.told("coroutine")] == [("queue_paused", "after")]
+    assert stage.told("others") == []
+
+
+def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(stage: Stage) -> None:
+    workers = [stage.start(PLAIN) for _ in range(2)]
+    stage.held("plain", "coroutine")
+    ids = [stage.fail() for _ in range(20)]
+    eventually(lambda: len(stage.jobs("plain")) >= 20, 30)
+    for worker in workers:
+        assert worker.stop() == 0
+    assert sorted(stage.jobs("plain")) == sorted(ids)
+    stage.app.queues["meanwhile"].pause()
+    stage.start(PLAIN)
+    eventually(lambda: stage.told("coroutine"), 40)
+    assert [one.facts["queue"] for one in stage.told("coroutine")] == ["meanwhile"]
+
+
+BAD = """
+hook_call.LONGEST = 1.0
+
+@app.on("failed")
+def raises(events):
+    told("raises", events)
+    if len(open("raises").readlines()) < 3:
+        raise RuntimeError("slack is down")
+
+@app.on("failed")
+def always(events):
+    told("always", events)
+    raise SystemExit("never works")
+
+@app.on("failed")
+def hangs(events):
+    told("hangs", events)
+    while True:
+        time.sleep(60)
+
+@app.on("failed")
+def kills(events):
+    told("kills", events)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@app.on("failed")
+def good(events):
+    told("good", events)
+"""
+
+
+def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothing(stage: Stage) -> None:
+    worker = stage.start(BAD)
+    stage.held("raises", "always", "hangs", "kills", "good")
+    first = stage.fail("first")
+    for who in ("always", "hangs", "kills"):
+        assert "headrace events --order asc --after" in worker.says(f"the event hook tasks.{who} failed 3 times")
+    eventually(lambda: len(stage.jobs("raises")) == 3 and stage.of("raises")["tries"] == "0", 30)
+    for who, times in (("raises", 3), ("always", 3), ("hangs", 3), ("kills", 3), ("good", 1)):
+        assert stage.jobs(who) == [first] * times, who
+    worker.says("RuntimeError: slack is down")
+    worker.says("it took more than 1 s")
+    worker.says("tasks.kills failed (signal 9); it is called again in 0.05 s")
+    # Jobs feel nothing, and the next events are told.
+    second = stage.fail("second")
+    eventually(lambda: stage.jobs("good") == [first, second] and second in stage.jobs("always"), 30)
+    assert stage.app.by_name("tasks.work").enqueue().result(timeout=20) == 1
+    assert worker.process.poll() is None
+
+
+HELD = """
+hook_call.LONGEST, hook_rounds.LEASE_US = 120, 3_000_000
+
+@app.on("failed")
+def waits(events):
+    told("begun", events)
+    while os.path.exists("hold"):
+        time.sleep(0.01)
+    told("waits", events)
+"""
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["in a worker that lives", "with its whole worker"])
+def test_a_watcher_that_dies_amid_a_call_loses_no_event(stage: Stage, alone: bool) -> None:
+    hold = stage.program.directory / "hold"
+    hold.touch()
+    worker = stage.start(HELD)
+    stage.held("waits")
+    job = stage.fail()
+    (begun,) = eventually(lambda: stage.told("begun"), 30)
+    if alone:
+        os.kill(begun.watcher, signal.SIGKILL)
+        worker.says("the watcher exited (signal 9); restarting")
+    else:
+        stage.start(HELD)
+        for process in (psutil.Process(worker.process.pid), *below(worker.process.pid)):
+            process.kill()
+    eventually(lambda: not lives(begun.pid), 20, what="the end of the call with its watcher")
+    hold.unlink()
+    eventually(lambda: stage.jobs("waits") == [job], 40)
+    assert stage.jobs("begun") == [job, job]
+
+
+def test_a_worker_that_stops_lets_a_call_end(stage: Stage) -> None:
+    hold = stage.program.directory / "hold"
+    hold.touch()
+    worker = stage.start(HELD)
+    stage.held("waits")
+    job = stage.fail()
+    eventually(lambda: stage.told("begun"), 30)
+    worker.process.terminate()
+    worker.says("leaves: jobs that have run: 1")
+    hold.unlink()
+    assert worker.ended() == 0
+    assert stage.jobs("begun") == stage.jobs("waits") == [job]
+    assert (stage.of("waits")["tries"], stage.of("waits")["end"]) == ("0", "")
+
+
+ALARM = """
+import headrace.model.alarm
+headrace.model.alarm.CLEAR_US = 0
+app.alarm("nothing serves other", queue="other", ready=0, for_=0)
+
+@app.on("alarm_raised", "alarm_cleared")
+def page(events):
+    told("page", events)
+"""
+
+
+def test_an_alarm_reaches_a_hook_and_is_listed(stage: Stage) -> None:
+    assert "no worker looked at an alarm" in stage.program("alarms", "list").err
+    stage.start(ALARM)
+    stage.held("page")
+    stage.program("enqueue", "tasks.work", "--queue", "other")
+
+    def kinds() -> list[str]:
+        return [one.kind for one in stage.told("page")]
+
+    eventually(lambda: kinds() == ["alarm_raised"], 30)
+    (shown,) = stage.program("alarms", "list", "--json").lines
+    assert (shown["alarm"], shown["figure"]) == ("nothing serves other", 1.0)
+    assert shown["raised"]
+    assert "ready of other above 0 for 0 s" in stage.program("alarms", "list").out
+    stage.program("queues", "purge", "other", "--yes")
+    eventually(lambda: kinds() == ["alarm_raised", "alarm_cleared"], 30)
+    found: Any = stage.program("alarms", "list", "--json").json
+    assert found["raised"] is None
