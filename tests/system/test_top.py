@@ -161,3 +161,29 @@ def test_it_redraws_stops_goes_on_and_leaves_the_terminal_as_it_was(screen: Call
     assert top.process.wait(20) == 0
     assert "\x1b[?1049l" in top.read()
     assert termios.tcgetattr(top.inner) == top.before
+
+
+def test_a_person_filters_asks_why_and_pauses(screen: Callable[[], Screen], busy: Headrace) -> None:
+    top = screen()
+    top.shows("mial")
+    top.press("/mia")
+    top.shows("filter: mia_")
+    top.press("\r")
+    top.shows("only 'mia'")
+    top.press("j\r")
+    top.shows("no_worker_serves")
+    assert "> mial" in top.seen
+    assert "mail " not in top.seen.partition("only 'mia'")[2]
+    top.press("P")
+    top.shows("Pause mial? [y/N]")
+    top.press("y")
+    top.shows("mial is paused")
+    assert busy.overview().queues[-1].paused
+    top.press("Py")
+    top.shows("mial is served again")
+    assert [(act.verb, act.name, act.by) for act in busy.acts.page(order="asc")] == [
+        ("pause", "mial", "cli"),
+        ("resume", "mial", "cli"),
+    ]
+    top.press("q")
+    assert top.process.wait(20) == 0

@@ -7,24 +7,24 @@ import os
 import select
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from headrace.cli.output import NARROW, one_line
-from headrace.cli.plot import number, spark
+from headrace.cli.output import one_line
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration, several, span
-from headrace.model.notation import size
+from headrace.cli.top_lines import SORTS, cut_to, lines_of, summary
+from headrace.cli.top_view import TopAct, TopView, keys_of, pressed, question
+from headrace.cli.units import parse_duration
 
 if TYPE_CHECKING:
+    from headrace.app import Headrace
     from headrace.cli.top_frame import TopFrame, TopReader
 
 # Seconds between two looks.
 EVERY = 2.0
-SHOWN = ("ready", "running", "scheduled", "blocked", "parked", "failed", "quarantined")
-SORTS = ("time", "starts", "failed")
 _CLEAR_LINE, _CLEAR_BELOW, _HOME = "\x1b[K", "\x1b[J", "\x1b[H"
 
 
@@ -38,7 +38,8 @@ def top(
 ) -> None:
     """Show queues, tasks, workers and the jobs that run longest, and redraw them in place.
 
-    Keys: q quits, p stops and goes on, s sorts tasks by time, starts or failures, space looks now. Into a pipe it
+    Keys: q quits, p stops and goes on, s sorts tasks by time, starts or failures, space looks now, / filters by name.
+    The arrows mark a queue or a running job: Enter says why it waits, P pauses or resumes a queue. Into a pipe it
     prints one line for each look, with --json one document. While it is stopped it asks the server nothing.
     """
     from headrace.cli.top_frame import TopReader
@@ -51,7 +52,7 @@ def top(
         elif session.output.json or not (sys.stdout.isatty() and sys.stdin.isatty()):
             _follow(session, reader, pause)
         else:
-            _interactive(reader, pause)
+            _Screen(session, app, reader, pause).run()
 
 
 def _print_once(session: Session, frame: TopFrame) -> None:
@@ -71,38 +72,87 @@ def _follow(session: Session, reader: TopReader, pause: float) -> NoReturn:
         time.sleep(pause)
 
 
-def _interactive(reader: TopReader, pause: float) -> None:
-    """Redraw until q or Ctrl-C."""
-    stopped, sort, frame, trouble, due = False, 0, None, "", 0.0
-    with _screen():
-        while True:
-            if not stopped and time.monotonic() >= due:
-                frame, trouble = _look(reader, frame)
-                due = time.monotonic() + pause
-            _draw(frame, SORTS[sort], stopped, trouble)
-            key = _key(None if stopped else max(0.0, due - time.monotonic()))
-            if key in ("q", "Q", "\x03", "\x04"):
-                return
-            if key == "p":
-                stopped, due = not stopped, 0.0
-            elif key == "s":
-                sort = (sort + 1) % len(SORTS)
-            elif key == " ":
-                stopped, due = False, 0.0
+class _Screen:
+    """A terminal that is redrawn until q or Ctrl-C."""
 
+    def __init__(self, session: Session, app: Headrace, reader: TopReader, pause: float) -> None:
+        self._session, self._app, self._reader, self._pause = session, app, reader, pause
+        self._view = TopView()
+        self._frame: TopFrame | None = None
+        self._trouble, self._due = "", 0.0
 
-def _look(reader: TopReader, last: TopFrame | None) -> tuple[TopFrame | None, str]:
-    """A new frame; or the last one, and why there is no new one."""
-    from headrace.errors import HeadraceError
+    def run(self) -> None:
+        with _other_screen():
+            while True:
+                if not self._view.stopped and time.monotonic() >= self._due:
+                    self._look()
+                shown = self._draw()
+                typed = _typed(None if self._view.stopped else max(0.0, self._due - time.monotonic()))
+                for key in keys_of(typed):
+                    self._view, act = pressed(self._view, key, shown)
+                    if act is not None and act[0] == "quit":
+                        return
+                    if act is not None:
+                        self._do(act)
 
-    try:
-        return reader.read(), ""
-    except HeadraceError as error:
-        return last, one_line(error)
+    def _look(self) -> None:
+        """Take a new frame; where there is none, keep the last one and say why."""
+        from headrace.errors import HeadraceError
+
+        try:
+            self._frame, self._trouble = self._reader.read(), ""
+        except HeadraceError as error:
+            self._trouble = one_line(error)
+        self._due = time.monotonic() + self._pause
+
+    def _do(self, act: TopAct) -> None:
+        from headrace.errors import HeadraceError
+
+        verb, name = act
+        if verb == "look":
+            self._due = 0.0
+            return
+        try:
+            note = self._why(verb, name) if verb.startswith("why") else self._operate(verb, name)
+        except HeadraceError as error:
+            note = [one_line(error)]
+        self._view, self._due = replace(self._view, note=tuple(note)), 0.0
+
+    def _why(self, verb: str, name: str) -> list[str]:
+        """Why a running job runs on, or why the next job of a queue does not start."""
+        if verb == "why queue":
+            found = self._app.jobs.page("ready", queue=name, limit=1, order="asc").jobs
+            if not found:
+                return [f"{one_line(name)} is empty"]
+            name = found[0].id
+        why = self._app.jobs.why(name)
+        reasons = (f"  {reason.code}: {reason.sentence}" for reason in why.reasons)
+        return [one_line(line) for line in (f"{why.id} is {why.state}", *reasons)]
+
+    def _operate(self, verb: str, name: str) -> list[str]:
+        with self._session.acting(verb, "queues", name, view=True) as (app, act):
+            queue = app.queues[name]
+            queue.pause() if verb == "pause" else queue.resume()
+            act.reply = f"{name} is paused" if verb == "pause" else f"{name} is served again"
+        return [one_line(act.reply)]
+
+    def _draw(self) -> TopFrame | None:
+        """Draw; what is shown, of which a row may be marked."""
+        view, shown = self._view, None
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        above = [view.head, *([f"! {self._trouble}"] if self._trouble else []), *view.note]
+        body = [*above, *filter(None, [question(view, self._frame)])]
+        if self._frame is not None:
+            shown = cut_to(view.filtered(self._frame), rows - len(body), SORTS[view.sort])
+            marked = view.mark[1] if view.mark else ""
+            body += lines_of(shown, columns, rows - len(body), SORTS[view.sort], marked)
+        text = "\n".join(line[:columns] + _CLEAR_LINE for line in body[:rows])
+        print(_HOME + text + _CLEAR_BELOW, end="", flush=True)
+        return shown
 
 
 @contextlib.contextmanager
-def _screen() -> Generator[None]:
+def _other_screen() -> Generator[None]:
     """Another screen of the terminal, keys as they are pressed, and no cursor; the old one is back afterwards."""
     import termios
     import tty
@@ -117,90 +167,8 @@ def _screen() -> Generator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _key(wait: float | None) -> str:
-    """The key that was pressed within so many seconds; empty: none was."""
+def _typed(wait: float | None) -> str:
+    """What was typed within so many seconds; empty: nothing."""
     ready, _, _ = select.select([sys.stdin], [], [], wait)
     # A terminal that is gone is readable and has nothing.
-    return (os.read(sys.stdin.fileno(), 1).decode("latin-1") or "q") if ready else ""
-
-
-def _draw(frame: TopFrame | None, sort: str, stopped: bool, trouble: str) -> None:
-    columns, rows = os.get_terminal_size(sys.stdout.fileno())
-    head = f"headrace top · {'stopped' if stopped else 'q quit, p stop, s sort, space now'} · tasks by {sort}"
-    body = [head, *([f"! {trouble}"] if trouble else [])]
-    if frame is not None:
-        body += lines_of(frame, columns, rows - len(body), sort)
-    text = "\n".join(line[:columns] + _CLEAR_LINE for line in body[:rows])
-    print(_HOME + text + _CLEAR_BELOW, end="", flush=True)
-
-
-def summary(frame: TopFrame) -> str:
-    """A frame in one line."""
-    counts = {name: frame.states.get(name, 0) for name in SHOWN}
-    states = " ".join(f"{name} {count:,}" for name, count in counts.items() if count or name in SHOWN[:2])
-    slots = several(sum(worker.slots for worker in frame.workers), "slot")
-    text = f"{_clock(frame)} {states}, {number(frame.rate)}/s, {several(len(frame.workers), 'worker')}, {slots}"
-    slow = frame.queues[0] if frame.queues and frame.queues[0].delay else None
-    return text + (f", {one_line(slow.name)} waits {span(slow.delay)}" if slow else "")
-
-
-def _brief(seconds: float) -> str:
-    """A duration that may be well below a second: ``0.003ms``, ``12ms``, ``3.2s``."""
-    return f"{seconds * 1000:.3g}ms" if seconds < 0.9995 else span(seconds)
-
-
-def _clock(frame: TopFrame) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(frame.now / 1e6))
-
-
-def lines_of(frame: TopFrame, columns: int, rows: int, sort: str) -> list[str]:
-    """A frame as lines for a terminal of this size; what finds no room is left out, the last rows of each table first.
-
-    Args:
-        sort: of tasks: ``time``, ``starts`` or ``failed``.
-    """
-    width = max(NARROW, min(columns, 160))
-    left = max(12, rows - 12)
-    most = [max(2, left // 4)] * 4
-    tasks = sorted(frame.tasks, key=lambda one: -{"time": one.busy, "starts": one.started, "failed": one.failed}[sort])
-    queues = [
-        (one.name, f"{one.ready:,}", span(one.delay) if one.ready else "-", "paused" if one.paused else "",
-         f"{one.workers}" if one.workers or not one.ready else "NONE")
-        for one in frame.queues[: most[0]]
-    ]  # fmt: skip
-    done = [
-        (one.name, f"{one.started:,}", f"{one.failed:,}", _brief(one.run50), _brief(one.run95), _brief(one.busy))
-        for one in tasks[: most[1]]
-    ]
-    workers = [
-        (one.place, f"{one.running:,}/{one.slots:,}", size(one.memory) if one.memory else "-")
-        for one in frame.workers[: most[2]]
-    ]
-    runs = [(one.task, span(one.seconds), one.worker, one.job) for one in frame.runs[: most[3]]]
-    return [
-        summary(frame)[:width],
-        f"ended   {spark(frame.ended)} by minute",
-        *([f"failed  {spark(frame.failed)}"] if any(frame.failed) else []),
-        *_table(("queue", ">ready", ">delay", "", ">workers"), queues, width),
-        *_table(("task, in ten minutes", ">starts", ">failed", ">p50", ">p95", ">time"), done, width),
-        *_table(("worker", ">jobs", ">memory"), workers, width),
-        *_table(("runs longest", ">for", "worker", "job"), runs, width),
-    ]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Columns aligned; the first one takes what is left. No rows, no table."""
-    if not rows:
-        return []
-    cells = [tuple(one_line(cell) for cell in row) for row in rows]
-    names = [head.lstrip(">") for head in heads]
-    widths = [max(len(name), *(len(row[n]) for row in cells)) for n, name in enumerate(names)]
-    widths[0] = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
-    lines: list[str] = [""]
-    for row in (tuple(names), *cells):
-        parts = [
-            cell[: widths[n]].rjust(widths[n]) if heads[n].startswith(">") else cell[: widths[n]].ljust(widths[n])
-            for n, cell in enumerate(row)
-        ]
-        lines.append("  ".join(parts))
-    return lines
+    return (os.read(sys.stdin.fileno(), 64).decode("utf-8", "replace") or "q") if ready else ""
