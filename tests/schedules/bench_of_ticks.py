@@ -33,8 +33,8 @@ def refill(stage: Stage, fired: ticks.Fired) -> None:
         import msgspec
 
         timing = msgspec.msgpack.decode(one.about, type=Timing)
-        more, search = refilled(timing, one.name, one.known, fired.now, one.missed)
-        pairs = [(tick.nominal, tick.due) for tick in more]
+        more, search = refilled(timing, one.known, fired.now, one.missed)
+        pairs = [(tick, timing.due(one.name, tick)) for tick in more]
         final = not pairs or pairs[-1][0] <= fired.now
         refills.append(ticks.Refill(one, pairs, search.passed, search.more, final or len(pairs) < 16))
     if refills:

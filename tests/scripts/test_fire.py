@@ -188,6 +188,33 @@ def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
     assert fire(stage).ran == 1
 
 
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_other", "allow_all"])
+@pytest.mark.parametrize("became", ["succeeded", "failed", "cancelled", "corrupt", "its record is gone"])
+def test_the_next_tick_runs_whatever_became_of_the_job_before(stage: Stage, became: str, overlap: str) -> None:
+    put(stage, row(overlap=overlap))
+    fire(stage)
+    for minute in range(3):
+        stage.now = FIRST + minute * MINUTE
+        assert fire(stage).ran == 1
+        (claim,) = stage.take()
+        assert tick_of(claim.id, "s") == stage.now
+        if became == "its record is gone" and minute < 2:
+            stage.client.delete(stage.keys.job(claim.id))
+            stage.client.zrem(stage.keys.claims("w1"), claim.id)
+        else:
+            stage.end(claim, became if became != "its record is gone" else "succeeded")
+
+
+def test_a_bite_is_bounded_by_the_ticks_that_it_looks_at(stage: Stage) -> None:
+    """Also by those that do not run: a script holds up everyone else."""
+    put(stage, *(row(f"s{n}", overlap="skip", missed="all") for n in range(4)))
+    while any(not one.ticks for one in stage.run(ticks.read_schedules(stage.keys)).rows):
+        fire(stage)
+    stage.now = FIRST + 10 * MINUTE
+    # Of eleven ticks of each schedule one runs.
+    assert [stage.run(ticks.fire(stage.keys, 12, stage.now)).ran for _ in range(3)] == [2, 2, 0]
+
+
 def test_a_tick_of_a_unique_task_is_skipped_while_another_job_has_its_name(stage: Stage) -> None:
     form = Form("add", unique=UniqueRule("n"))
     put(stage, row(form=form, unique="n"))

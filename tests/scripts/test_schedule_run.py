@@ -67,6 +67,29 @@ def test_a_backfill_waits_for_its_turn(stage: Stage) -> None:
     assert [tick_of(id, "s") for id in ran] == moments
 
 
+def test_a_buffer_of_one_holds_one_whether_a_tick_a_run_or_a_backfill_asks(stage: Stage) -> None:
+    put(stage, row(overlap="buffer_one"))
+    fire(stage)
+
+    def by_hand(sender: str, *moments: int) -> list[str]:
+        return [word for word, _ in stage.run(run_schedule(stage.keys, sender, "s", moments, now=stage.now)) or []]
+
+    assert by_hand("r1") == ["ran"]
+    (claim,) = stage.take()
+    assert by_hand("b1", FIRST - 2 * MINUTE, FIRST - MINUTE) == ["ran", "skipped"]
+    assert by_hand("r2") == ["skipped"]
+    stage.now = FIRST
+    assert fire(stage).ran == 0
+    assert len(stage.members("chain:cron:s")) == 1
+    # The one that waited runs now, and its place is free for one more.
+    stage.end(claim)
+    (claim,) = stage.take()
+    assert tick_of(claim.id, "s") == FIRST - 2 * MINUTE
+    stage.now += MINUTE
+    assert fire(stage).ran == 1
+    assert by_hand("r3") == ["skipped"]
+
+
 def test_a_tick_that_is_backfilled_before_it_is_due_runs_once(stage: Stage) -> None:
     put(stage)
     fire(stage)

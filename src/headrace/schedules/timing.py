@@ -32,13 +32,6 @@ _SAMPLE = 64
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Tick(msgspec.Struct, frozen=True, array_like=True):
-    """A tick: its nominal time, and when it is due."""
-
-    nominal: int
-    due: int
-
-
 class Search(msgspec.Struct, frozen=True):
     """What was missed.
 
@@ -100,10 +93,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     def due(self, name: str, tick: int) -> int:
         """When a tick of the schedule of this name is due."""
         return tick + jitter(name, tick, self.jitter)
-
-    def ahead(self, name: str, moment: int, count: int = AHEAD) -> list[Tick]:
-        """The next ticks after ``moment``; fewer than ``count``: these are the last."""
-        return [Tick(tick, self.due(name, tick)) for tick in islice(self.after(moment), count)]
 
     def missed(self, last: int, now: int, most: int) -> Search:
         """Ticks after ``last`` until ``now``: the newest of them, at most ``most``.
@@ -179,16 +168,15 @@ def timing_of(timetable: Timetable, name: str, jitter_us: int, start: int, until
     return timing
 
 
-def refilled(timing: Timing, name: str, last: int, now: int, most: int) -> tuple[list[Tick], Search]:
-    """What follows a schedule's last known tick: those that were missed meanwhile, and the next ones.
+def refilled(timing: Timing, last: int, now: int, most: int) -> tuple[list[int], Search]:
+    """Nominal times that follow a schedule's last known tick: what was missed meanwhile, and what comes next.
 
     Args:
         last: nominal time of the last tick that is known.
         most: how many missed ones are to be looked at again.
     """
     search = timing.missed(last, now, most) if now > last else Search([], 0, False)
-    late = [Tick(tick, timing.due(name, tick)) for tick in search.ticks]
-    return late + timing.ahead(name, max(last, now)), search
+    return search.ticks + list(islice(timing.after(max(last, now)), AHEAD)), search
 
 
 def can_reckon(timing: Timing) -> str:

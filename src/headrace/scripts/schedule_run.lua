@@ -3,6 +3,7 @@
 -- clock   now
 -- commit  batch
 -- key     seen     string  sender:<sender>
+-- derive  plan     hash    schedule:<name>
 -- arg     sender   text    names this request: the same again makes no job twice
 -- arg     name     text
 -- arg     ticks    packed  nominal times, at most 500; none: this moment
@@ -14,7 +15,7 @@ local told = redis.call('GET', seen)
 if told then return cmsgpack.unpack(told) end
 -- This write comes first: where memory is full nothing is made.
 redis.call('SET', seen, '', 'EX', 600)
-local answer, before = {'ok'}, {}
+local answer, before, work = {'ok'}, {}, redis.call('HMGET', plan .. name, unpack(WORK))
 if again == 0 and #ticks > 0 then
   for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
     local one = cmsgpack.unpack(row)
@@ -25,13 +26,13 @@ end
 local function start(tick, nth, most)
   local what, id
   repeat
-    what, id = start_tick(name, tick, overlap, nth)
+    what, id = start_tick(name, tick, work, overlap, nth)
     nth = nth + 1
   until what ~= 'twice' or nth > most
   return what, id
 end
 
-local moments, by_hand = ticks, #ticks == 0
+local moments, by_hand, ran = ticks, #ticks == 0, 0
 if by_hand then moments = {math.floor(now / 1000) * 1000} end
 for _, tick in ipairs(moments) do
   local what, id = 'ran before', before[tick]
@@ -41,9 +42,11 @@ for _, tick in ipairs(moments) do
       what = 'ran before'
     else
       note_tick(name, tick, what, id)
+      ran = ran + (what == 'ran' and 1 or 0)
     end
   end
   answer[#answer + 1], answer[#answer + 2] = what, id
 end
+if ran > 0 then redis.call('HINCRBY', plan .. name, 'runs', ran) end
 redis.call('SET', seen, cmsgpack.pack(answer), 'EX', 600)
 return answer

@@ -5,27 +5,38 @@
 -- include unique_store
 -- include tick_note
 -- clock   now
--- derive  plan     hash    schedule:<name>
 -- derive  job      hash    job:<id>
 -- derive  turn     string  turn:<key>
 -- derive  chain    zset    chain:<key>
--- Jobs that wait with the policy buffer_all, days that an ended schedule is shown.
-local BUFFER, SHOWN = 1000, 7 * 86400000000
+-- Jobs that wait with the policy buffer_all.
+local BUFFER = 1000
+-- What start_tick takes of a schedule.
 local WORK = {'head', 'args', 'overlap', 'keep', 'unique'}
+local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
--- Milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick, two of shard and kind.
-local function tick_id(name, tick, nth, ordered, named)
-  local DIGITS = '0123456789abcdefghjkmnpqrstvwxyz'
-  local function digit(n) return string.sub(DIGITS, n + 1, n + 1) end
-  local text, rest = '', math.floor(tick / 1000)
-  local hash = redis.sha1hex(name .. ':' .. string.format('%.0f', rest))
+local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
+-- Kept for the next tick: two digits of a hash as one of an id, and milliseconds as nine.
+local OF_BYTE = setmetatable({}, {__index = function(known, byte)
+  known[byte] = digit(tonumber(byte, 16) % 32)
+  return known[byte]
+end})
+local OF_TIME = setmetatable({}, {__index = function(known, time)
+  local text, rest = '', time
   for _ = 1, 9 do
     text = digit(rest % 32) .. text
     rest = math.floor(rest / 32)
   end
-  for n = 1, 10 do text = text .. digit(tonumber(string.sub(hash, 2 * n - 1, 2 * n), 16) % 32) end
-  local shard = tonumber(string.match(prefix, ':(%d+)}:$'))
-  return text .. digit(nth) .. digit(math.floor(shard / 32) % 4 + (ordered and 8 or 0) + (named and 4 or 0)) .. digit(shard % 32)
+  known[time] = text
+  return text
+end})
+
+-- Milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick, two of shard and kind.
+-- Returns the ids of its ordered, its named, its ordered and named job, and of the one that is neither: the options may have changed since it ran.
+local function tick_ids(name, tick, nth)
+  local time = math.floor(tick / 1000)
+  local hash = string.sub(redis.sha1hex(name .. ':' .. string.format('%.0f', time)), 1, 20)
+  local stem, shard, last = OF_TIME[time] .. string.gsub(hash, '..', OF_BYTE) .. digit(nth), math.floor(SHARD / 32) % 4, digit(SHARD % 32)
+  return stem .. digit(shard + 8) .. last, stem .. digit(shard + 4) .. last, stem .. digit(shard + 12) .. last, stem .. digit(shard) .. last
 end
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
@@ -43,8 +54,9 @@ end
 
 -- Whether the job may come to be: at once or after the one at work. Else why not.
 local function admitted(key, overlap, ttl)
+  if overlap == 'allow_all' then return true end
   local holder = at_work(key)
-  if not holder or overlap == 'allow_all' then return true end
+  if not holder then return true end
   local behind = redis.call('ZCARD', chain .. key)
   if overlap == 'cancel_other' then
     cancel_others(key, holder, ttl)
@@ -55,43 +67,36 @@ local function admitted(key, overlap, ttl)
   return false, holder
 end
 
--- Returns ran | skipped | twice | gone, and the id of the job, or of the one that is in its way.
--- overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other jobs of it have more.
-local function start_tick(name, tick, overlap, nth)
-  local f = redis.call('HMGET', plan .. name, unpack(WORK))
-  if not f[1] then return 'gone', '' end
+-- Returns ran | skipped | twice, and the id of the job, or of the one that is in its way.
+-- work: the values of WORK. overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other jobs of it have more.
+local function start_tick(name, tick, work, overlap, nth)
   local key = 'cron:' .. name
-  local policy = overlap ~= '' and overlap or f[3] or 'skip'
-  local ordered = policy ~= 'allow_all'
-  local named = f[5] and true
-  local id = tick_id(name, tick, nth, ordered, named)
-  -- Its options may have changed since the same tick ran.
-  local other = tick_id(name, tick, nth, not ordered, named)
-  if redis.call('EXISTS', job .. id, job .. other, job .. tick_id(name, tick, nth, true, not named), job .. tick_id(name, tick, nth, false, not named)) > 0 then
-    return 'twice', id
-  end
-  local may, holder = admitted(key, policy, tonumber(f[4]) or 0)
+  local policy = overlap ~= '' and overlap or work[3] or 'skip'
+  local is_ordered, is_named = policy ~= 'allow_all', work[5] and true
+  local ordered, named, both, plain = tick_ids(name, tick, nth)
+  local id = is_ordered and (is_named and both or ordered) or is_named and named or plain
+  if redis.call('EXISTS', job .. ordered, job .. named, job .. both, job .. plain) > 0 then return 'twice', id end
+  local may, holder = admitted(key, policy, tonumber(work[4]) or 0)
   if not may then return 'skipped', holder end
-  local head = cmsgpack.unpack(f[1])
+  local head = cmsgpack.unpack(work[1])
   local queue, priority, _, _, ends, fields = unpack(head)
-  if ordered then
+  if is_ordered then
     fields[#fields + 1] = 'key'
     fields[#fields + 1] = key
     head[7] = key
   end
-  if named then
-    holder = store_named(id, f[5], f[2], head)
+  if is_named then
+    holder = store_named(id, work[5], work[2], head)
     if holder then return 'skipped', holder end
   else
     if ends > 0 then
       fields[#fields + 1] = 'expires'
       fields[#fields + 1] = now + ends
     end
-    redis.call('HSET', job .. id, 'args', f[2], 'state', 'ready', unpack(fields))
+    redis.call('HSET', job .. id, 'args', work[2], 'state', 'ready', unpack(fields))
     local line = {now - priority * 600000000, id}
-    if ordered then line = turns().take(key, line) end
+    if is_ordered then line = turns().take(key, line) end
     if #line > 0 then line_up(id, queue, line[1]) end
   end
-  redis.call('HINCRBY', plan .. name, 'runs', 1)
   return 'ran', id
 end

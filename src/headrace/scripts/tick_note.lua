@@ -6,8 +6,8 @@ local KEPT = 100
 
 -- Rows are {tick, when, what became of it, id or why, how many ticks this row tells of}.
 local function note_tick(name, tick, what, text, count)
-  redis.call('RPUSH', history .. name, cmsgpack.pack({tick, now, what, text or '', count or 1}))
-  redis.call('LTRIM', history .. name, -KEPT, -1)
+  local size = redis.call('RPUSH', history .. name, cmsgpack.pack({tick, now, what, text or '', count or 1}))
+  if size > KEPT then redis.call('LTRIM', history .. name, -KEPT, -1) end
 end
 
 -- The job of a tick that ran, if the history tells of it: the clock was set back, so that its time has come again.

@@ -16,11 +16,12 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.protocol import ticks
 from headrace.protocol.keys import Keys
-from headrace.schedules.timing import AHEAD, Timing, refilled
+from headrace.schedules.timing import AHEAD, Search, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
 
-# Schedules of which one trip declares, fires or reckons ticks: jobs must be served in between.
-DECLARE, FIRE, RECKON = 100, 100, 20
+# Schedules of which one trip declares, fires or refills ticks, and timetables that are reckoned for one: some 10 ms of
+# the server or of this process each, since jobs must be served in between.
+DECLARE, FIRE, REFILL, RECKON = 100, 300, 300, 20
 # Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
 AGAIN = 60.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
@@ -144,8 +145,7 @@ class TickDuty:
     def _refill(self, now: float) -> Step | None:
         server_now, then = self._server
         moment = server_now + round((now - then) * 1e6)
-        wanting = [self._wanting.popleft() for _ in range(min(RECKON, len(self._wanting)))]
-        refills = [one for one in (self._reckoned(wants, moment) for wants in wanting) if one is not None]
+        refills = [one for wants in self._portion() if (one := self._reckoned(wants, moment)) is not None]
         if not refills:
             return None
 
@@ -159,25 +159,30 @@ class TickDuty:
 
         return ticks.refill(self._keys, refills), kept
 
+    def _portion(self) -> list[ticks.Wanting]:
+        """Those whose ticks are reckoned in one turn: what costs is a timetable, and many schedules may share one."""
+        found: list[ticks.Wanting] = []
+        different = set[tuple[bytes, int]]()
+        while self._wanting and len(found) < REFILL and len(different) < RECKON:
+            wants = self._wanting.popleft()
+            different.add((wants.about, wants.known))
+            found.append(wants)
+        return found
+
     def _reckoned(self, wants: ticks.Wanting, now: int) -> ticks.Refill | None:
         try:
-            timing = _timing.decode(wants.about)
-            if wants.known >= now:
-                nominal = _upcoming(wants.about, wants.known)
-                pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
-                return ticks.Refill(wants, pairs, final=len(pairs) < AHEAD)
-            found, search = refilled(timing, wants.name, wants.known, now, wants.missed)
+            timing, nominal, search = _following(wants.about, wants.known, max(wants.known, now), wants.missed)
         except (HeadraceError, msgspec.MsgspecError) as error:
             if wants.name not in self._refused:
                 self._refused.add(wants.name)
                 self._log(logging.ERROR, "this worker cannot reckon the ticks of schedule %s: %s", wants.name, error)
             return None
-        pairs = [(tick.nominal, tick.due) for tick in found]
-        coming = sum(tick > now for tick, _ in pairs)
-        return ticks.Refill(wants, pairs, search.passed, search.more, coming < AHEAD)
+        pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
+        return ticks.Refill(wants, pairs, search.passed, search.more, len(nominal) - len(search.ticks) < AHEAD)
 
 
 @lru_cache(256)
-def _upcoming(about: bytes, known: int) -> list[int]:
-    """Nominal ticks after a known one: many schedules have the same."""
-    return [tick.nominal for tick in _timing.decode(about).ahead("", known)]
+def _following(about: bytes, known: int, now: int, missed: int) -> tuple[Timing, list[int], Search]:
+    """A schedule's times, and :func:`refilled` of them."""
+    timing = _timing.decode(about)
+    return timing, *refilled(timing, known, now, missed)
