@@ -93,6 +93,37 @@ def test_a_tick_that_ran_does_not_run_again_when_the_clock_was_set_back(stage: S
     assert len(seconds) == len(set(seconds))
 
 
+def test_a_clock_that_was_far_ahead_for_a_moment_keeps_no_schedule_silent(stage: Stage) -> None:
+    """Between two walks: only what was fired meanwhile tells of it."""
+    put(stage)
+    fire(stage)
+    walk(stage)
+    stage.now = FIRST + 2 * DAY
+    assert fire(stage).ran == 1
+    stage.now = FIRST + MINUTE
+    assert walk(stage).rewound == ["s"]
+    stage.now += MINUTE
+    assert fire(stage).ran == 1
+    assert told(stage)[-1] == (120, "ran", 1)
+
+
+def test_a_clock_that_is_set_back_twice_has_no_tick_run_twice(stage: Stage) -> None:
+    stage.register("w1", DAY)
+    put(stage)
+    fire(stage)
+    for begin, ran in ((0, 90), (15, 0), (15, 0)):
+        jobs = 0
+        for n in range(begin, 90):
+            stage.now = FIRST + n * MINUTE
+            jobs += fire(stage).ran
+            for claim in stage.take():
+                stage.end(claim, amount=0)
+        assert jobs == ran
+        walk(stage)
+        stage.now = FIRST + 15 * MINUTE - SECOND
+        assert walk(stage).rewound == ["s"]
+
+
 def test_a_schedule_that_fell_silent_ticks_again(stage: Stage) -> None:
     put(stage)
     fire(stage)

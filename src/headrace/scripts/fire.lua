@@ -90,7 +90,7 @@ end
 
 -- The fields of a schedule whose due ticks ran: what is left of it. Also returns whether it has ended.
 local function after(f, rest, count)
-  local left, found = tonumber(f[5]), {'ticks', #rest > 0 and cmsgpack.pack(rest) or '', 'runs', (tonumber(f[14]) or 0) + count.ran}
+  local left, found = tonumber(f[5]), {'ticks', #rest > 0 and cmsgpack.pack(rest) or '', 'runs', (tonumber(f[14]) or 0) + count.ran, 'seen', now}
   local has_ended = not count.paused and (left == count.ran or #rest == 0)
   if left then found[#found + 1], found[#found + 2] = 'left', left - count.ran end
   if f[12] and count.last then found[#found + 1], found[#found + 2] = 'last_job', count.last end

@@ -16,7 +16,7 @@ for _, row in ipairs(rows) do
     if passed > 0 or uncounted == 1 then
       note_tick(name, known, 'missed', uncounted == 1 and 'these and earlier ones' or 'a later tick was due', passed)
     end
-    redis.call('HSET', plan .. name, 'ticks', #ticks > 0 and cmsgpack.pack(ticks) or '', 'known', more[#more - 1] or known)
+    redis.call('HSET', plan .. name, 'ticks', #ticks > 0 and cmsgpack.pack(ticks) or '', 'known', more[#more - 1] or known, 'seen', now)
     if final == 1 then redis.call('HSET', plan .. name, 'final', 1) end
     redis.call('ZADD', ticking, ticks[2] or now, name)
     count = count + 1

@@ -10,7 +10,7 @@
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500
 -- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned anew, since the clock was set back}}
--- Undeclared for so long: orphaned; orphaned for so long: deleted. The clock was set back by more than BACK since the last walk.
+-- Undeclared for so long: orphaned; orphaned for so long: deleted. The clock was set back by more than BACK since the schedule was seen last.
 local UNDECLARED, SHOWN, BACK = 600000000, 7 * 86400000000, 3600000000
 local rewound, live = {}, nil
 
@@ -51,7 +51,7 @@ local function owned(name, f)
 end
 
 local function walk(name)
-  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'walked', 'known')
+  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'seen', 'known')
   if not f[1] then return redis.call('ZREM', schedules, name) end
   if not owned(name, f) then return redis.call('ZREM', ticking, name) end
   if f[6] or f[7] then return end
@@ -63,7 +63,7 @@ local function walk(name)
   elseif not redis.call('ZSCORE', ticking, name) then
     redis.call('ZADD', ticking, now, name)
   end
-  redis.call('HSET', plan .. name, 'walked', now)
+  redis.call('HSET', plan .. name, 'seen', now)
 end
 
 local names = redis.call('ZRANGE', schedules, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
