@@ -58,6 +58,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="systems whose name holds WORD")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs, of which medians are shown (3)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run: shows that all works")
+    parser.add_argument("--minutes", type=float, default=0, metavar="N", help="trials with kills last so long, or once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args(words)
     if unknown := set(arguments.benchmarks) - set(_BENCHMARKS):
@@ -138,7 +139,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if not console.is_terminal:
             print(f"{time.monotonic() - started:6.1f} s  {line}", file=sys.stderr, flush=True)
 
-    context = Context(arguments.peers, arguments.quick, say, tuple(arguments.only))
+    context = Context(arguments.peers, arguments.quick, say, arguments.minutes, tuple(arguments.only))
     if arguments.peers and not context.peers_python.exists():
         console.print("the peers are not installed: `make bench-peers` does that, and runs them")
         return 2

@@ -28,6 +28,7 @@ class Context:
         peers: measure the peers too.
         quick: a tenth of the load: proves that all runs; the figures are rough.
         say: shows one line of progress.
+        minutes: how long a trial goes on whose workers are killed.
         only: words, one of which a system's name must hold; empty for all systems.
         failures: what could not be measured and why; benchmarks append, the command prints them.
     """
@@ -35,6 +36,7 @@ class Context:
     peers: bool
     quick: bool
     say: Callable[[str], None]
+    minutes: float = 0.0
     only: tuple[str, ...] = ()
     failures: list[str] = field(default_factory=list)
     peers_python: Path = field(default=ROOT / ".venv-peers" / "bin" / "python")

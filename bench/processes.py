@@ -121,6 +121,15 @@ class Group:
         """The leader's exit status, once it has ended by itself."""
         return self._leader.wait(timeout=seconds)
 
+    @property
+    def alive(self) -> bool:
+        """Whether its leader has not ended."""
+        return self._leader.poll() is None
+
+    def kill_one(self, pid: int) -> None:
+        """End one member."""
+        _signal(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End all members at once, as a power cut would, and reap the leader."""
         self._freeze()

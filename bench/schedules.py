@@ -1,7 +1,7 @@
 """Schedules: 100,000 that are due at one second, how late a mix of 1,000 ticks, and what schedules cost an idle worker.
 
 Each tick notes when it was fired, by the server's clock, which its nominal time is compared with. What becomes of ticks
-while workers are killed is tried by ``tests/system/test_kill_trial.py``.
+while workers are killed and clocks jump is counted by ``bench/tick_trial.py``, for ``--minutes``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.figure import Bar, Figure, percentile
 from bench.processes import BenchError, Group
 from bench.servers import Server, server
 from bench.systems import HEADRACE
+from bench.tick_trial import trial
 from headrace import Headrace
 from headrace.model.form import Form
 from headrace.model.schedule_record import ScheduleRecord
@@ -133,6 +134,8 @@ def run(context: Context) -> list[Figure]:
     median, late, lost = _mix(context, some)
     context.say("schedules: an idle worker")
     none, beside = _idle(context, 0), _idle(context, some)
+    rounds = trial(context, workers=4 if context.quick else 8, minutes=context.minutes, hours=2, every=1.5)
+    count, kills, jumps = (sum(n) for n in zip(*((one.count, one.kills, one.jumps) for one in rounds), strict=True))
     return [
         Figure(f"{many:,} schedules due at one second: the last has fired", herd, "s", bar=Bar("at most", 10)),
         Figure(f"{many:,} schedules due at one second: the server, with their jobs", cpu, "us a tick"),
@@ -146,5 +149,12 @@ def run(context: Context) -> list[Figure]:
             "without",
             none,
             Bar("at most", 1.1, "ratio"),
+        ),
+        Figure(
+            "ticks lost, doubled or made up while workers are killed and the clock jumps",
+            sum(one.wrong for one in rounds),
+            "ticks",
+            bar=Bar("at most", 0),
+            note=f"of {count:,}; {kills} kills, {jumps} jumps",
         ),
     ]
