@@ -105,8 +105,9 @@ def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ra
         trips = reads() - before - 1 - (demo_tasks.app.store.round_trips - own)
         packages = _reported(run, worker)
         nodes = watch.collect(run)
+        idle, ticks = _idle(), demo_tasks.each_second.ticks(100)
         cost = report.bill(
-            nodes, packages, _idle(), defined=len(graph.nodes), runners=processes, stored_in=stored_in, trips=trips
+            nodes, packages, idle, ticks, defined=len(graph.nodes), runners=processes, stored_in=stored_in, trips=trips
         )
         return _Ran(f"{run.definition} {run.id}", packages, cost, survived, nodes)
 

@@ -154,6 +154,16 @@ def delay(called: float) -> float:
     return time.monotonic() - called
 
 
+@app.task
+def load() -> float:
+    """How busy the machine is: processes that want to run, over the last minute."""
+    return os.getloadavg()[0]
+
+
+# No process of its own counts the seconds: any worker fires a tick, and each makes one job. It goes before the files.
+each_second = app.every(1, load.options(priority=9), name="each-second")
+
+
 def sources() -> list[str]:
     """Every source file of the library, below its directory.
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headrace.demo.demo_tasks import Package, measure, together
 from headrace.model.job import State
+from headrace.model.schedule_record import TickRecord
 from headrace.model.workflow import NodeRecord
 
 TOP = 12
@@ -35,6 +36,7 @@ class Cost:
         crashes: runners that were killed and whose jobs ran again.
         retries: starts after an exception.
         lost: jobs that did not succeed.
+        ticks, ticked: of the schedule, and those that made a job; ``late_ms``: how much after its time at most.
     """
 
     nodes: int
@@ -54,11 +56,14 @@ class Cost:
     crashes: int
     retries: int
     lost: int
+    ticks: int
+    ticked: int
+    late_ms: float
 
 
 def bill(
-    nodes: Sequence[NodeRecord], packages: Sequence[Package], idle: Sequence[float], *, defined: int, runners: int,
-    stored_in: float, trips: int,
+    nodes: Sequence[NodeRecord], packages: Sequence[Package], idle: Sequence[float], ticks: Sequence[TickRecord], *,
+    defined: int, runners: int, stored_in: float, trips: int,
 ) -> Cost:  # fmt: skip
     """What the run cost, from what was measured."""
     jobs = [node.job for node in nodes if not node.role]
@@ -85,6 +90,9 @@ def bill(
         crashes=sum(job.crashes for job in jobs),
         retries=sum(job.failures for job in jobs),
         lost=sum(job.state is not State.SUCCEEDED for job in jobs),
+        ticks=sum(tick.count for tick in ticks),
+        ticked=sum(tick.what == "ran" for tick in ticks),
+        late_ms=max((tick.at - tick.tick for tick in ticks), default=0) / 1000,
     )
 
 
@@ -171,4 +179,9 @@ def _lines(cost: Cost) -> list[tuple[str, str, str]]:
         ("idle latency", f"{cost.idle_p50_ms:.2f} ms", f"p50; p99 {cost.idle_p99_ms:.2f} ms; enqueue() to first line"),
         ("crashes survived", str(cost.crashes), "runners were killed; their jobs ran again"),
         ("retries", str(cost.retries), "starts after an exception"),
+        (
+            "schedule",
+            f"{cost.ticked} of {cost.ticks}",
+            f"ticks, one each second, made a job, {cost.late_ms:.0f} ms late at most",
+        ),
     ]
