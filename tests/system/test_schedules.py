@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -81,6 +82,25 @@ def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., F
     ticked(fleet, "code", len(rows) + 2)
     assert fleet.app.schedules["code"].read().changed == version
     assert again.alive
+
+
+def test_a_worker_of_other_code_fires_and_the_newest_tick_of_an_outage_runs(fleet: Fleet) -> None:
+    """No worker is the one that has to be there: neither a leader nor one that knows the task."""
+    other = fleet.worker(kinds="thread")
+    fleet.app.schedules.put("pulse", Every(1), fleet.app.by_name("process.add"), overlap="allow_all")
+    ticked(fleet, "pulse", 2)
+    other.terminate()
+    other.wait()
+    before = fleet.app.schedules["pulse"].ticks(100)[::-1]
+    assert not fleet.ledger.ends(), "it does not know the task"
+    back = before[-1].tick // SECOND + 4
+    fleet.until(lambda: time.time() > back)
+    fleet.worker(kinds="process", processes=1)
+    after = ticked(fleet, "pulse", sum(one.count for one in before) + 5)[len(before) :]
+    assert [one.what for one in after[:2]] == ["missed", "ran"]
+    assert after[0].count >= 3
+    ran = {one.text for one in before + after if one.what == "ran"}
+    fleet.until(lambda: ran <= {line.id for line in fleet.ledger.ends()})
 
 
 def test_a_workflow_of_a_tick_keeps_its_turn(fleet: Fleet) -> None:
