@@ -638,6 +638,23 @@ async def test_a_cancelled_coroutine_leaves_no_reply_behind(url: str, stage: Sta
     await store.close()
 
 
+async def test_a_coroutine_that_is_cancelled_at_any_moment_ends(url: str, stage: Stage) -> None:
+    """Whoever repeats its calls until it is cancelled would go on for ever, had one call kept that to itself."""
+    store = AsyncStore(url, Settings())
+    await store.run(size(stage))
+    cancelled = 0
+    for steps in range(30):
+        task = asyncio.create_task(store.run(enqueue(stage)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if task.cancel():
+            cancelled += 1
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert cancelled > 2
+    await store.close()
+
+
 def test_each_loop_has_connections_of_its_own_and_takes_them_along(url: str, stage: Stage) -> None:
     store = AsyncStore(url, Settings())
     for _ in range(3):

@@ -34,7 +34,7 @@ _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknown
 CONNECT_TIMEOUT = 5.0
 
 
-def _common(target: Target, timeout: float) -> dict[str, Any]:
+def common(target: Target, timeout: float) -> dict[str, Any]:
     # A waiter may be silent for minutes: a network that forgets it must be noticed.
     keepalive = {} if "path" in target.options else {"socket_keepalive": True}
     return {
@@ -70,7 +70,7 @@ def connect(target: Target, timeout: float) -> Any:
     Raises:
         redis.exceptions.RedisError: see :func:`verdict`.
     """
-    options = _common(target, timeout)
+    options = common(target, timeout)
     options["retry"] = DriverRetry(NoBackoff(), 0)
     kind: Any = target.options.get("connection_class", synchronous.Connection)
     if target.sentinels:
@@ -91,67 +91,26 @@ def _master(target: Target, timeout: float) -> tuple[str, int]:
     redis-py's own way tells every failure as a missing master, with a description of the whole client.
     """
     error: driver.RedisError | None = None
-    for place, arguments in _sentinels(target, timeout):
+    for place, arguments in sentinels(target, timeout):
         with contextlib.closing(cast(Any, Redis)(**arguments)) as client:
             try:
                 if found := client.sentinel_get_master_addr_by_name(target.service):
                     return cast(tuple[str, int], found)
-                error = _unknown(target, place)
+                error = unknown(target, place)
             except driver.RedisError as failed:
                 error = failed
     assert error is not None
     raise error
 
 
-async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
-    from redis.asyncio import Redis as AsyncRedis
-
-    error: driver.RedisError | None = None
-    for place, arguments in _sentinels(target, timeout):
-        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments)) as client:
-            try:
-                if found := await client.sentinel_get_master_addr_by_name(target.service):
-                    return cast(tuple[str, int], found)
-                error = _unknown(target, place)
-            except driver.RedisError as failed:
-                error = failed
-    assert error is not None
-    raise error
-
-
-def _sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
+def sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
     limit = min(timeout, CONNECT_TIMEOUT)
     shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2, **target.sentinel_options}
     return [(f"{host}:{port}", {"host": host, "port": port, **shared}) for host, port in target.sentinels]
 
 
-def _unknown(target: Target, place: str) -> driver.ConnectionError:
+def unknown(target: Target, place: str) -> driver.ConnectionError:
     return driver.ConnectionError(f"the Sentinel at {place} knows no master {target.service!r}")
-
-
-async def aconnect(target: Target, timeout: float) -> Any:
-    """The same for asyncio."""
-    # Not at the top: who never awaits does not pay for loading asyncio.
-    import redis.asyncio.connection as asynchronous
-    from redis.asyncio.retry import Retry as AsyncRetry
-
-    options = _common(target, timeout)
-    options["retry"] = AsyncRetry(NoBackoff(), 0)
-    kinds: dict[Any, Any] = {
-        synchronous.UnixDomainSocketConnection: asynchronous.UnixDomainSocketConnection,
-        synchronous.SSLConnection: asynchronous.SSLConnection,
-    }
-    kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
-    if target.sentinels:
-        options["host"], options["port"] = await _amaster(target, timeout)
-    connection = kind(**options)
-    try:
-        await connection.connect()
-    except BaseException:
-        # As above; without waiting, since the caller may have been cancelled.
-        await connection.disconnect(nowait=True)
-        raise
-    return connection
 
 
 # Redis before 7 wraps what a command inside a script answered into an error of the script.

@@ -20,7 +20,8 @@ from redis import exceptions as driver
 from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.connection import aconnect, connect, packed, verdict
+from headrace.store.async_connection import aconnect, read, send
+from headrace.store.connection import connect, packed, verdict
 from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, refused, values
 
 T = TypeVar("T")
@@ -208,7 +209,7 @@ class AsyncStore(Reach):
         try:
             async with self._connection() as connection:
                 await self._send(connection, [("INFO",)])
-                return server_facts(await connection.read_response())
+                return server_facts(await read(connection, self.settings.timeout))
         except (driver.RedisError, OSError) as error:
             raise refused(error, self.target) from None
 
@@ -271,12 +272,12 @@ class AsyncStore(Reach):
         if self._checked:
             return
         await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
-        self.check_server([await connection.read_response(), await connection.read_response()])
+        self.check_server([await read(connection, self.settings.timeout) for _ in range(2)])
         self.check_schema((await self._exchange(connection, [self.greeting()]))[0])
 
     async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
         self.round_trips += 1
-        await connection.send_packed_command(packed(commands), check_health=False)
+        await send(connection, commands, self.settings.timeout)
 
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])
@@ -291,6 +292,6 @@ class AsyncStore(Reach):
 
     async def _reply(self, connection: Any) -> Any:
         try:
-            return await connection.read_response()
+            return await read(connection, self.settings.timeout)
         except driver.ResponseError as error:
             return error

@@ -1,0 +1,99 @@
+"""How a coroutine makes a connection to the server, sends and reads: connection.py for asyncio.
+
+Who reads or writes sets the time. redis-py's own ``wait_for`` may forget a cancellation: before Python 3.12 it does so
+where what it waited for has just ended, and the task that was cancelled goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, cast
+
+import redis.asyncio.connection as asynchronous
+import redis.connection as synchronous
+from redis import exceptions as driver
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+
+from headrace.store.connection import common, packed, sentinels, unknown
+from headrace.store.url import Target
+
+
+async def aconnect(target: Target, timeout: float) -> Any:
+    """As :func:`headrace.store.connection.connect`."""
+    options = common(target, timeout) | {"socket_timeout": None}
+    options["retry"] = AsyncRetry(NoBackoff(), 0)
+    kinds: dict[Any, Any] = {
+        synchronous.UnixDomainSocketConnection: asynchronous.UnixDomainSocketConnection,
+        synchronous.SSLConnection: asynchronous.SSLConnection,
+    }
+    kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
+    if target.sentinels:
+        options["host"], options["port"] = await _amaster(target, timeout)
+    connection = kind(**options)
+    try:
+        async with _in_time(timeout, "connecting"):
+            await connection.connect()
+    except BaseException:
+        # As above; without waiting, since the caller may have been cancelled.
+        await connection.disconnect(nowait=True)
+        raise
+    return connection
+
+
+async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
+    error: driver.RedisError | None = None
+    for place, arguments in sentinels(target, timeout):
+        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments)) as client:
+            try:
+                if found := await client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+async def send(connection: Any, commands: Sequence[Sequence[Any]], seconds: float) -> None:
+    """Send commands, in so many seconds.
+
+    Raises:
+        redis.exceptions.RedisError, OSError: the connection is gone.
+    """
+    async with _in_time(seconds, "writing to socket"):
+        await connection.send_packed_command(packed(commands), check_health=False)
+
+
+async def read(connection: Any, seconds: float) -> Any:
+    """The next reply, in so many seconds.
+
+    Raises:
+        redis.exceptions.RedisError, OSError: the connection is gone, or the reply is an error.
+    """
+    async with _in_time(seconds, "reading from socket"):
+        return await connection.read_response()
+
+
+class _in_time:  # noqa: N801 - as asyncio.timeout, whose error it turns into the driver's
+    """``async with _in_time(seconds, "reading"):`` what takes longer ends with the driver's TimeoutError."""
+
+    __slots__ = ("_doing", "_timeout")
+
+    def __init__(self, seconds: float, doing: str) -> None:
+        self._timeout, self._doing = asyncio.timeout(seconds), doing
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise driver.TimeoutError(f"Timeout {self._doing}") from None
