@@ -113,27 +113,3 @@ def test_a_cancelled_one_is_not_stopped_since_nobody_could_start_it_again(stage:
     flow.tend_all()
     assert flow.play() == ["u"]
     assert flow.state == "cancelled"
-
-
-def test_what_undoes_a_failed_one_is_held_too(stage: Stage) -> None:
-    flow = Flow(stage, "a>b c u", nodes={"a": {"undo": "u"}}).made()
-    flow.start("a")
-    flow.end("a")
-    flow.end("b", "failed")
-    flow.stop()
-    assert flow.claims() == {}
-    assert flow.states["u"] == "stopped"
-    # Going back is not going on: the root that was never started stays so.
-    assert flow.start() == "running"
-    assert flow.play() == ["u"]
-    assert (flow.state, flow.states["c"]) == ("failed", "blocked")
-
-
-def test_a_callback_is_not_held(stage: Stage) -> None:
-    flow = Flow(stage, "a no", on_failure="no").started()
-    flow.end("a", "failed")
-    flow.retry()
-    flow.stop()
-    assert flow.play() == ["no"]
-    flow.start()
-    assert flow.play() == ["a"]

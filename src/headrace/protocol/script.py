@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
@@ -23,6 +24,7 @@ from headrace.protocol.unused_functions import unused_lines
 T = TypeVar("T")
 
 _pack = msgspec.msgpack.Encoder().encode
+_DEFINED = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
 _LINE = re.compile(r"@?user_script: ?(\d+)")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _SHORT = [bytes([0xA0 | size]) for size in range(32)]
@@ -184,8 +186,7 @@ def _shared(header: Header, parts: Mapping[str, Header], own: str) -> dict[str, 
     lua |= {_in_pieces(many): many.name for many in header.many}
     words: dict[bool, set[str]] = {True: set(), False: set()}
     for part in (own, *parts):
-        lazy = part != own and bool(parts[part].lazy)
-        words[lazy] |= {word for line in _lines(_source(part)) for word in re.findall(r"\w+", line)}
+        words[part != own and bool(parts[part].lazy)] |= _words(part)
     if header.removes:
         words[False].add(removable(header).name)
     return {code: name in words[False] or name not in words[True] for code, name in lua.items()}
@@ -210,6 +211,26 @@ def _includes(names: tuple[str, ...]) -> list[str]:
             if inner not in found:
                 found.append(inner)
     return found
+
+
+def _all_lazy(parts: Mapping[str, Header], own: str) -> dict[str, Header]:
+    """The headers of includes; what only one lazy function needs is inside it, too."""
+    found, words = dict(parts), {part: _words(part) for part in (*parts, own)}
+    for part in reversed(tuple(parts)):
+        header, names = found[part], _names(part)
+        needs = {found[one].lazy if one in found else "" for one in words if one != part and words[one] & names}
+        if not header.lazy and not header.steps and len(needs) == 1:
+            found[part] = replace(header, lazy=needs.pop())
+    return found
+
+
+def _names(part: str) -> set[str]:
+    """What a file defines for others."""
+    return {name for names in _DEFINED.findall(_source(part)) for name in names.split(", ")}
+
+
+def _words(part: str) -> set[str]:
+    return {word for line in _lines(_source(part)) for word in re.findall(r"\w+", line)}
 
 
 def _grouped(parts: Mapping[str, Header]) -> list[str]:
@@ -248,6 +269,7 @@ def load(name: str) -> Script:
     own = parse_header(_source(name))
     parts = {part: parse_header(_source(part)) for part in _includes(own.includes)}
     header = merge(own, list(parts.values()))
+    parts = _all_lazy(parts, name)
     shared = _shared(header, parts, name)
     sources = {part: _source(part) for part in (*parts, name)}
     unused = unused_lines(sources, {*header.steps, *(given for one in parts.values() for given in one.gives)})

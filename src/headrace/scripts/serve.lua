@@ -1,6 +1,6 @@
 -- Serve: a claim takes limited jobs from the lanes of a class, by turns. Included by claim, never run alone.
 -- include lanes
--- lazy    limiting serve_line store_holding
+-- lazy    limiting serve_line store_holding take_plain to_lane
 -- clock   now
 -- derive  slots  hash  slots:<owner>
 -- many    HSET
@@ -142,16 +142,42 @@ local function serve(c, score, bound, room, take)
   return took, first and all.score(c, first), stop and 'later' or refused >= REFUSALS and 'refused'
 end
 
--- The front of a line, in which classes stand: {id, score, ...} that have left it already. take(id, score, gates) is for limited jobs, see serve. take_plain(id,
--- score) is for others, and says whether one took room; without it only what has left the line is served. Returns how much room is left.
-local function serve_line(queue, popped, room, take, take_plain)
-  local rows, left_alone, set_aside, refused, moved = {}, {}, {}, false, 0
+-- Those that have limits leave the line for their lanes, where these were declared after the jobs had come. Says whether one did.
+local function to_lane(queue, id, score, fields)
+  if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
+  return #lanes().sort(queue, {score, id}) == 0
+end
+
+-- A job of a line, which may have limits. Says whether it took room.
+local function take_plain(queue, id, score, ways)
+  local fields = ways.read(id)
+  if ways.looks and to_lane(queue, id, score, fields) then return false end
+  ways.take(queue, id, score, fields)
+  return true
+end
+
+-- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate.
+local function take_limited(queue, id, score, passes, ways)
+  local fields = ways.read(id)
+  local rest = not fields.err and fields[3] and redis.call('HMGET', job .. id, 'expires', 'cost') or {}
+  local over, cost = (tonumber(rest[1]) or math.huge) <= now, cost_of(rest[2])
+  if cost > 1 and not over and gates().too_dear(passes, cost) then return 'dear' end
+  if not fields.err and ways.may and not ways.may(queue, fields[1]) then return 'later' end
+  return ways.take(queue, id, score, fields) and not over and 'taken' or 'gone', cost
+end
+
+-- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id); take(queue, id, score, fields);
+-- looks: whether others of the line may have limits; may(queue, task): whether there is room for a kind, and then only what has left the line is served.
+-- Returns how much room is left.
+local function serve_line(queue, popped, room, ways)
+  local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
+  local function take(id, score, passes) return take_limited(queue, id, score, passes, ways) end
   local function add(flat)
     for n = 1, #flat, 2 do rows[#rows + 1] = {flat[n], tonumber(flat[n + 1])} end
   end
   local function put(entry, score)
     local at = #rows + 1
-    if take_plain and at > 1 and rows[at - 1][2] >= score then
+    if whole and at > 1 and rows[at - 1][2] >= score then
       while at > 1 and rows[at - 1][2] > score do at = at - 1 end
       table.insert(rows, at, {entry, score})
     else
@@ -160,16 +186,16 @@ local function serve_line(queue, popped, room, take, take_plain)
   end
   add(popped)
   while room > 0 and moved < MOVES do
-    if #rows == 0 and take_plain then add(redis.call('ZPOPMIN', ready .. queue, room)) end
+    if #rows == 0 and whole then add(redis.call('ZPOPMIN', ready .. queue, room)) end
     local row = table.remove(rows, 1)
     if not row then break end
     if string.byte(row[1]) ~= 126 then
-      if take_plain(row[1], row[2]) then room = room - 1 else moved = moved + 1 end
+      if take_plain(queue, row[1], row[2], ways) then room = room - 1 else moved = moved + 1 end
     elseif left_alone[row[1]] then
       set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1]
     else
       local bound = math.huge
-      if take_plain then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
+      if whole then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
       local took, score, stop = serve(lanes().class(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, take)
       room = room - took
       left_alone[row[1]], refused = stop, refused or stop == 'refused'

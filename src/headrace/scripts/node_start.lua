@@ -1,0 +1,22 @@
+-- Node start: whether a workflow's node may start. Included by claim, never run alone.
+-- include ids
+-- derive  job   hash  job:<id>
+-- derive  log   list  log:<id>
+-- derive  flow  hash  flow:<flow>
+-- derive  held  zset  held:<flow>
+-- batch   flows {}    by workflow: its state, and whether it was stopped or cancelled
+-- Not while its workflow is stopped, never when that was deleted. What undoes a cancelled one may, and who is told of its end.
+local function may_start(id, score)
+  local fid, flows = flow_of(id), batch.flows
+  flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'state', 'stopped', 'cancel')
+  local f = flows[fid]
+  if not f[1] then
+    redis.call('UNLINK', job .. id, log .. id)
+    return false
+  end
+  if not f[2] and not f[3] then return true end
+  local role = redis.call('HGET', job .. id, 'role')
+  if role == 'callback' or role == 'undo' and not f[2] then return true end
+  redis.call('HSET', job .. id, 'state', 'stopped')
+  redis.call('ZADD', held .. fid, score, id)
+end
