@@ -43,7 +43,7 @@ def says(stage: Stage, *facts: str | int, owner: str = "w1") -> None:
     assert stage.run(renew(stage.keys, owner, LEASE, list(facts), now=stage.now)).alive
 
 
-def crew(*runners: RunnerFacts) -> str:
+def runner_facts(*runners: RunnerFacts) -> str:
     """What a worker says of its runners."""
     return msgspec.json.encode(runners).decode()
 

@@ -98,8 +98,8 @@ def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
 
 def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.register("w1")
-    stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "crew": "[]"})
+    stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
     (whole,) = stage.run(operations.overview(stage.keys, stage.now)).workers
     (brief,) = stage.run(operations.overview(stage.keys, stage.now, details=False)).workers
-    assert whole.facts.keys() - brief.facts.keys() == {"crew", "lease"}
+    assert whole.facts.keys() - brief.facts.keys() == {"runner_facts", "lease"}
     assert (brief.sizes, brief.facts["place"]) == ({"async": 2}, "host:w1")

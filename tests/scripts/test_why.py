@@ -7,7 +7,7 @@ from headrace.protocol import operations, produce, streams
 from headrace.protocol.operations import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
-from tests.scripts.asked import codes, crew, says, why
+from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage
 
@@ -74,7 +74,7 @@ def test_a_claimed_job_that_no_runner_runs_was_sent_ahead(stage: Stage) -> None:
     first, second = stage.running(), stage.running()
     stage.now += SECOND
     runner = RunnerFacts(kind="process", pid=7, job=first.id, task="add", since=first.token, holds=2)
-    says(stage, "sizes", "process:1", "crew", crew(runner))
+    says(stage, "sizes", "process:1", "runner_facts", runner_facts(runner))
     assert codes(stage, first.id) == ["runs"]
     assert why(stage, first.id).reasons[0].evidence["pid"] == 7
     reason = why(stage, second.id).reasons[0]
@@ -200,7 +200,7 @@ def test_alien_facts_are_read_as_nothing(stage: Stage) -> None:
     (id,) = stage.put()
     stage.register()
     alien = b"\xff\x00{"
-    said = ("place", "queues", "sizes", "crew", "lease", "first", "weights")
+    said = ("place", "queues", "sizes", "runner_facts", "lease", "first", "weights")
     stage.client.hset(stage.keys.owner("w1"), mapping=dict.fromkeys(said, alien))
     stage.client.hset(stage.keys.job(id), mapping=dict.fromkeys(("token", "crashes", "priority", "error"), alien))
     assert why(stage, id).reasons

@@ -9,7 +9,7 @@ from headrace.protocol import stats as counts
 from headrace.protocol.operations import RunnerFacts
 from headrace.settings import Settings
 from headrace.stats.resolutions import layout_of
-from tests.scripts.asked import codes, crew, says, why
+from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.stage import SECOND, Stage
 
 KNOWN = {"add": "process"}
@@ -62,7 +62,11 @@ def test_all_are_busy_and_the_longest_is_told(stage: Stage) -> None:
     *_, id = stage.put(3)
     stage.now += 2 * SECOND
     runner = RunnerFacts(kind="process", job=first.id, task="add", since=first.token, holds=1)
-    says(stage, "crew", crew(runner, RunnerFacts(kind="process", job="x", task="b", since=stage.now, holds=1)))
+    says(
+        stage,
+        "runner_facts",
+        runner_facts(runner, RunnerFacts(kind="process", job="x", task="b", since=stage.now, holds=1)),
+    )
     reason = why(stage, id).reasons[0]
     said = "all 2 process runners for it are busy, and 2 jobs are ahead of it in queue default"
     assert (reason.code, reason.text) == ("all_busy", f"{said}; the longest runs add since 2.0 s")
@@ -74,7 +78,7 @@ def test_a_worker_with_several_kinds_is_busy_as_far_as_its_heartbeat_says(stage:
     stage.running()
     (id,) = stage.put()
     assert why(stage, id).code == "jobs_ahead"
-    says(stage, "crew", crew(RunnerFacts(kind="process", job="x", task="b", since=1, holds=1)))
+    says(stage, "runner_facts", runner_facts(RunnerFacts(kind="process", job="x", task="b", since=1, holds=1)))
     assert why(stage, id).code == "all_busy"
 
 

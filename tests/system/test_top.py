@@ -42,8 +42,10 @@ def stage(client: Any) -> Iterator[Stage]:
 def busy(url: str, stage: Stage) -> Iterator[Headrace]:
     """A store where jobs run, wait, wait in vain, and were counted."""
     with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
-        crew = json.dumps([{"kind": "process", "job": "j" * 22, "task": "tasks.send", "since": stage.now - 90_000_000}])
-        stage.register("w1", LEASE, "mail", facts=["sizes", "process:4", "crew", crew])
+        runners = json.dumps(
+            [{"kind": "process", "job": "j" * 22, "task": "tasks.send", "since": stage.now - 90_000_000}]
+        )
+        stage.register("w1", LEASE, "mail", facts=["sizes", "process:4", "runner_facts", runners])
         stage.put(3, queue="mail")
         stage.take("w1", limit=1, queues=["mail"])
         stage.put(queue="mial")

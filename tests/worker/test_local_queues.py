@@ -48,7 +48,7 @@ class Worker(Table):
         return ended
 
     def remove(self, size: int, kind: str = "process") -> None:
-        """Resize, as a crew does: what was sent and not begun comes back first."""
+        """Resize, as a pool does: what was sent and not begun comes back first."""
         for place in self.assignment.places(kind).resize(size):
             assert place.handle is not None
             place.handle.leaving = True

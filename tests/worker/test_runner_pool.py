@@ -31,7 +31,7 @@ PLAN = Plan(Retry(max=0), 5, 100, 0, 0)
 
 
 class Rig:
-    """A crew with one runner, number 7, and no clock."""
+    """A pool with one runner, number 7, and no clock."""
 
     def __init__(self, kind: Kind, **options: int) -> None:
         self.actions = Actions()

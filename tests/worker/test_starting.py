@@ -22,7 +22,7 @@ NOW = 1000.0
 
 
 class Life:
-    """A crew with the test as its supervisor and as its runners."""
+    """A pool with the test as its supervisor and as its runners."""
 
     def __init__(self) -> None:
         self.actions = Actions()

@@ -71,7 +71,7 @@ def show(session: Session, name: Name) -> None:
         worker, now = app.workers.get(name), app.overview().now
     if session.output.json:
         session.output.document(
-            worker_document(worker, now) | {"crew": [runner_document(one, now) for one in worker.runners]}
+            worker_document(worker, now) | {"runner_facts": [runner_document(one, now) for one in worker.runners]}
         )
         return
     rows = [

@@ -168,7 +168,8 @@ async def worker(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "worker.html",
         lambda: {
-            **worker_document(found, frame.now), "crew": [runner_document(one, frame.now) for one in found.runners],
+            **worker_document(found, frame.now),
+            "runner_facts": [runner_document(one, frame.now) for one in found.runners],
         },
         frame=frame, worker=found,
     )  # fmt: skip

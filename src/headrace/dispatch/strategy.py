@@ -50,63 +50,63 @@ class Snapshot(Generic[M]):
 Strategy = Callable[[Snapshot[M], Key | None], M | None]
 
 
-def least_loaded(crew: Snapshot[M], _key: Key | None = None) -> M | None:
+def least_loaded(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """The member with the fewest calls, running and waiting ones together; never refuses."""
-    return crew.ranks.least() or round_robin_of_all(crew)
+    return snapshot.ranks.least() or round_robin_of_all(snapshot)
 
 
-def round_robin(crew: Snapshot[M], _key: Key | None = None) -> M | None:
+def round_robin(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """Each member in turn; never refuses, and may let a call wait behind a slow one."""
-    members = crew.members
+    members = snapshot.members
     if not members:
         raise no_members()
-    member = members[crew.turn() % crew.size]
-    return member if member in crew.ranks else least_loaded(crew)
+    member = members[snapshot.turn() % snapshot.size]
+    return member if member in snapshot.ranks else least_loaded(snapshot)
 
 
-def random(crew: Snapshot[M], _key: Key | None = None) -> M | None:
+def random(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """Any member, each as likely as the others; never refuses."""
-    members = crew.members
+    members = snapshot.members
     if not members:
         raise no_members()
-    member = members[int(_dice() * crew.size)]
-    return member if member in crew.ranks else least_loaded(crew)
+    member = members[int(_dice() * snapshot.size)]
+    return member if member in snapshot.ranks else least_loaded(snapshot)
 
 
-def available(crew: Snapshot[M], _key: Key | None = None) -> M | None:
+def available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """A member that is free; None when nobody is, and the call waits centrally for the first who will be."""
-    return crew.ranks.idle()
+    return snapshot.ranks.idle()
 
 
-def next_available(crew: Snapshot[M], _key: Key | None = None) -> M | None:
+def next_available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """A member that is free.
 
     Raises:
         PoolBusy: nobody is.
     """
-    member = crew.ranks.idle()
+    member = snapshot.ranks.idle()
     if member is None:
-        raise nobody_free(crew.members)
+        raise nobody_free(snapshot.members)
     return member
 
 
-def hash(crew: Snapshot[M], key: Key | None = None) -> M | None:  # noqa: A001 - the strategy's public name
+def hash(snapshot: Snapshot[M], key: Key | None = None) -> M | None:  # noqa: A001 - the strategy's public name
     """The member to which the key belongs; of n members, one more moves about 1/(n+1) of the keys.
 
     It waits for its member even while that is away: another one would break the order of a key's calls.
     """
     if key is None:
         raise OptionsError('strategy "hash" needs key=: calls of one key run on one member, in order')
-    if not crew.members:
+    if not snapshot.members:
         raise no_members()
-    return crew.ring.owners[slot(key)]
+    return snapshot.ring.owners[slot(key)]
 
 
-def round_robin_of_all(crew: Snapshot[M]) -> M:
+def round_robin_of_all(snapshot: Snapshot[M]) -> M:
     """A member even while all are away: they come back."""
-    if not crew.members:
+    if not snapshot.members:
         raise no_members()
-    return crew.members[crew.turn() % crew.size]
+    return snapshot.members[snapshot.turn() % snapshot.size]
 
 
 STRATEGIES: dict[str, Strategy[Any]] = {

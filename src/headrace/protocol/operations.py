@@ -87,7 +87,7 @@ class WorkerFacts:
     def runners(self) -> list[RunnerFacts]:
         """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
         try:
-            return msgspec.json.decode(self.facts.get("crew", "[]"), type=list[RunnerFacts])
+            return msgspec.json.decode(self.facts.get("runner_facts", "[]"), type=list[RunnerFacts])
         except msgspec.MsgspecError:
             return []
 

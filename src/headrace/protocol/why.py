@@ -184,8 +184,8 @@ def _fields(names: tuple[str, ...], values: list[Any]) -> dict[str, str]:
 
 
 def _worker(row: list[Any]) -> WorkerSeen:
-    owner, ends, held, kind, place, queues, sizes, lease, claimed, draining, weights, since, crew = row[:13]
-    told = {"queues": _text(queues), "sizes": _text(sizes), "crew": _text(crew) or "[]"}
+    owner, ends, held, kind, place, queues, sizes, lease, claimed, draining, weights, since, runners = row[:13]
+    told = {"queues": _text(queues), "sizes": _text(sizes), "runner_facts": _text(runners) or "[]"}
     facts = WorkerFacts(_text(owner), moment(ends), held, told)
     runners, kind = tuple(facts.runners), _text(kind)
     # A heartbeat may be some seconds old, the store's count is not, but tells nothing of kinds.

@@ -31,7 +31,7 @@ local function worker_row(owner, queue, task)
   local mine, names, kind = serves(said[2], queue), {}, redis.call('HGET', known .. owner, task)
   if mine and not kind then names = redis.call('HKEYS', known .. owner) end
   return {owner, redis.call('ZSCORE', owners, owner) or 0, redis.call('ZCARD', claims .. owner), kind or '', said[1], said[2], said[3], said[4], said[5], said[6],
-    said[7], said[8], mine and redis.call('HGET', about .. owner, 'crew') or '', mine and preferred(said[2], queue) or {}, #names <= NAMES and names or {}}
+    said[7], said[8], mine and redis.call('HGET', about .. owner, 'runner_facts') or '', mine and preferred(said[2], queue) or {}, #names <= NAMES and names or {}}
 end
 
 -- Live workers; and of those whose lease is over the ones that served the queue.

@@ -59,7 +59,7 @@ class Claiming:
         self.paused = frozenset[str]()
         self._worker = worker
         self._requests = requests
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._lines = lines
         self._endings = endings
         self._placement = placement
@@ -90,7 +90,7 @@ class Claiming:
         worker, most = self._worker, CLAIM_MOST
         coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
         if worker.options.max_jobs:
-            here = self._endings.batch.finished + self._crew.running + self._lines.waiting + coming
+            here = self._endings.batch.finished + self._pool.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
         parked: list[Kind] = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)

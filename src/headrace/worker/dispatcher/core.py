@@ -72,6 +72,7 @@ class Core:
     Attributes:
         worker: what all parts know.
         runner_pool, lines, ends, demand, maintenance, vitals: parts that the loop and tests look at.
+        gave_first: a sleep ended in this turn, and its job went out before anything was decided.
     """
 
     def __init__(self, context: WorkerContext) -> None:
@@ -106,8 +107,7 @@ class Core:
         self._control = RemoteControl(worker, runner_pool, lines, demand, maintenance, self.report, self._departure)
         self.vitals = Vitals(worker, runner_pool, requests, claiming, maintenance.renewal)
         self._heed = self._hearers()
-        # Whether this turn heard of the end of a sleep.
-        self._awoken = False
+        self.gave_first = False
 
     def _hearers(self) -> dict[type, Callable[[Any], None]]:
         """Who hears of which event."""
@@ -152,7 +152,7 @@ class Core:
             now: monotonic seconds; never less than before.
         """
         worker, claiming = self.worker, self._claiming
-        worker.now, self._awoken = now, False
+        worker.now, self.gave_first = now, False
         if claiming.unnoted:
             claiming.note()
         if claiming.arrivals:
@@ -163,7 +163,7 @@ class Core:
                 claiming.note()
         if worker.phase == "left":
             self.runner_pool.supply.dismiss_idle()
-        elif not self._awoken:
+        elif not self.gave_first:
             # Else an idle runner gets its job first: deciding takes as long as handing out.
             self._decide(now)
         self._requests.firsts = False
@@ -172,7 +172,7 @@ class Core:
     @property
     def hasty(self) -> bool:
         """Whether there is more to do as soon as the actions are performed: a request or a job was to go out first."""
-        return bool(self._claiming.arrivals) or self._awoken
+        return bool(self._claiming.arrivals) or self.gave_first
 
     @property
     def left(self) -> bool:
@@ -292,4 +292,4 @@ class Core:
     def _woke(self, event: Woken) -> None:
         self._requests.armed, self._claiming.woken = False, event.by_queue
         event.read(event.reply)
-        self._awoken = True
+        self.gave_first = True

@@ -29,7 +29,7 @@ class Demand:
         Args:
             tasks: the kind of each task.
         """
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._kinds: tuple[Kind, ...] = tuple(sorted(set(tasks.values()))) or ("process",)
         self._timers = timers
         self.known = Known(frozenset(self._kinds))
@@ -87,10 +87,10 @@ class Demand:
 
     def rooms(self, now: float, coming: int) -> dict[Kind, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
-        if self._crew.supply.freed:
-            self._refused -= self._crew.supply.freed
-            self._crew.supply.freed.clear()
-        rooms = self._crew.assignment.rooms(now)
+        if self._pool.supply.freed:
+            self._refused -= self._pool.supply.freed
+            self._pool.supply.freed.clear()
+        rooms = self._pool.assignment.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
     def passing(self, wanted: ClaimRequest) -> list[tuple[Kind, int, Sequence[str]]]:

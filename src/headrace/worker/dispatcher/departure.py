@@ -43,7 +43,7 @@ class Departure:
     ) -> None:
         self._worker = worker
         self._requests = requests
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._endings = endings
         self._placement = placement
         self._claiming = claiming
@@ -79,11 +79,11 @@ class Departure:
         if not worker.fenced:
             worker.actions.log(logging.ERROR, "the lease of %s could not be kept: stopping its jobs", worker.owner)
             worker.fenced = True
-            self._crew.stops.kill_busy()
+            self._pool.stops.kill_busy()
         requests.wake_up()
         self._placement.hand_back_waiting()
         self._endings.interrupt_growth()
-        if self._crew.running or not requests.ready or requests.armed:
+        if self._pool.running or not requests.ready or requests.armed:
             return
         if self._endings.batch:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
@@ -98,7 +98,7 @@ class Departure:
         """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
         worker = self._worker
         worker.actions.log(logging.ERROR, "the supervisor died: stopping")
-        self._crew.supply.working = False
+        self._pool.supply.working = False
         worker.phase = "draining"
         worker.timers.set("stop", worker.now)
 
@@ -106,22 +106,26 @@ class Departure:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
         if worker.phase == "working":
-            name, ran, left = worker.owner or worker.context.place, self._endings.batch.finished, self._crew.running
+            name, ran, left = (
+                worker.owner or worker.context.place,
+                self._endings.batch.finished,
+                self._pool.running,
+            )
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
             worker.actions.log(logging.INFO, text, name, ran, left)
             worker.phase = "draining"
-            self._crew.supply.working = False
+            self._pool.supply.working = False
             settings = worker.settings
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
             worker.timers.set("stop", stop)
             self._requests.wake_up()
             # Others learn of it, and why their jobs wait.
             self._maintenance.renewal.renew_soon()
-            self._crew.recall()
+            self._pool.recall()
             if not now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
                 worker.timers.set("interrupt", stop - clean_up)
-                self._crew.stops.shut_down(worker.now)
+                self._pool.stops.shut_down(worker.now)
             self._placement.hand_back_waiting()
         elif now:
             worker.timers.set("stop", worker.now)
@@ -156,7 +160,7 @@ class Departure:
             self._demand.may_wait()
 
     def _leave_when_done(self, now: float) -> None:
-        runner_pool, worker, timers, requests = self._crew, self._worker, self._worker.timers, self._requests
+        runner_pool, worker, timers, requests = self._pool, self._worker, self._worker.timers, self._requests
         runner_pool.supply.dismiss_idle()
         if runner_pool.running or self._endings.growth or self._placement.inputs:
             self._stop_what_runs(now)
@@ -169,7 +173,7 @@ class Departure:
             requests.send([(consume.retire(worker.keys, worker.owner, keep), self._retired)])
 
     def _stop_what_runs(self, now: float) -> None:
-        runner_pool, worker, timers = self._crew, self._worker, self._worker.timers
+        runner_pool, worker, timers = self._pool, self._worker, self._worker.timers
         if timers.due("interrupt", now):
             timers.clear("interrupt")
             runner_pool.stops.interrupt(now)

@@ -131,6 +131,9 @@ class Dispatcher:
             self._inbox.clear()
             self._perform(actions)
             self._session.go_on()
+            if self._core.gave_first:
+                # The runner that got a job may wait for this processor, and what is left to decide takes as long again.
+                os.sched_yield()
             if not self._inbox and not self._core.hasty:
                 return
 

@@ -46,7 +46,7 @@ class Placement:
     ) -> None:
         self.inputs = Inputs(worker.keys)
         self._worker = worker
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._lines = lines
         self._endings = endings
         self._demand = demand
@@ -59,7 +59,7 @@ class Placement:
     def busy(self) -> bool:
         """Whether jobs run or are about to, or ends are to be settled."""
         endings = self._endings
-        return bool(self._crew.running or self._lines.waiting or endings.batch or self.inputs or endings.growth)
+        return bool(self._pool.running or self._lines.waiting or endings.batch or self.inputs or endings.growth)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Placement:
         again.
         """
         self._refused |= dict.fromkeys(tasks, self._worker.now + RECALL)
-        self._crew.recall(tasks)
+        self._pool.recall(tasks)
         for claim, _ in self._lines.take(tasks):
             if not self._released(claim):
                 self.hand_out([claim])
@@ -124,7 +124,7 @@ class Placement:
         Returns:
             what fits nowhere, to be handed back.
         """
-        worker, assignment, refused = self._worker, self._crew.assignment, list[Refused]()
+        worker, assignment, refused = self._worker, self._pool.assignment, list[Refused]()
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
@@ -139,7 +139,7 @@ class Placement:
                     strategy = "least_loaded"
                 suspect = claim.crashes > 0
                 if suspect and kind in SHARED:
-                    handle = self._crew.supply.isolated(kind)
+                    handle = self._pool.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
                     handle = assignment.choose(kind, claim.task, now, suspect=suspect)
                 elif self._lines.add((claim, plan), kind, strategy):
@@ -152,7 +152,7 @@ class Placement:
             start = Attempt(claim, plan, handle)
             assignment.assign(handle, start, now)
             starts.append(start)
-        self._crew.give(starts, now)
+        self._pool.give(starts, now)
         return refused
 
     def hand_back(self, refused: Iterable[Refused]) -> None:
@@ -164,7 +164,7 @@ class Placement:
 
     def serve(self, now: float) -> None:
         """Hand out what waited for a place that has room by now."""
-        self._crew.give(self._lines.serve(now, self.in_time), now)
+        self._pool.give(self._lines.serve(now, self.in_time), now)
 
     def _strategy(self, claim: Claim) -> str:
         """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
@@ -218,7 +218,7 @@ class Placement:
         """Stop a job that was cancelled, wherever it is here."""
         waiting = self._lines.cancel(id) if self._lines.waiting else None
         if waiting is None:
-            self._crew.stops.cancel(id, self._worker.now)
+            self._pool.stops.cancel(id, self._worker.now)
         else:
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
             self._endings.conclude(End(waiting[0], Cancelled(error, waiting[1].failure_ttl)))

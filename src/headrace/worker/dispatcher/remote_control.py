@@ -32,7 +32,7 @@ class RemoteControl:
         departure: Departure,
     ) -> None:
         self._worker = worker
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._lines = lines
         self._demand = demand
         self._maintenance = maintenance
@@ -91,13 +91,13 @@ class RemoteControl:
             return
         text = "%s: %d at once, %d before"
         worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind))
-        worker.options = self._crew.supply.options = worker.options.resized(kind, size)
+        worker.options = self._pool.supply.options = worker.options.resized(kind, size)
         if kind not in worker.kinds:
             return
         if kind in SHARED:
-            self._crew.supply.renew(kind)
+            self._pool.supply.renew(kind)
         else:
-            for place in self._crew.supply.resize(kind, size):
+            for place in self._pool.supply.resize(kind, size):
                 self._lines.vacate(place)
         self._report.resized = True
         self._maintenance.renewal.renew_soon()

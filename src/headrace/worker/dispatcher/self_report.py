@@ -22,12 +22,12 @@ class SelfReport:
     def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
         self.said, self.shown, self.resized, self.leaving = "", "", False, False
         self._worker = worker
-        self._crew = runner_pool
+        self._pool = runner_pool
 
     def begin(self) -> None:
         """A new incarnation has said nothing."""
         self.said = ""
-        self._crew.advice.renew()
+        self._pool.advice.renew()
 
     def sizes(self) -> list[str]:
         """How many runners and jobs of each kind there are."""
@@ -37,7 +37,7 @@ class SelfReport:
 
     def news(self) -> list[str | int]:
         """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
-        advice = self._crew.advice
+        advice = self._pool.advice
         for line in advice.lines():
             self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
         facts: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
@@ -47,10 +47,8 @@ class SelfReport:
         if worker.phase == "draining" and not self.leaving:
             self.leaving = True
             facts += ["draining", 1]
-        runner_pool = status(
-            self._crew.assignment.handles.values(), worker.server_ahead, worker.context.look, self.shown
-        )
-        if runner_pool != self.said:
-            self.said = runner_pool
-            facts += ["runner_pool", runner_pool]
+        runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.context.look, self.shown)
+        if runners != self.said:
+            self.said = runners
+            facts += ["runner_facts", runners]
         return facts

@@ -36,7 +36,7 @@ class Settlement:
     ) -> None:
         self._worker = worker
         self._requests = requests
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._endings = endings
         self._placement = placement
         self._demand = demand
@@ -50,7 +50,7 @@ class Settlement:
         """
         if self._endings.batch and (claims or self._gathered(now)):
             return [*self._notes(), self.settle()]
-        return self._notes() if self._crew.notes and self._noted(now) else []
+        return self._notes() if self._pool.notes and self._noted(now) else []
 
     def settle(self) -> Step:
         """The call that tells the next batch of ends."""
@@ -102,7 +102,7 @@ class Settlement:
     def _gathered(self, now: float) -> bool:
         """Whether ends have gathered for long enough; they may while every runner has work ahead."""
         until = self._endings.batch.since + GATHER
-        if now >= until or self._endings.batch.urgent or not self._crew.assignment.least_held:
+        if now >= until or self._endings.batch.urgent or not self._pool.assignment.least_held:
             return True
         self._worker.timers.set("gather", until)
         return False
@@ -115,7 +115,7 @@ class Settlement:
         return timers.due("notes", now)
 
     def _notes(self) -> list[Step]:
-        notes, worker = self._crew.notes, self._worker
+        notes, worker = self._pool.notes, self._worker
         if not notes:
             return []
         worker.timers.clear("notes")

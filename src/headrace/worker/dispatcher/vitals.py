@@ -22,7 +22,7 @@ class Vitals:
         renewal: Renewal,
     ) -> None:
         self._worker = worker
-        self._crew = runner_pool
+        self._pool = runner_pool
         self._requests = requests
         self._claiming = claiming
         self._renewal = renewal
@@ -35,7 +35,7 @@ class Vitals:
         """
         worker, claiming = self._worker, self._claiming
         kinds = {
-            handle.kind for handle in self._crew.assignment.handles.values() if not (handle.starting or handle.single)
+            handle.kind for handle in self._pool.assignment.handles.values() if not (handle.starting or handle.single)
         }
         flags = REGISTERED if worker.owner and not worker.fenced else 0
         flags |= 0 if self._requests.away else ANSWERED
