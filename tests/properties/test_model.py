@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=limits)
     def promote(self, limit: int) -> None:
-        moved, _, due = self.stage.run(consume.promote(self.keys, limit, self.now))
+        moved, _, due, _ = self.stage.run(consume.promote(self.keys, limit, self.now))
         assert moved == self.model.promote(limit, self.now)
         left = self.model.where("scheduled")
         assert due == (left[0].place if left else 0)

@@ -9,13 +9,13 @@ from tests.scripts.stage import LEVEL, SECOND, START, Stage
 def test_a_job_lines_up_when_its_time_has_come(stage: Stage) -> None:
     (early,) = stage.put(delay=SECOND, priority=2, queue="a")
     (late,) = stage.put(delay=2 * SECOND)
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (0, START, START + SECOND)
+    assert stage.run(promote(stage.keys, 10, stage.now)) == (0, START, START + SECOND, 0)
     stage.now += SECOND
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, START + 2 * SECOND)
+    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, START + 2 * SECOND, 0)
     assert stage.members("ready:a") == {early: stage.now - 2 * LEVEL}
     assert (stage.state(early), stage.state(late)) == ("ready", "scheduled")
     stage.now += SECOND
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, 0)
+    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, 0, 0)
     assert stage.members("scheduled") == {}
 
 
@@ -31,7 +31,7 @@ def test_the_queue_is_woken(stage: Stage) -> None:
 def test_no_more_than_the_limit_soonest_first(stage: Stage, limit: int) -> None:
     ids = stage.put(1001, delay=SECOND)
     stage.now += SECOND
-    moved, _, due = stage.run(promote(stage.keys, limit, stage.now))
+    moved, _, due, _ = stage.run(promote(stage.keys, limit, stage.now))
     assert (moved, due) == (limit, START + SECOND)
     assert stage.ready() == ids[:limit]
 

@@ -42,6 +42,12 @@ def hold(account: str) -> None:
     while not Path("go").exists():
         time.sleep(0.005)
 
+app.limit("pace", Rate(20, per=1))
+
+@app.task(limits=["pace"])
+def paced() -> int:
+    return 2
+
 @app.task
 def free() -> int:
     return 1
@@ -93,6 +99,15 @@ def test_two_workers_keep_limits_together(headrace: Program, worker: Callable[..
             assert len(running) <= 3
         else:
             running.discard(account)
+
+
+def test_a_worker_goes_on_by_itself_when_its_limit_opens(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    """Each start closes the gate anew. A worker that missed that would start one job a renewal, each six seconds."""
+    worker("--processes", "4")
+    jobs = [app.by_name("tasks.paced").enqueue() for _ in range(20)]
+    assert jobs[-1].result(timeout=30) == 2
 
 
 def test_a_runner_that_is_killed_gives_its_slot_back(

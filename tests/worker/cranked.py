@@ -359,7 +359,7 @@ class Store:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
         for job in due:
             self.line_up(job)
-        return [len(due), self.now, self.due]
+        return [len(due), self.now, self.due, 0]
 
     def reclaim(self, args: dict[str, Any]) -> Any:
         self.take_over(args["owner"])

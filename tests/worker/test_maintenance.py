@@ -6,7 +6,7 @@ from headrace.protocol import consume
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
 from headrace.worker.dispatcher.duties.duty import BATCH
-from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.duties.maintenance import ASK_AGAIN, Maintenance
 from headrace.worker.dispatcher.duties.renewal import RENEW
 
 LEASE = 15.0
@@ -77,7 +77,7 @@ def test_due_jobs_are_promoted_when_they_are_due_by_the_servers_clock() -> None:
     assert made.next == 102
     (step,) = made.steps(102)
     assert step[0].script.name == "promote"
-    step[1]((3, 5_002 * SECOND, 5_004 * SECOND))
+    step[1]((3, 5_002 * SECOND, 5_004 * SECOND, 0))
     assert made.next == 104
 
 
@@ -88,6 +88,28 @@ def test_a_retry_of_our_own_is_promoted_without_being_told() -> None:
     made.promotion.expect(103)
     assert made.next == 101.5
     assert names(made, 101.5) == ["promote"]
+
+
+def test_an_answer_that_is_read_late_puts_off_nothing() -> None:
+    """The claim that a promotion has woken is answered on another connection, and may be read before it."""
+    made = maintenance()
+    renewed(made, 100, now=50 * SECOND, due=51 * SECOND)
+    (step,) = made.steps(101)
+    made.promotion.learn(101.003, 51 * SECOND + 2000, 51 * SECOND + 100_000)
+    step[1]((1, 51 * SECOND + 1000, 0, 0))
+    assert abs(made.next - 101.101) < 1e-6
+
+
+def test_the_worker_that_opened_gates_asks_again_when_the_next_ones_open() -> None:
+    """The worker that starts the jobs behind them is told, and may be killed."""
+    made = maintenance()
+    renewed(made, 100, now=50 * SECOND, due=51 * SECOND)
+    (step,) = made.steps(101)
+    step[1]((1, 51 * SECOND, 0, 1))
+    assert made.next == 101 + ASK_AGAIN
+    (step,) = made.steps(made.next)
+    step[1]((0, 51 * SECOND, 0, 0))
+    assert names(made, 103) == []
 
 
 def test_what_is_overdue_is_promoted_at_once() -> None:

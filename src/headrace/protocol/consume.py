@@ -524,15 +524,15 @@ def retire(keys: Keys, owner: str, ttl: int = 0, now: int = 0) -> Call[bool]:
     return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, ttl=ttl)
 
 
-def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
-    """Make due jobs ready.
+def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int, int]]:
+    """Make due jobs ready, and open the gates of limits that are due.
 
     Returns:
-        how many, server time, and when the next is due (0: none is scheduled); microseconds.
-
-    Cost: one round trip, O(limit log n).
+        how many, server time, when the next is due (0: none is scheduled), 1 where gates were opened; microseconds.
     """
-    return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit)
+    return load("promote").bind(
+        keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), now=now, limit=limit
+    )
 
 
 def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int, int]]:

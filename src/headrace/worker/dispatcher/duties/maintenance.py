@@ -27,10 +27,12 @@ LAPSE, LAPSE_EVERY = 10, 0.05
 SOON = 0.1
 # Nodes or edges of one piece of background work.
 PIECE = 250
+# Seconds after which the dispatcher that opened gates asks when the next ones open.
+ASK_AGAIN = 0.05
 
 
 class Promotion:
-    """Make due jobs ready."""
+    """Make due jobs ready, and open the gates of limits that are due."""
 
     makes_ready = True
 
@@ -38,22 +40,32 @@ class Promotion:
         self.at = NEVER
         # When a job of our own becomes due, or did.
         self._expected_at = 0.0
+        # The server's time at the latest of the answers that told what is due.
+        self._told_at = 0
         self._keys = keys
 
-    def call(self, _: float) -> Call[tuple[int, int, int]]:
+    def call(self, _: float) -> Call[tuple[int, int, int, int]]:
         self.at = NEVER
         return consume.promote(self._keys, BATCH)
 
-    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
-        _, server_now, due = reply
+    def on_reply(self, reply: tuple[int, int, int, int], sent: float) -> None:
+        _, server_now, due, opened = reply
         self.learn(sent, server_now, due)
+        if opened:
+            # Jobs start behind them and close them again. Only the worker that claims these is told until when, and it
+            # may be killed.
+            self.at = min(self.at, sent + ASK_AGAIN)
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
         self.learn(sent, renewed.now, renewed.due)
 
     def learn(self, now: float, server_now: int, due: int) -> None:
         """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
-        self.at = now + max(0, due - server_now) / 1e6 if due else NEVER
+        at = moment(now, server_now, due)
+        # Of two connections the later answer may be read first. A claim that a promotion has woken is told of a gate
+        # that the promotion's own answer does not know of yet.
+        self.at = min(at, self.at) if server_now < self._told_at else at
+        self._told_at = max(self._told_at, server_now)
         if self._expected_at > now:
             # A claim may have been made before the settle that scheduled that job, and be answered after it.
             self.at = min(self.at, self._expected_at)
