@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume
-from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
+from tests.scripts.limited_stage import ACCOUNT, API, change, declare, ids, put
 from tests.scripts.stage import KEEP, Stage
 
 FAIR = LimitRule("fair", by="account")
@@ -21,6 +22,29 @@ def test_values_take_turns(stage: Stage) -> None:
     z = put(stage, "z", "z")
     # A newcomer does not get what it has missed.
     assert set(ids(stage.take(limit=2))) == {x[3], z[0]}
+
+
+def test_values_that_came_together_do_not_go_in_step(stage: Stage) -> None:
+    """In step the heavy ones are ahead of their share by up to a turn of the light ones: here by a third."""
+    declare(stage, {"call": [FAIR]})
+    values = [f"v{n}" for n in range(100)]
+    for n, value in enumerate(values):
+        change(stage, "fair", value=value, weight=n % 5 + 1)
+    value_of = {id: value for _ in range(16) for id, value in zip(put(stage, *values), values, strict=True)}
+    taken = [value_of[claim.id] for _ in range(10) for claim in stage.take(limit=80)]
+    assert sorted(taken[:100]) == sorted(values), "each that is new starts first"
+    shares = Counter(int(value[1:]) % 5 + 1 for value in taken[200:])
+    assert all(abs(shares[weight] / 600 * 15 / weight - 1) < 0.08 for weight in range(1, 6)), shares
+
+
+def test_a_value_waits_for_two_rotations_at_most(stage: Stage) -> None:
+    declare(stage, {"call": [FAIR]})
+    values = [f"v{n}" for n in range(10)]
+    value_of = {id: value for _ in range(9) for id, value in zip(put(stage, *values), values, strict=True)}
+    taken = [value_of[id] for id in ids(stage.take(limit=80))]
+    for value in values:
+        starts = [n for n, one in enumerate(taken) if one == value]
+        assert max(after - before for before, after in pairwise(starts)) <= 20, value
 
 
 def test_priority_counts_within_a_lane(stage: Stage) -> None:
