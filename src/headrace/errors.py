@@ -126,6 +126,10 @@ class UnknownLimit(HeadraceError, LookupError):
     """No limit of this name is declared."""
 
 
+class LimitInUse(HeadraceError, RuntimeError):
+    """A limit cannot be deleted while code that runs declares it, or jobs or programs hold it."""
+
+
 class LimitTimeout(HeadraceError, TimeoutError):
     """A limit that a program waited for, ``hold(wait=...)``, did not open in time."""
 
@@ -387,11 +391,7 @@ class RateLimited(Interrupt):
 
 
 class Snooze(Interrupt):
-    """Raised by ``current_job().snooze(delay)``: run this job again later; no attempt is burned.
-
-    Attributes:
-        delay: seconds until the next start.
-    """
+    """Raised by ``current_job().snooze(delay)``: run this job again ``delay`` seconds later; no attempt is burned."""
 
     def __init__(self, delay: float) -> None:
         super().__init__(delay)

@@ -12,7 +12,7 @@ from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import cache, consume, errand_calls, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
-from headrace.protocol.limit_verbs import change_limit, hold_limit, keep_hold, read_limits, release_hold
+from headrace.protocol.limit_verbs import change_limit, delete_limit, hold_limit, keep_hold, read_limits, release_hold
 from headrace.protocol.queue_load import store_load
 from headrace.protocol.script import Call
 from headrace.protocol.watches import hold_watches, note_watch, stored_watches
@@ -148,6 +148,11 @@ JOBS: dict[str, Play] = {
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
         lambda k, _, t: change_limit(k, "account", "x", [], [("paused", SECOND, [])], now=t),
         says(frozenset({"paused"})),
+    ),
+    "limit_delete": Play(
+        lambda s: limits.change(s, "account", value="x", paused=True, declared=limits.ACCOUNT),
+        lambda k, _, t: delete_limit(k, "account", t),
+        lambda first, second: (first.word, second.word) == ("deleted", "unknown"),
     ),
     "limit_hold": Play(
         lambda s: limits.declare(s, {"call": [limits.API]}),

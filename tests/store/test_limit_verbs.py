@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Headrace, Limit, Rate
-from headrace.errors import LaneFull, OptionsError, UnknownLimit
+from headrace.errors import LaneFull, LimitInUse, OptionsError, UnknownLimit
 from headrace.protocol import consume
 
 Verb = Callable[..., Any]
@@ -98,6 +98,19 @@ def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: H
     do(app.limits["api"], "pause")
     assert [one.name for one in app.limits.page().rows] == ["api"]
     assert app.limits.page("api").rows == ()
+
+
+def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) -> None:
+    limit, keys = app.limits["account"], app.client.keys
+    app.client.run(consume.register(keys, "w1", 10**9, ["place", "here:1"], limits=app.limits.declared()))
+    do(limit, "pause", "acme")
+    with pytest.raises(LimitInUse, match=r"limit account is declared by code that runs \(here:1\): take it out"):
+        do(limit, "delete")
+    assert app.client.run(consume.retire(keys, "w1", 0))
+    assert do(limit, "delete") == 0
+    assert [one.name for one in app.limits.page().rows] == ["api"]
+    with pytest.raises(UnknownLimit):
+        do(limit, "delete")
 
 
 def test_a_full_backlog_refuses_a_call_as_a_whole(url: str) -> None:

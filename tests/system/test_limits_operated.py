@@ -115,9 +115,31 @@ def test_the_oldest_job_makes_room_for_a_new_one(headrace: Program, app: Headrac
 
 
 def test_errors_say_what_to_do(headrace: Program) -> None:
+    assert "limit daily is declared by code that runs" in headrace("limits", "delete", "daily", code=1).fault
     assert "knows no limit nope" in headrace("limits", "pause", "nope", code=1).fault
     assert "nothing to set" in headrace("limits", "set", "account", code=2).fault
     assert "such as 500/1m" in headrace("limits", "set", "account", "--rate", "x", code=2).fault
+
+
+def test_a_limit_that_code_no_longer_has_is_deleted(tmp_path: Path, url: str) -> None:
+    program = Program(tmp_path, url)
+    program.write("tasks", CODE)
+    worker = Worker(program.start("worker", "tasks:app"))
+    worker.says("serves default")
+    worker.close()
+    with Headrace(url) as app:
+        jobs = [app.by_name("tasks.rare").enqueue() for _ in range(3)]
+        program.write(
+            "tasks", CODE.replace('app.limit("daily", Rate(1, per=86400))', "").replace('limits=["daily"]', "")
+        )
+        assert program("limits", "pause", "daily").out
+        worker = Worker(program.start("worker", "tasks:app"))
+        worker.says("serves default")
+        assert "daily is deleted" in program("limits", "delete", "daily").out
+        assert [job.result(timeout=30) for job in jobs] == [1] * 3
+        assert program("limits", "delete", "account", "--json", code=1).err
+        worker.close()
+    assert program("limits", "delete", "account", "--json").json == {"name": "account", "deleted": True, "waiting": 0}
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,19 @@ def unset(session: Session, name: Name, value: Value = None) -> None:
     session.output.done(act.reply, {"name": name, "value": value, "changed": changed})
 
 
+@command(app, "delete")
+def delete(session: Session, name: Name) -> None:
+    """Delete a limit that code no longer declares, and what was set of it. Jobs that wait for it start without it.
+
+    It is refused while a worker runs whose code declares it, or jobs or programs hold it.
+    """
+    with session.acting("delete", "limits", name) as (headrace, act):
+        waiting = headrace.limits[name].delete()
+        rest = f"; {waiting:,} jobs that waited for it start without it" if waiting else ""
+        act.reply = f"{name} is deleted{rest}"
+    session.output.done(act.reply, {"name": name, "deleted": True, "waiting": waiting})
+
+
 @command(app, "pause")
 def pause(session: Session, name: Name, value: Value = None, duration: For = None) -> None:
     """Pause a limit, or one of its values: none of its jobs starts; running jobs finish.

@@ -83,6 +83,42 @@ def change_limit(
     )
 
 
+class Deleted(NamedTuple):
+    """What became of a limit that was to be deleted.
+
+    Attributes:
+        word: ``deleted``; ``some``: there is more to delete, call again; ``unknown``; ``declared``; ``held``.
+        jobs: that wait for it, or jobs and programs that hold it.
+        places: workers whose code declares it.
+    """
+
+    word: str
+    jobs: int = 0
+    places: tuple[str, ...] = ()
+
+    @property
+    def in_use(self) -> str:
+        """Why it cannot be deleted now, and what to do; empty: it can."""
+        if self.word == "declared":
+            places = ", ".join(self.places[:5]) + (", ..." if len(self.places) > 5 else "")
+            return f"is declared by code that runs ({places}): take it out of the code and restart these workers first"
+        if self.word == "held":
+            return f"is held by {self.jobs:,} jobs or programs: wait until they have ended"
+        return ""
+
+
+def _deleted(reply: Any) -> Deleted:
+    word, told = reply[0].decode(), reply[1] if len(reply) > 1 else 0
+    if isinstance(told, int):
+        return Deleted(word, told)
+    return Deleted(word, places=tuple(place.decode("utf-8", "replace") for place in told))
+
+
+def delete_limit(keys: Keys, limit: str, now: int = 0) -> Call[Deleted]:
+    """Forget a limit that no running code declares and nothing holds. Cost: one round trip for 500 overrides."""
+    return load("limit_delete").bind(keys, _deleted, now=now, limit=limit)
+
+
 class HoldAnswer(NamedTuple):
     """The answer to a program that wants to hold a gate.
 

@@ -304,6 +304,14 @@ local function lanes()
     self.timed = true
   end
 
+  -- A limit is gone: its gates open for what waits behind them.
+  self.forget = function(name)
+    self.look_anew(name)
+    local own, all = g.of(name .. ':', name), g.of(name .. ':*', name)
+    g.load()
+    g.changed[own.name], g.changed[all.name] = own, all
+  end
+
   local function look_at(cursor, unit)
     local c = self.class(unit)
     local found = redis.call('ZSCAN', class .. unit, cursor, 'COUNT', 500)

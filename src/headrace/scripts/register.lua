@@ -23,6 +23,9 @@ hset_all(known, tasks)
 local said = {}
 for n = 1, #facts, 2 do said[facts[n]] = facts[n + 1] end
 if new then telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''}) end
+local names = {}
+for n, one in ipairs(limits) do names[n] = one[1] end
+if #names > 0 then redis.call('HSET', self, 'declares', table.concat(names, ' ')) end
 declare(limits, tasks, rows)
 if redis.call('EXISTS', limited) == 1 then redis.call('HSET', self, 'limits', 1) end
 return math.max(0, till - now)

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import OptionsError, UnknownLimit
+from headrace.errors import LimitInUse, OptionsError, UnknownLimit
 from headrace.model.ids import check_name
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.model.limit_state import ALL, LimitPage, LimitState, Part, name_of, part_of
 from headrace.model.rates import Rate
-from headrace.protocol.limit_verbs import MOST_ROWS, change_limit, read_limits
+from headrace.protocol.limit_verbs import MOST_ROWS, Deleted, change_limit, delete_limit, read_limits
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.tasks.limit_hold import LimitHold
@@ -129,6 +129,27 @@ class Limit:
         """See :meth:`resume`."""
         return "paused" in self._done(await self._client.arun(self._change(value, (), ("paused",))), value)
 
+    def delete(self) -> int:
+        """Forget the limit, and what operators set of it. Jobs that wait for it start without it; returns how many.
+
+        Workers tell the store of limits when they start, so stop the code that declares it first.
+
+        Raises:
+            LimitInUse: a worker runs whose code declares it, or jobs or programs hold it.
+            UnknownLimit: the store does not know it.
+
+        Cost: one round trip for each 500 values of which an operator said something.
+        """
+        while (waits := self._deleted(self._client.run(delete_limit(self._client.keys, self.name)))) is None:
+            pass
+        return waits
+
+    async def adelete(self) -> int:
+        """See :meth:`delete`."""
+        while (waits := self._deleted(await self._client.arun(delete_limit(self._client.keys, self.name)))) is None:
+            pass
+        return waits
+
     def state(self, value: object = None) -> LimitState:
         """How it stands: what counts now, how many jobs run and wait, when the next may start.
 
@@ -219,6 +240,14 @@ class Limit:
         if word == "shared":
             raise OptionsError(f"limit {self.name} goes by no value, so it has none called {value!r:.80}")
         raise self._unknown()
+
+    def _deleted(self, answer: Deleted) -> int | None:
+        """How many jobs wait for a limit that was deleted; None: there is more to delete."""
+        if answer.word == "unknown":
+            raise self._unknown()
+        if answer.in_use:
+            raise LimitInUse(f"limit {self.name} {answer.in_use}")
+        return answer.jobs if answer.word == "deleted" else None
 
     def _page(self, page: LimitPage) -> LimitPage:
         if not page.rows:
