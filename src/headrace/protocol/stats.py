@@ -246,7 +246,28 @@ def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000, now: in
     Cost: one round trip, O(offset + limit).
     """
     return load("stats_children").bind(
-        keys, lambda reply: [part.decode() for part in reply], now=now, label=f"/{label}", offset=offset, limit=limit
+        keys, lambda reply: [part.decode() for part in reply[0]],
+        now=now, label=f"/{label}", offset=offset, limit=limit, dates=[],
+    )  # fmt: skip
+
+
+def held_below(
+    keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int, now: int = 0
+) -> Call[list[tuple[str, list[Held]]]]:
+    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold.
+
+    Args:
+        dates: those of a part are read at one moment; at most ``READ`` for all parts together.
+
+    Cost: one round trip, O(offset + counters).
+    """
+
+    def parsed(reply: Any) -> list[tuple[str, list[Held]]]:
+        held, size = _whole(reply[1]), len(dates)
+        return [(part.decode(), held[n * size : (n + 1) * size]) for n, part in enumerate(reply[0])]
+
+    return load("stats_children").bind(
+        keys, parsed, now=now, label=f"/{label}", offset=offset, limit=limit, dates=list(dates)
     )
 
 

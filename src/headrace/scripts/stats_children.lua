@@ -1,8 +1,15 @@
--- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first.
+-- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first. With some of their buckets.
 -- clock   now
--- key     children  zset  stat-sub:<label>
--- arg     label     text  the parent after a slash
--- arg     offset    int   labels to pass over
--- arg     limit     int   at most 1000
--- return  {part, ...}
-return redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT', offset, limit)
+-- key     children  zset    stat-sub:<label>
+-- derive  stat      hash    stat:<bucket>
+-- arg     label     text    the parent after a slash
+-- arg     offset    int     labels to pass over
+-- arg     limit     int     at most 1000; with dates: 1000 buckets in all
+-- arg     dates     packed  of buckets that are told, too; a label's all at one moment
+-- return  {{part, ...}, {{field, n, ...} of each part and date}}
+local parts = redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT', offset, limit)
+local above, held = label == '/' and '' or string.sub(label, 2) .. '/', {}
+for _, part in ipairs(parts) do
+  for _, date in ipairs(dates) do held[#held + 1] = redis.call('HGETALL', stat .. date .. ':' .. above .. part) end
+end
+return {parts, held}

@@ -23,8 +23,8 @@ from headrace.stats.stats_client import Steps, Way, together
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Buckets that one reading may want.
 MOST = 100_000
-# Children that one round trip brings.
-PAGE = 1000
+# Children that one round trip brings; buckets that one script reads of several children.
+PAGE, READ = 1000, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,11 @@ def _sum(held: Iterator[tuple[int, protocol.Held]]) -> protocol.Held:
         for field, n in counts.items():
             found[field] = found.get(field, 0) + sign * n
     return found
+
+
+def _total(plan: Plan, held: Sequence[protocol.Held]) -> Bucket:
+    signs = (sign for _, sign in plan.buckets())
+    return _bucket(plan.start, plan.end, _sum(zip(signs, held, strict=True)), plan.exact)
 
 
 def _bucket(start: int, end: int, held: protocol.Held, exact: bool) -> Bucket:
@@ -234,19 +239,27 @@ class Reading:
         """What :meth:`series` does, as steps."""
         self._series = yield from self._ask_series()
 
+    def totals_below(self, limit: int) -> Steps[dict[str, Bucket]]:
+        """Totals of this range by the labels right below, those that were counted last. Cost: one round trip."""
+        plan = self.query.plan(cover, int(self._clock()))
+        dates = [date for date, _ in plan.buckets()]
+        size = max(1, READ // max(1, len(dates)))
+        places = [(first, min(size, limit - first)) for first in range(0, limit, size)]
+        calls: list[Any] = [protocol.held_below(self._way.keys, self.label, dates, *place) for place in places]
+        return {part: _total(plan, held) for rows in (yield calls) for part, held in rows}
+
     def _other(self, query: Query) -> Reading:
         return Reading(self._way, query, self._clock)
 
     def _ask_total(self) -> Steps[Bucket]:
         plan = self.query.plan(cover, int(self._clock()))
-        held = yield from self._read(plan)
-        signs = (sign for _, sign in plan.buckets())
-        return _bucket(plan.start, plan.end, _sum(zip(signs, held, strict=True)), plan.exact)
+        return _total(plan, (yield from self._read(plan)))
 
     def _ask_series(self) -> Steps[list[Bucket]]:
         plan = self.query.plan(row, int(self._clock()))
         held = yield from self._read(plan)
-        edges = [(at, piece.level.cut.after(at)) for piece in plan.pieces for at in _starts(piece)]
+        cuts = [(piece.level.cut, piece) for piece in plan.pieces]
+        edges = [(at, cut.after(at)) for cut, piece in cuts for at in cut.walk(piece.start, piece.end)]
         return [_bucket(*edge, counts, plan.exact) for edge, counts in zip(edges, held, strict=True)]
 
     def _ask_children(self, limit: int | None) -> Steps[list[Reading]]:
@@ -283,8 +296,3 @@ def ask(way: Way, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> 
     Cost: one round trip, one more for each 1,000 buckets of the largest.
     """
     way.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
-
-
-def _starts(piece: Any) -> Iterator[int]:
-    starts: Iterator[int] = piece.level.cut.walk(piece.start, piece.end)
-    return starts
