@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.admin.pagination import check_limit
 from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
-from headrace.model.ids import number_of_code
+from headrace.model.ids import MOST_NODES, number_of_code
 from headrace.model.job import State, number
 from headrace.model.job_record import Finder
 from headrace.model.workflow import NodeRecord
@@ -21,6 +21,8 @@ from headrace.protocol import graph_reads
 from headrace.store.client import Client, Steps
 
 READ = 500
+# Nodes that are read before it is known how many there are: most workflows have no more.
+FIRST = 100
 # Nodes that one page looks at when it filters.
 LOOK = 1000
 
@@ -73,19 +75,25 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
 
 def page(client: Client, finder: Finder, id: str, query: Query) -> Steps[NodePage]:
     """Nodes from one number on. Cost: see :meth:`headrace.workflows.run.WorkflowRun.nodes`."""
-    last = yield from _last(client, id)
-    kept: list[NodeRecord] = []
-    at, end = query.after, min(last, query.after + LOOK)
-    while at < end:
-        want = READ if query.state is not None else min(READ, query.limit - len(kept))
-        numbers = range(at + 1, min(at + want, end) + 1)
-        rows: list[NodeRecord | None] = yield graph_reads.read_nodes(client.keys, id, numbers, finder)
+    numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
+    rows: list[NodeRecord | None]
+    records, rows = yield [
+        graph_reads.read_flows(client.keys, [id]), graph_reads.read_nodes(client.keys, id, numbers, finder)
+    ]  # fmt: skip
+    last, kept = _last(id, records), list[NodeRecord]()
+    end = min(last, query.after + LOOK)
+    while True:
         for at, row in zip(numbers, rows, strict=True):
             if row is not None and row.role != "given" and query.state in (None, row.job.state):
                 kept.append(row)
                 if len(kept) == query.limit:
                     return NodePage(kept, last, str(at) if at < last else None)
-    return NodePage(kept, last, str(at) if at < last else None)
+        at = numbers.stop - 1
+        if at >= end:
+            return NodePage(kept, last, str(end) if end < last else None)
+        want = READ if query.state is not None else min(READ, query.limit - len(kept))
+        numbers = range(at + 1, min(at + want, end) + 1)
+        rows = yield graph_reads.read_nodes(client.keys, id, numbers, finder)
 
 
 def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
@@ -94,7 +102,7 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
     Raises:
         WorkflowNotFound: the workflow is not stored.
     """
-    last = yield from _last(client, id)
+    last = _last(id, (yield graph_reads.read_flows(client.keys, [id])))
     found: list[NodeRecord] = []
     for first in range(1, last + 1, READ):
         rows: list[NodeRecord | None] = yield graph_reads.read_nodes(
@@ -105,8 +113,8 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
     return found
 
 
-def _last(client: Client, id: str) -> Steps[int]:
-    records: list[WorkflowRecord | None] = yield graph_reads.read_flows(client.keys, [id])
+def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
+    """Number of the last node, by what is stored of its workflow."""
     if records[0] is None:
         raise WorkflowNotFound(f"no workflow {id} is stored: it was deleted, or ended and its retention is over")
     return number(records[0].fields.get("size"))

@@ -242,7 +242,7 @@ class WorkflowRun:
             WorkflowNotFound: it is not stored any more.
             OptionsError: an argument is out of range.
 
-        Cost: one round trip, and one more per 500 nodes that are looked at.
+        Cost: one round trip for the first 100 nodes, and one more per 500 others that are looked at.
         """
         return self._client.drive(self._page(node_queries.query(state, limit, cursor)))
 
