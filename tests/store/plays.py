@@ -106,7 +106,14 @@ JOBS: dict[str, Play] = {
     "overview": Play(lambda s: s.put(3), lambda k, _, t: operations.overview(k, t)),
     "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND, t), alike),
     "page": Play(lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2)),
+    "page, with records": Play(
+        lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2, values=False)
+    ),
     "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
+    "walk, with records": Play(
+        lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2, values=True)
+    ),
+    "server_info": Play(nothing, lambda k, _, __: operations.server_info(k), lambda *_: True),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),
     "pause, with an end": Play(nothing, lambda k, _, t: operations.pause(k, "q", SECOND, t), says(False)),
     "schedule_declare": Play(nothing, lambda k, _, t: ticks.declare(k, "", [row()], t), says(["same"])),
@@ -266,6 +273,7 @@ REST: dict[str, Play] = {
     "stats_event": Play(nothing, happened, says("known")),
     "stats_read": Play(counted, lambda k, _, __: stats.read(k, ["2099:a", "2099:b"])),
     "stats_children": Play(counted, lambda k, _, t: stats.children(k, "", now=t)),
+    "stats_children, with buckets": Play(counted, lambda k, _, t: stats.held_below(k, "", ["2099"], 0, 9, now=t)),
     "stats_peek": Play(lined_up, lambda k, _, t: stats.peek(k, 2, t), line_alike),
     "stats_look": Play(lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats.look(k, ["e", "f"])),
     "cache_list": Play(cached, lambda k, _, t: cache.page(k, "x", now=t)),

@@ -142,14 +142,11 @@ class Jobs:
         Raises:
             OptionsError: an argument is out of range.
 
-        Cost: two round trips, one more to learn which queues or workers there are, and two for each further 50 of
+        Cost: one round trip, one more to learn which queues or workers there are, and one for each further 50 of
         these that hold jobs, or 500 jobs that are looked at.
         """
-        return self._client.drive(
-            _page(
-                self._client, self.reader, query_of(state, queue, task, key, limit, after, order, since, until, values)
-            )
-        )
+        query = query_of(state, queue, task, key, limit, after, order, since, until, values)
+        return self._client.drive(page_of(self._client, self.reader, query))
 
     async def apage(
         self,
@@ -167,7 +164,7 @@ class Jobs:
     ) -> JobPage:
         """See :meth:`page`."""
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
-        return await self._client.adrive(_page(self._client, self.reader, query))
+        return await self._client.adrive(page_of(self._client, self.reader, query))
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
@@ -185,7 +182,7 @@ class Jobs:
         return self.handle(records[0])
 
 
-def _indexes(client: Client, query: JobQuery) -> Steps[tuple[list[str], int | None]]:
+def _indexes(client: Client, query: JobQuery, seen: operations.Overview | None) -> Steps[tuple[list[str], int | None]]:
     """The structures that hold the jobs asked for, in order; and how many jobs, where that had to be asked anyway."""
     if query.state is State.BLOCKED and query.key is not None:
         return [f"chain:{query.key}"], None
@@ -197,7 +194,9 @@ def _indexes(client: Client, query: JobQuery) -> Steps[tuple[list[str], int | No
         return [f"parked:{query.task}"], None
     if query.state not in (State.READY, State.PARKED, State.RUNNING, State.BLOCKED):
         return [query.state], None
-    seen: operations.Overview = yield operations.overview(client.keys, details=False)
+    if seen is None:
+        seen = yield operations.overview(client.keys, details=False)
+    assert seen is not None
     names: dict[State, list[str]] = {
         State.BLOCKED: [],
         State.READY: [f"ready:{queue.name}" for queue in seen.queues if queue.size],
@@ -207,8 +206,13 @@ def _indexes(client: Client, query: JobQuery) -> Steps[tuple[list[str], int | No
     return names[query.state], seen.states.get(query.state, 0)
 
 
-def _page(client: Client, finder: Finder, query: JobQuery) -> Steps[JobPage]:
-    names, count = yield from _indexes(client, query)
+def page_of(client: Client, finder: Finder, query: JobQuery, seen: operations.Overview | None = None) -> Steps[JobPage]:
+    """What :meth:`Jobs.page` does, as steps.
+
+    Args:
+        seen: tells which queues, tasks and workers there are; None: that is asked where it must be known.
+    """
+    names, count = yield from _indexes(client, query, seen)
     last: tuple[int, str] | None = None
     if query.after is not None:
         names = [name for name in names if name >= query.after[0]]
@@ -216,16 +220,16 @@ def _page(client: Client, finder: Finder, query: JobQuery) -> Steps[JobPage]:
     several, found, looked = count is not None, list[Record](), 0
     while names:
         want = min(READ if query.filters else query.limit - len(found), READ, LOOK - looked)
+        reads: dict[str, Any] = {"values": query.values, "finder": finder}
         rows: list[tuple[str, str, int]]
         if several:
-            rows = yield from _walked(client, query, names, last, want)
+            rows, records = yield from _walked(client, query, names, last, want, reads)
         else:
             piece: operations.Page = yield operations.page(
-                client.keys, names[0], want, last, 0, query.desc, *query.scores
+                client.keys, names[0], want, last, 0, query.desc, *query.scores, **reads
             )
             count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
-        records: list[Record | None]
-        records = yield produce.read(client.keys, [id for _, id, _ in rows], finder=finder, lean=not query.values)
+            records = piece.records
         for (name, id, score), record in zip(rows, records, strict=True):
             looked += 1
             if record is not None and query.wants(record):
@@ -241,11 +245,15 @@ def _page(client: Client, finder: Finder, query: JobQuery) -> Steps[JobPage]:
 
 
 def _walked(
-    client: Client, query: JobQuery, names: list[str], last: tuple[int, str] | None, limit: int
-) -> Steps[list[tuple[str, str, int]]]:
-    """The next rows of several structures: name, id and score; fewer than asked for when 50 structures hold no more."""
+    client: Client, query: JobQuery, names: list[str], last: tuple[int, str] | None, limit: int, reads: dict[str, Any]
+) -> Steps[tuple[list[tuple[str, str, int]], list[Record | None]]]:
+    """The next jobs of several structures: name, id and score of each, and its record.
+
+    There are fewer than asked for when 50 structures hold no more.
+    """
     some, kind = names[:WALK], names[0].partition(":")[0]
     short = [name.partition(":")[2] for name in some]
-    found: list[list[tuple[str, int]]]
-    found = yield operations.walk(client.keys, kind, short, limit, last, query.desc, *query.scores)
-    return [(name, id, score) for name, rows in zip(some, found, strict=False) for id, score in rows]
+    found: operations.WalkedPart
+    found = yield operations.walk(client.keys, kind, short, limit, last, query.desc, *query.scores, **reads)
+    rows = [(name, id, score) for name, rows in zip(some, found.rows, strict=False) for id, score in rows]
+    return rows, found.records

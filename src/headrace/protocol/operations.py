@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from headrace.model.job import moment, priority_of, ready_at
+from headrace.model.job_record import Finder, Record
+from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import pairs
+from headrace.protocol.produce import LISTED_ARGS, pairs, records_of
 from headrace.protocol.script import Call, load
 
 
@@ -160,10 +162,11 @@ def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of an index: ids with their scores, and the size of the whole index."""
+    """Part of an index: the size of all of it, ids with their scores, and what is stored of each, if that was asked."""
 
     count: int
     rows: list[tuple[str, int]]
+    records: list[Record | None] = field(default_factory=list[Record | None])
 
 
 def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
@@ -186,8 +189,9 @@ def slice_of(
     }
 
 
-def _page(reply: Any) -> Page:
-    return Page(reply[0], rows_of(reply[1]))
+def _most(values: bool | None) -> int:
+    """How much a script tells of each job, as it takes that."""
+    return -1 if values is None else 0 if values else LISTED_ARGS
 
 
 def page(
@@ -200,23 +204,40 @@ def page(
     since: int | None = None,
     until: int | None = None,
     now: int = 0,
+    *,
+    values: bool | None = None,
+    finder: Finder | None = None,
 ) -> Call[Page]:
     """A piece of one structure, by score.
 
     Args:
         index: ``scheduled``, a final state, ``ready:<queue>``, ``parked:<task>``, ``chain:<key>``, ``claims:<owner>``.
-        limit: at most 1000.
+        limit: at most 1000; 500 with records.
         after: score and id of the last row seen.
         since, until: inclusive bounds of the score, microseconds.
+        values: with what is stored of each job; False: as lists show it, see :func:`headrace.protocol.produce.read`.
+        finder: gives what reads its values; None: they are read plain.
 
-    Cost: one round trip, O(log n + offset + limit).
+    Cost: one round trip, O(log n + limit).
     """
     piece = slice_of(limit, after, offset, desc, since, until)
-    return load("page").bind(keys, _page, now=now, index=index, **piece)
+
+    def parsed(reply: Any) -> Page:
+        return Page(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
+
+    return load("page").bind(keys, parsed, now=now, index=index, most=_most(values), **piece)
 
 
 # Structures that one walk looks at.
 WALK = 50
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedPart:
+    """Parts of several indexes: ids and scores of each that was looked at, and what is stored of each job, if asked."""
+
+    rows: list[list[tuple[str, int]]]
+    records: list[Record | None]
 
 
 def walk(
@@ -228,26 +249,28 @@ def walk(
     desc: bool = True,
     since: int | None = None,
     until: int | None = None,
-) -> Call[list[list[tuple[str, int]]]]:
-    """Ids of several structures of one kind, one after the other, until there are ``limit``.
+    values: bool | None = None,
+    finder: Finder | None = None,
+) -> Call[WalkedPart]:
+    """Jobs of several structures of one kind, one after the other, until there are ``limit``.
 
     Args:
         kind: ``ready``, ``parked`` or ``claims``.
         names: queues, tasks or owners, at most ``WALK``.
-        limit: at most 1000.
+        limit: at most 1000; 500 with records.
         after: score and id of the last row seen of the first of them.
         since, until: inclusive bounds of the score, microseconds.
-
-    Returns:
-        the rows of each that was looked at: ids and scores.
+        values, finder: as of :func:`page`.
 
     Cost: one round trip, O(names log n + limit).
     """
     piece = slice_of(limit, after, 0, desc, since, until)
     del piece["offset"]
-    return load("walk").bind(
-        keys, lambda reply: [rows_of(rows) for rows in reply], kind=kind, names=list(names), **piece
-    )
+
+    def parsed(reply: Any) -> WalkedPart:
+        return WalkedPart([rows_of(rows) for rows in reply[0]], records_of(reply[1], finder))
+
+    return load("walk").bind(keys, parsed, kind=kind, names=list(names), most=_most(values), **piece)
 
 
 def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]:
@@ -307,6 +330,11 @@ def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
     return load("logs").bind(
         keys, lambda reply: [line.decode("utf-8", "replace") for line in reply], id=id, limit=limit
     )
+
+
+def server_info(keys: Keys) -> Call[ServerFacts | None]:
+    """What the server says of itself; None where it does not tell us. Cost: one round trip."""
+    return load("server_info").bind(keys, lambda reply: server_facts(reply) if reply else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,8 +242,10 @@ def read(
     Args:
         lean: for lists: results, and arguments longer than ``LISTED_ARGS``, stay in the store.
     """
+    most = LISTED_ARGS if lean else 0
+    return load("read").bind(keys, lambda reply: records_of(reply, finder), now=now, ids=list(ids), most=most)
 
-    def parsed(reply: Any) -> list[Record | None]:
-        return [record_of(id.decode(), moment(due), pairs(flat), finder) if flat else None for id, due, flat in reply]
 
-    return load("read").bind(keys, parsed, now=now, ids=list(ids), most=LISTED_ARGS if lean else 0)
+def records_of(reply: Any, finder: Finder | None = None) -> list[Record | None]:
+    """What a script tells of jobs, as records; None where nothing is stored."""
+    return [record_of(id.decode(), moment(due), pairs(flat), finder) if flat else None for id, due, flat in reply]

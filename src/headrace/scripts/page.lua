@@ -1,5 +1,6 @@
--- Page: ids of the jobs in one structure, a bounded piece at a time.
+-- Page: the jobs in one structure, a bounded piece at a time: their ids, or what is stored of them, too.
 -- include slice
+-- include records
 -- include lanes
 -- commit  batch
 -- key     line    zset  <index>
@@ -11,10 +12,11 @@
 -- arg     desc    int   1: newest first
 -- arg     low     text  least score, such as -inf
 -- arg     high    text  greatest score, such as +inf
--- return  {count, {id, score, ...}}
+-- arg     most    int   longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids only
+-- return  {count, {id, score, ...}, what is stored of each; see records.lua}
 local queue = string.match(index, '^ready:(.*)$')
 -- Entries that stand for others are no jobs: a class of lanes in a line, the first timer among what is scheduled.
 local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers) or 0
 local size, rows = slice(line, after, member, offset, limit > 0 and limit + more or limit, desc, low, high)
-if more == 0 then return {size, rows} end
-return {queue and limiting().lanes().size(queue) or size - 1, only_jobs(rows, limit)}
+if more > 0 then size, rows = queue and limiting().lanes().size(queue) or size - 1, only_jobs(rows, limit) end
+return {size, rows, records_of_rows(rows, most)}

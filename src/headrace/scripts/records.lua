@@ -1,0 +1,48 @@
+-- Records: what is stored of some jobs: everything, or what a list shows. Included, never run alone.
+-- key     scheduled  zset    scheduled
+-- derive  job        hash    job:<id>
+-- derive  ready      zset    ready:<queue>
+local function lean(key, most)
+  local names = redis.pcall('HKEYS', key)
+  if names.err or #names == 0 then return names end
+  local size, wanted, fields = redis.call('HSTRLEN', key, 'args'), {}, {}
+  for _, name in ipairs(names) do
+    if name ~= 'result' and (name ~= 'args' or size <= most) then wanted[#wanted + 1] = name end
+  end
+  for n, value in ipairs(redis.call('HMGET', key, unpack(wanted))) do
+    fields[2 * n - 1], fields[2 * n] = wanted[n], value
+  end
+  if size > most then
+    fields[#fields + 1], fields[#fields + 2] = 'left_out', size
+  end
+  return fields
+end
+
+-- most: the longest arguments that are told, in bytes, and no results; 0: everything.
+-- {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields; left_out: bytes of arguments that are not told.
+local function records(ids, most)
+  local found = {}
+  for n, id in ipairs(ids) do
+    local fields = most > 0 and lean(job .. id, most) or redis.pcall('HGETALL', job .. id)
+    local due = 0
+    if fields.err then
+      fields = {'state', 'quarantined', 'error', '{"type":"Corrupt","message":"the key of its record holds another type"}'}
+    else
+      for m = 1, #fields, 2 do
+        if fields[m] == 'state' and fields[m + 1] == 'scheduled' then due = redis.call('ZSCORE', scheduled, id) or 0 end
+        if fields[m] == 'state' and fields[m + 1] == 'ready' then
+          due = redis.call('ZSCORE', ready .. (redis.call('HGET', job .. id, 'queue') or 'default'), id) or 0
+        end
+      end
+    end
+    found[n] = {id, due, fields}
+  end
+  return found
+end
+
+-- Of the jobs of {id, score, ...}; none where they are not asked for.
+local function records_of_rows(rows, most)
+  local ids = {}
+  for n = 1, most < 0 and 0 or #rows, 2 do ids[#ids + 1] = rows[n] end
+  return records(ids, most)
+end
