@@ -33,6 +33,7 @@ class Proxy:
         lost_request: called with each piece from a client; True drops it, and the connection stays open.
         accepted: connections so far.
         lost: replies that ``cut`` dropped.
+        trips: requests that followed an answer, or opened a connection: a pipeline is one.
     """
 
     def __init__(self, server: Server) -> None:
@@ -42,11 +43,14 @@ class Proxy:
         self.lost_request: Callable[[bytes], bool] = lambda _: False
         self.accepted = 0
         self.lost = 0
+        self.trips = 0
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
         self._upstream: set[socket.socket] = set()
+        # Clients that have asked and were not answered yet.
+        self._waiting: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -145,6 +149,11 @@ class Proxy:
             if not from_server and self.lost_request(data):
                 return
             peer = self._peers[one]
+            if from_server:
+                self._waiting.discard(peer)
+            elif one not in self._waiting:
+                self._waiting.add(one)
+                self.trips += 1
         if from_server and self.delay:
             self._stopping.wait(self.delay)
         with contextlib.suppress(OSError):
@@ -157,6 +166,7 @@ class Proxy:
         self._peers.pop(other, None)
         for each in (one, other):
             self._upstream.discard(each)
+            self._waiting.discard(each)
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(each)
             with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
+from headrace.dashboard import joint_client
 from headrace.protocol import consume
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
@@ -85,6 +86,12 @@ class Shop:
         for label in ("jobs/shop.add", "queues/mail"):
             self.app.stats.absorb(label, counts, time.time() - 60)
         self.app.stats.flush()
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look at more pages a second than people do."""
+    monkeypatch.setattr(joint_client, "RATE", 1000)
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 import headrace.dashboard
-from headrace import Headrace
-from headrace.dashboard import Dashboard
+from headrace import Flow, Headrace
+from headrace.dashboard import Dashboard, Visitor
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
@@ -148,7 +149,7 @@ async def test_a_page_costs_the_same_with_ten_jobs_and_with_thousands(empty: Sho
     few = await costs()
     empty.app.enqueue_many(empty.add.job(n) for n in range(5000))
     assert await costs() == few
-    assert max(few.values()) <= 12
+    assert max(few.values()) <= 13
 
 
 async def test_pages_and_files_are_small(shop: Shop) -> None:
@@ -265,8 +266,7 @@ async def test_failures_of_one_fingerprint_are_one_cause(empty: Shop, kit: Kit) 
 
 async def test_the_graph_of_a_workflow_has_a_link_for_each_job(shop: Shop) -> None:
     pytest.importorskip("pygraphviz")
-    page = await ask(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
-    graph = page.text.partition("graph-frame")[2].partition("</svg>")[0]
+    graph = await graph_of(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
     assert len(re.findall(r'<a href="/jobs/\w{22}"', graph)) == 3
     assert "s-failed" in graph
     assert 'fill="#ffffff"' not in graph.partition("</defs>")[2][:100]
@@ -344,3 +344,83 @@ async def test_a_store_that_is_away_is_said_so() -> None:
         assert "data-retry" in answer.text
     finally:
         await app.aclose()
+
+
+async def test_the_causes_of_a_task_are_looked_for_among_its_own(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    page = await ask(dashboard, "/causes?task=shop.sign")
+    assert "ValueError" in page.text
+    assert "RuntimeError" not in page.text
+    assert "Nothing of this task has failed." in (await ask(dashboard, "/causes?task=shop.add")).text
+
+
+async def graph_of(dashboard: Dashboard, path: str) -> str:
+    """The picture on a workflow's page, once it is laid out."""
+    for _ in range(20):
+        answer = await ask(dashboard, path)
+        check(answer, path)
+        if "it is being laid out" not in answer.text:
+            break
+    return answer.text.partition("graph-frame")[2].partition("</svg>")[0]
+
+
+async def test_of_a_large_graph_what_is_near_one_job_is_drawn(empty: Shop) -> None:
+    """DS24: 1,000 jobs of different names, which no box stands for together."""
+    pytest.importorskip("pygraphviz")
+
+    @empty.app.workflow(name="shop.large")
+    def large(flow: Flow) -> None:
+        made: list[Any] = []
+        for n in range(1000):
+            name = "".join(chr(ord("a") + int(digit)) for digit in f"{n:04}")
+            made.append(flow.run(empty.add, n, name=name, after=made[-40::13]))
+
+    run = large.create()
+    run.start()
+    dashboard = Dashboard(empty.app, operator)
+    boxes = re.findall(r'data-number="(\d+)"', await graph_of(dashboard, f"/workflows/{run.id}"))
+    assert 2 < len(boxes) <= 60
+    page = await ask(dashboard, f"/workflows/{run.id}")
+    assert "What is at most two steps from one job is drawn" in page.text
+    assert len(page.text) < 300_000
+    shown = re.findall(r'data-number="(\d+)"', await graph_of(dashboard, f"/workflows/{run.id}?near=500"))
+    assert "500" in shown
+    assert set(shown) != set(boxes)
+    assert (await ask(dashboard, f"/workflows/{run.id}?near=nothing")).status == 200
+
+
+async def test_a_graph_that_changes_is_not_drawn_at_each_look(shop: Shop, kit: Kit) -> None:
+    """DS24: tabs look every two seconds, and a layout may take five."""
+    pytest.importorskip("pygraphviz")
+    run = shop.order.create(1)
+    dashboard = Dashboard(shop.app, operator)
+    before = await graph_of(dashboard, f"/workflows/{run.id}")
+    run.start()
+    await kit.adrain(raises=False)
+    assert await graph_of(dashboard, f"/workflows/{run.id}") == before != ""
+    assert await graph_of(Dashboard(shop.app, operator), f"/workflows/{run.id}") != before
+
+
+async def test_tabs_of_one_role_share_a_refresh(shop: Shop) -> None:
+    poll = {"x-headrace-poll": "1"}
+    names = iter(["ada", "bob", "eve", "ann"])
+    dashboard = Dashboard(shop.app, lambda _: Visitor(next(names), "operator"))
+    first = await ask(dashboard, "/queues", headers=poll)
+    assert first.text == (await ask(dashboard, "/queues", headers=poll)).text
+    assert "ada" not in first.text
+    # What a person was told is not eaten by a refresh, and no refresh is a page to look at.
+    told = {"cookie": "headrace_said=The%20job%20is%20deleted."}
+    assert "headrace_said" not in (await ask(dashboard, "/queues", headers=poll | told)).cookies
+    page = await ask(dashboard, "/queues", headers=told)
+    assert "The job is deleted." in page.text
+    assert "ann" in page.text
+
+
+async def test_a_refresh_shows_a_viewer_no_more_than_a_page(shop: Shop) -> None:
+    poll = {"x-headrace-poll": "1"}
+    roles = iter(["operator", "viewer"])
+    dashboard = Dashboard(shop.app, lambda _: Visitor("x", next(roles)))  # type: ignore[arg-type]
+    path = f"/jobs/{shop.waiting}"
+    operators, viewers = [await ask(dashboard, path, headers=poll) for _ in range(2)]
+    assert "/act/cancel" in operators.text
+    assert "/act/cancel" not in viewers.text

@@ -90,7 +90,7 @@ def row_of_act(act: Act) -> ActivityRow:
 
 def _read(site: DashboardSite, show: str, after: str) -> Steps[tuple[list[Act | EventRecord], str]]:
     """Acts and events behind an id, newest first; and behind which one the next page begins."""
-    keys = site.app.client.keys
+    keys = site.client.keys
     wanted = [streams.told(keys, "acts", PAGE, after)] if show in ("", "acts") else []
     if show != "acts":
         wanted.append(streams.told(keys, "events", PAGE, after, kinds=GROUPS.get(show, ())))
@@ -123,7 +123,7 @@ async def activity(site: DashboardSite, request: Request) -> Response:
         stream_position(after or None, "after")
     except HeadraceError as error:
         raise HTTPException(400, str(error)) from None
-    found, following = await site.app.client.adrive(_read(site, show, after))
+    found, following = await site.read(site.client.adrive(_read(site, show, after)))
     rows = [row_of_act(one) if isinstance(one, Act) else row_of_event(one) for one in found]
 
     def document() -> dict[str, Any]:

@@ -14,9 +14,11 @@ from headrace.dashboard.values_shown import error_line
 from headrace.model.fingerprint import cause_id, fingerprint
 from headrace.model.job_record import Record
 from headrace.model.notation import iso
+from headrace.protocol import operations
+from headrace.store.client import Steps
 
-# Failures of each state that one look takes, the newest ones.
-LOOK = 500
+# Failures of each state that one look takes, the newest ones; for one task; and those that one script reads.
+LOOK, LOOK_FOR_TASK, PIECE = 500, 1000, 100
 # Shown at most.
 MOST = 100
 
@@ -83,21 +85,42 @@ def _document(cause: Cause) -> dict[str, Any]:
     }
 
 
-async def causes(site: DashboardSite, request: Request) -> Response:
-    """Failures by their causes."""
-    task = request.query_params.get("task", "").strip()
-    pages = [
-        await site.app.jobs.apage(state, limit=LOOK, task=task or None, values=False)
-        for state in ("failed", "quarantined")
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The newest failures, and how many there are in all."""
+
+    records: list[Record]
+    count: int
+
+
+def _newest(site: DashboardSite, look: int) -> Steps[Failures]:
+    states = ("failed", "quarantined")
+    pages: list[operations.Page] = yield [
+        operations.page(site.client.keys, state, PIECE, offset=first, values=False, finder=site.app.jobs.reader)
+        for state in states
+        for first in range(0, look, PIECE)
     ]
-    found = causes_of([record for page in pages for record in page.jobs], site)
+    # What fails between two scripts moves the others: one may be in two pieces.
+    found = {record.id: record for page in pages for record in page.records if record is not None}
+    return Failures(list(found.values()), sum(page.count for page in pages[:: look // PIECE]))
+
+
+async def causes(site: DashboardSite, request: Request) -> Response:
+    """Failures by their causes. Cost: one round trip, that all tabs share."""
+    task = request.query_params.get("task", "").strip()
+    look = LOOK_FOR_TASK if task else LOOK
+    failures: Failures = await site.read(
+        site.reading(("causes", str(look)), lambda: site.client.adrive(_newest(site, look)))
+    )
+    looked = [record for record in failures.records if task in ("", record.task)]
+    found = causes_of(looked, site)
     order = request.query_params.get("order", "")
     if order == "number":
         found.sort(key=lambda cause: -cause.number)
     most = max((one.number for one in found), default=1)
     return await site.page(
         request, "causes.html",
-        lambda: {"looked_at": sum(len(page) for page in pages), "causes": [_document(cause) for cause in found[:MOST]]},
+        lambda: {"looked_at": len(looked), "causes": [_document(cause) for cause in found[:MOST]]},
         causes=found[:MOST], task=task, order=order, most=most,
-        looked=sum(len(page) for page in pages), total=sum(page.count for page in pages),
+        looked=len(looked), seen=len(failures.records), total=failures.count,
     )  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import jinja2
@@ -21,23 +21,29 @@ from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
+from headrace.dashboard.joint_client import JointClient
 from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.values_shown import json_bytes
 from headrace.dashboard.visitors import Visitor
-from headrace.errors import ServerError, StoreUnavailable
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
+from headrace.protocol.operations import server_info
 from headrace.protocol.stats import peek
+from headrace.store.client import Client
 
-log = logging.getLogger("headrace.dashboard")
+T = TypeVar("T")
 
-# Readings of statistics that are kept, and the seconds for which tabs share each.
-READINGS, READING_AGE = 64, 5.0
+# Readings that are kept, and the seconds for which tabs share one of statistics.
+READINGS, READING_AGE = 256, 5.0
+# Seconds that a page may take.
+PATIENCE = 5.0
+# A request with this header refreshes a page that is shown.
+POLL = "x-headrace-poll"
 THEME, SAID = "headrace_theme", "headrace_said"
 
 _FILTERS: dict[str, Callable[..., Any]] = {
@@ -85,6 +91,7 @@ class DashboardSite:
         redactor: what hides values.
         title: what stands beside the name, to tell one dashboard from another.
         trace_url: a link to a trace, with ``{trace_id}`` in it; empty: none.
+        client: by which pages read: what one asks for together is one round trip.
         frames: the shared frame.
         strip: rates of the last ten minutes.
     """
@@ -96,49 +103,56 @@ class DashboardSite:
     title: str = ""
     trace_url: str = ""
     templates: jinja2.Environment = field(default_factory=_environment)
+    client: JointClient = field(init=False)
     frames: Shared[LiveFrame] = field(init=False)
     strip: LiveStrip = field(default_factory=LiveStrip)
+    _counts: JointClient = field(init=False)
     _readings: OrderedDict[tuple[str, ...], Shared[Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.frames = Shared(lambda: read_frame(self.app))
+        self.client = self._counts = JointClient(self.app.client)
+        self.frames = Shared(lambda: read_frame(self.client))
         self._readings = OrderedDict()
+
+    @property
+    def counts(self) -> JointClient:
+        """By which pages read statistics, which may be on a server of their own."""
+        way = cast(Client, self.app.stats.way)
+        if way is not self._counts.behind:
+            self._counts = self.client if way is self.client.behind else JointClient(way)
+        return self._counts
+
+    async def read(self, asked: Awaitable[T]) -> T:
+        """What a page reads, with the frame that all pages show something of: in one round trip, if it is one."""
+        found, _ = await asyncio.gather(asked, self.frames.get())
+        return found
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
         """The course of all jobs, a task or a queue, shared by the tabs that show it."""
         found: Course = await self.reading(
-            ("course", span.name, kind, name), lambda: figures.course(self.app, span, kind, name)
+            ("course", span.name, kind, name), lambda: figures.course(self.app, self.counts, span, kind, name)
         )
         return found
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         """Figures by task or queue, shared by the tabs that show them."""
         found: list[TaskFigures] = await self.reading(
-            ("table", span.name, kind), lambda: figures.table(self.app, span, kind)
+            ("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind)
         )
         return found
 
     async def server(self) -> ServerFacts | None:
         """What the store's server says of itself, at most half a minute old; None: it does not tell us."""
-
-        async def read() -> ServerFacts | None:
-            try:
-                return await (await self.app.client.ready()).server()
-            except StoreUnavailable:
-                raise
-            except ServerError as error:
-                log.info("the server does not tell of itself: %s", error)
-                return None
-
-        found: ServerFacts | None = await self.reading(("server",), read, 30)
+        found: ServerFacts | None = await self.reading(
+            ("server",), lambda: self.client.arun(server_info(self.client.keys)), 30
+        )
         return found
 
     async def lost(self) -> int:
         """Batches of statistics that found no room in their line, as known within half a minute."""
 
         async def read() -> int:
-            way = self.app.stats.way
-            return (await way.arun(peek(way.keys))).lost
+            return (await self.counts.arun(peek(self.counts.keys))).lost
 
         found: int = await self.reading(("lost",), read, 30)
         return found
@@ -147,7 +161,7 @@ class DashboardSite:
         """The rates of the last ten minutes, as far as a page was open."""
 
         async def read() -> bool:
-            self.strip.add(time.monotonic(), await figures.last_minutes(self.app))
+            self.strip.add(time.monotonic(), await figures.last_minutes(self.app, self.counts))
             return True
 
         await self.reading(("pulse",), read, AGE)
@@ -168,6 +182,17 @@ class DashboardSite:
         self._readings.move_to_end(key)
         return await found.get()
 
+    async def answer(self, handler: Handler, request: Request) -> Response:
+        """A page; tabs of one role share the answer to a refresh, of which only figures are shown."""
+        visitor = visitor_of(request)
+        async with asyncio.timeout(PATIENCE):
+            if POLL not in request.headers or wants_json(request) or visitor is None:
+                return await handler(self, request)
+            request.scope["headrace.visitor"] = replace(visitor, name="")
+            key = ("refresh", visitor.role, base_of(request), path_of(request), request.url.query)
+            found: Response = await self.reading(key, lambda: handler(self, request), AGE)
+            return found
+
     async def page(
         self, request: Request, template: str, document: Callable[[], Any], *, status: int = 200, **context: Any
     ) -> Response:
@@ -178,13 +203,16 @@ class DashboardSite:
         """
         if wants_json(request):
             return Response(json_bytes(self.redactor.value(document())), status, media_type="application/json")
-        frame = context.pop("frame", None) or await self.frames.get()
+        # What a page has read at its beginning is good to its end.
+        frame = context.pop("frame", None) or await self.frames.get(age=PATIENCE)
         return self.bare(request, template, status=status, frame=frame, now=frame.now, **context)
 
     def bare(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
         """A page that needs nothing of the store."""
         visitor = visitor_of(request)
         now = context.get("now", 0)
+        # Not on a refresh, which shows no more than figures.
+        said = "" if POLL in request.headers else unquote(request.cookies.get(SAID, ""))
         shown: dict[str, Any] = {
             "frame": None,
             "visitor": visitor,
@@ -196,15 +224,18 @@ class DashboardSite:
             "as_json": _as_json(request),
             "theme": theme_of(request),
             "when": partial(_when, now),
-            "said": unquote(request.cookies.get(SAID, "")),
+            "said": said,
             **context,
         }
         text = self.templates.get_template(template).render(shown)
         # A job's text may hold half a surrogate pair.
         response = HTMLResponse(text.encode("utf-8", "replace"), status)
-        if SAID in request.cookies:
+        if said:
             response.delete_cookie(SAID, path=base_of(request) or "/")
         return response
+
+
+Handler: TypeAlias = Callable[[DashboardSite, Request], Awaitable[Response]]
 
 
 def _when(now: int, at: int) -> Markup:

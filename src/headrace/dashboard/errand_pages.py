@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.activity_documents import errand_document
-from headrace.admin.errands import JobCount
+from headrace.admin.errands import Errands, JobCount
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import form_of, note
 from headrace.dashboard.wording import link, plural
@@ -37,7 +38,7 @@ def bulk_links(which: JobFilter) -> list[tuple[str, str]]:
 
 async def errands(site: DashboardSite, request: Request) -> Response:
     """The newest errands. Cost: one round trip."""
-    found = await site.app.errands.apage()
+    found = await site.read(Errands(site.client).apage())
     return await site.page(
         request, "errands.html", lambda: {"errands": [errand_document(one) for one in found]}, errands=found
     )
@@ -46,10 +47,9 @@ async def errands(site: DashboardSite, request: Request) -> Response:
 async def errand(site: DashboardSite, request: Request) -> Response:
     """How far one has come. Cost: one round trip."""
     try:
-        one = await site.app.errands.aget(request.path_params["id"])
+        one, frame = await asyncio.gather(Errands(site.client).aget(request.path_params["id"]), site.frames.get())
     except ErrandNotFound as error:
         raise HTTPException(404, str(error)) from None
-    frame = await site.frames.get()
     return await site.page(
         request, "errand.html", lambda: errand_document(one), frame=frame, one=one, tended=bool(frame.live)
     )
@@ -64,7 +64,7 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     """What a verb on many jobs would do, before it does it. Cost: that of a count."""
     verb, which = _asked(request.query_params)
     try:
-        counted = await site.app.errands.acount(verb, which)
+        counted = await site.read(Errands(site.client).acount(verb, which))
     except HeadraceError as error:
         raise HTTPException(400, str(error)) from None
     return await site.page(

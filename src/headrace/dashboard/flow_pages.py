@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, wants_json
-from headrace.dashboard.graph_drawing import Drawer
+from headrace.dashboard.graph_drawing import Drawer, Drawing
 from headrace.dashboard.values_shown import Shown, arguments_document, shown
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.picture import of_nodes
+from headrace.picture import MOST, around, boxes_of, of_nodes
 from headrace.protocol.graph_reads import read_flows
+from headrace.workflows import node_queries
+from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found
 
 PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
 DRAWN, LISTED = 1000, 100
+# Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
+STEPS, NEAR = 2, 60
 
 # What a person looks for first in a table of nodes.
 _ORDER = (
@@ -48,8 +53,10 @@ async def flows(site: DashboardSite, request: Request) -> Response:
     if state not in list(WorkflowState):
         state = ""
     try:
-        page = await site.app.workflows.apage(
-            cursor=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
+        page = await site.read(
+            Workflows(site.client, tasks=site.app.tasks).apage(
+                cursor=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
+            )
         )
     except OptionsError as error:
         raise HTTPException(400, str(error)) from None
@@ -65,16 +72,21 @@ async def flows(site: DashboardSite, request: Request) -> Response:
 
 
 async def flow(site: DashboardSite, request: Request) -> Response:
-    """One workflow. Cost: three round trips up to 500 nodes."""
+    """One workflow. Cost: one round trip up to 100 nodes, two up to 600, three for more."""
     try:
-        id, client = check_id(request.path_params["id"]), site.app.client
-        record = found(id, await client.arun(read_flows(client.keys, [id]))).read_with(site.app.jobs.reader)
-        page = await site.app.workflows.handle(record).anodes(limit=DRAWN)
+        id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
+        records, page = await site.read(
+            asyncio.gather(
+                client.arun(read_flows(client.keys, [id])),
+                client.adrive(node_queries.page(client, reader, id, node_queries.query(None, DRAWN, None))),
+            )
+        )
+        record = found(id, records).read_with(reader)
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
-    picture, problem = (None, "") if wants_json(request) else await _draw(site, request, record, page.nodes)
+    graph = None if wants_json(request) else await _draw(site, request, record, page.nodes, jobs)
     return await site.page(
         request, "workflow.html",
         lambda: {
@@ -82,8 +94,8 @@ async def flow(site: DashboardSite, request: Request) -> Response:
             "jobs": [node_document(node) for node in jobs],
         },
         run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
-        shares=_shares(record), picture=picture, problem=problem, whole=page.next is None, drawn=DRAWN,
-        arguments=_arguments(site, record), bars=_timeline(nodes, record), link=link,
+        shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
+        drawn=DRAWN, arguments=_arguments(site, record), bars=_timeline(nodes, record), link=link,
     )  # fmt: skip
 
 
@@ -104,16 +116,40 @@ def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
     return [(state, number, 100 * number / total) for state, number in counts.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkflowPicture:
+    """The picture of a workflow.
+
+    Attributes:
+        drawing: of all of it, or of what is near one of its jobs.
+        near: the number of that job; 0: all of it is drawn.
+        boxes: how many boxes are drawn.
+    """
+
+    drawing: Drawing
+    near: int
+    boxes: int
+
+
 async def _draw(
-    site: DashboardSite, request: Request, record: WorkflowRecord, nodes: list[NodeRecord]
-) -> tuple[Markup | None, str]:
-    view = of_nodes(record.definition, nodes)
-    base = base_of(request)
+    site: DashboardSite,
+    request: Request,
+    record: WorkflowRecord,
+    nodes: Sequence[NodeRecord],
+    jobs: Sequence[NodeRecord],
+) -> WorkflowPicture:
+    """Draw a workflow; of one that has too many boxes, and where that is asked for, what is near one job."""
+    base, asked = base_of(request), request.query_params.get("near", "")
     links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
-    try:
-        return await _drawer(site).draw(view, links), ""
-    except (HeadraceError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:
-        return None, str(error) or "Drawing the graph took too long."
+    view, near = of_nodes(record.definition, nodes), 0
+    if asked.isdecimal() and int(asked) in links:
+        near = int(asked)
+    elif len(boxes_of(view).nodes) > MOST:
+        # What broke or runs is what is looked for first.
+        near = jobs[0].number
+    shown = around(view, near, STEPS, NEAR) if near else view
+    drawing = await _drawer(site).draw(f"{base} {record.id} {near}", shown, links)
+    return WorkflowPicture(drawing, near, len(shown.nodes))
 
 
 _drawers: dict[int, Drawer] = {}

@@ -1,14 +1,19 @@
 """Graphs of workflows, laid out in a process of their own: a large one must hold up no other page.
 
-Owns the pictures of the last few graphs; the same graph is not laid out twice.
+Owns the last few pictures. A graph that is as it was is not drawn again, and one that changes only so often that
+drawing takes a small part of the time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 import sys
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 from markupsafe import Markup
@@ -16,8 +21,12 @@ from markupsafe import Markup
 from headrace.errors import PictureError
 from headrace.picture import View, ViewNode, render
 
-# Seconds that one layout may take, and pictures that are kept.
-PATIENCE, KEPT = 5.0, 32
+# Seconds of a processor that one layout may take, and seconds altogether on a machine that has much else to do.
+SECONDS, PATIENCE = 5, 30.0
+# Seconds that a page waits for a picture, and pictures that are kept.
+WAITS, KEPT = 2.0, 32
+# How long a picture stays while its graph changes: seconds at least, and as a multiple of what it took to draw.
+STAYS, TIMES = 10.0, 10
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -29,28 +38,67 @@ class Asked(msgspec.Struct, frozen=True):
     links: dict[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture, or why there is none.
+
+    Attributes:
+        asked: what was to be drawn.
+        picture: an SVG element whose colours are the stylesheet's; None: there is none.
+        problem: why.
+        until: monotonic seconds; until then it stays, whatever changed.
+    """
+
+    asked: bytes
+    picture: Markup | None
+    problem: str
+    until: float
+
+
 class Drawer:
     """Draws one graph at a time."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, Markup] = OrderedDict()
+        self._kept: OrderedDict[str, Drawing] = OrderedDict()
+        self._drawing: dict[str, asyncio.Task[None]] = {}
         self._lock = asyncio.Lock()
 
-    async def draw(self, view: View, links: Mapping[int, str]) -> Markup:
-        """The picture as an SVG element whose colours are the stylesheet's.
+    async def draw(self, name: str, view: View, links: Mapping[int, str]) -> Drawing:
+        """The picture of a graph as it is, or was a short while ago.
 
-        Raises:
-            PictureError: it has too many boxes, or cannot be laid out here.
-            TimeoutError: it took longer than ``PATIENCE``.
+        Args:
+            name: tells the graph from others.
+            links: where each box leads.
         """
         asked = msgspec.msgpack.encode(Asked(view.title, view.nodes, view.edges, dict(links)))
-        async with self._lock:
-            if asked not in self._kept:
-                self._kept[asked] = await _elsewhere(asked)
+        kept = self._kept.get(name)
+        if kept is None or (time.monotonic() > kept.until and (kept.asked != asked or kept.picture is None)):
+            if name not in self._drawing:
+                self._drawing[name] = asyncio.ensure_future(self._draw(name, asked))
+            await asyncio.wait([self._drawing[name]], timeout=WAITS)
+        return self._kept.get(name) or Drawing(asked, None, "it is being laid out, and comes in a moment", 0)
+
+    async def _draw(self, name: str, asked: bytes) -> None:
+        try:
+            async with self._lock:
+                self._kept[name] = await _drawn(asked)
+                self._kept.move_to_end(name)
                 if len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
-            self._kept.move_to_end(asked)
-            return self._kept[asked]
+        finally:
+            del self._drawing[name]
+
+
+async def _drawn(asked: bytes) -> Drawing:
+    began, picture, problem = time.monotonic(), None, ""
+    try:
+        picture = await _elsewhere(asked)
+    except TimeoutError:
+        problem = f"its layout took more than {SECONDS} s"
+    except (PictureError, OSError) as error:
+        problem = str(error)
+    now = time.monotonic()
+    return Drawing(asked, picture, problem, now + max(STAYS, TIMES * (now - began)))
 
 
 async def _elsewhere(asked: bytes) -> Markup:
@@ -65,6 +113,8 @@ async def _elsewhere(asked: bytes) -> Markup:
         if process.returncode is None:
             process.kill()
             await process.wait()
+    if process.returncode == -signal.SIGXCPU:
+        raise TimeoutError
     if process.returncode:
         raise PictureError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
     # Made of escaped texts by headrace.picture.
@@ -73,6 +123,7 @@ async def _elsewhere(asked: bytes) -> Markup:
 
 def main() -> int:
     """Draw what stands on standard input."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     asked = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Asked)
     try:
         text = render(View(asked.title, asked.nodes, asked.edges), "svg", links=asked.links)

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
-from headrace.admin.jobs import JobPage
-from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
+from headrace.admin.job_query import query_of
+from headrace.admin.jobs import JobPage, page_of
+from headrace.dashboard.dashboard_site import POLL, DashboardSite, to, visitor_of
 from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
@@ -31,8 +32,6 @@ from headrace.tasks.reasons import reason
 PAGE = 50
 # Jobs that one press of a search looks at.
 LOOK = 500
-# A request with this header refreshes a page that is shown.
-POLL = "x-headrace-poll"
 # Lines of a job's log that its page shows.
 LINES = 200
 
@@ -77,13 +76,13 @@ def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[Jo
 
 
 async def _found(site: DashboardSite, search: JobSearch) -> JobPage:
-    filters: dict[str, Any] = {name: getattr(search, name) or None for name in ("queue", "task", "key")}
     frame = await site.frames.get()
-    since, until = search.window(frame.now)
-    page = await site.app.jobs.apage(
-        search.state, limit=LOOK if search.looks else PAGE, order="asc" if search.before else "desc",
-        after=search.before or search.after or None, since=since, until=until, values=False, **filters,
+    query = query_of(
+        search.state, search.queue or None, search.task or None, search.key or None,
+        LOOK if search.looks else PAGE, search.before or search.after or None, "asc" if search.before else "desc",
+        *search.window(frame.now), values=False,
     )  # fmt: skip
+    page = await site.client.adrive(page_of(site.client, site.app.jobs.reader, query, frame.overview))
     if search.before:
         return JobPage(page.jobs[::-1], page.count, page.next)
     if not search.looks:
@@ -112,7 +111,7 @@ class JobDetails:
 
 
 def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any, list[str]]]:
-    keys = site.app.client.keys
+    keys = site.client.keys
     calls: list[Any] = [
         produce.read(keys, [id], finder=site.app.jobs.reader),
         why(keys, id),
@@ -129,7 +128,7 @@ async def job(site: DashboardSite, request: Request) -> Response:
         check_id(id)
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
-    found, told, lines = await site.app.client.adrive(_read(site, id))
+    found, told, lines = await site.read(site.client.adrive(_read(site, id)))
     record = found[0]
     if record is None:
         raise HTTPException(404, f"No job {id} is stored: it never existed, or it ended and its retention is over.")

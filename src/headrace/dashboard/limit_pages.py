@@ -10,6 +10,8 @@ from headrace.admin.limit_documents import limit_document, limit_numbers
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError
+from headrace.protocol.limit_verbs import read_limits
+from headrace.tasks.limit import Limit
 
 PAGE = 50
 # Values of a limit that its page shows.
@@ -19,7 +21,7 @@ VALUES = 100
 async def limits(site: DashboardSite, request: Request) -> Response:
     """All limits by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
-    page = await site.app.limits.apage(after, PAGE)
+    page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, PAGE)))
     last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
     return await site.page(
         request, "limits.html",
@@ -33,7 +35,7 @@ async def limit(site: DashboardSite, request: Request) -> Response:
     """One limit, and its values whose jobs wait or that were changed. Cost: one round trip."""
     name = request.path_params["name"]
     try:
-        page = await site.app.limits[name].avalues(VALUES)
+        page = await site.read(Limit(site.client, name).avalues(VALUES))
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
     whole, rows = page.rows[0], page.rows[1:]

@@ -11,18 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from headrace.app import Headrace
 from headrace.model.workflow import WorkflowState
 from headrace.protocol import graph_reads, operations
 from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
-from headrace.store.client import Steps
+from headrace.store.client import Client, Steps
 
 T = TypeVar("T")
 
 # Seconds that one read serves all who ask.
 AGE = 2.0
-# Seconds after which a store that does not answer counts as away.
-PATIENCE = 4.0
 
 _FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
 
@@ -71,17 +68,17 @@ class LiveFrame:
         return max(0, self.now - queue.oldest) / 1e6 if queue.size and queue.oldest else 0.0
 
 
-def _frame(app: Headrace, *, details: bool) -> Steps[LiveFrame]:
-    keys = app.client.keys
+def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
+    keys = client.keys
     calls: list[Any] = [operations.overview(keys, details=details)]
     calls += [graph_reads.flow_count(keys, "", state) for state in _FLOWS]
     seen, *counts = yield calls
     return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})
 
 
-async def read_frame(app: Headrace, *, details: bool = False) -> LiveFrame:
+async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:
     """Read one. Cost: one round trip, whatever the number of jobs."""
-    return await app.client.adrive(_frame(app, details=details))
+    return await client.adrive(_frame(client, details=details))
 
 
 class Shared(Generic[T]):
@@ -98,19 +95,16 @@ class Shared(Generic[T]):
         self._at = 0.0
         self._lock = asyncio.Lock()
 
-    async def get(self, *, fresh: bool = False) -> T:
+    async def get(self, *, fresh: bool = False, age: float | None = None) -> T:
         """The reading.
 
         Args:
             fresh: read now, as after a verb whose effect is to be seen.
-
-        Raises:
-            TimeoutError: the store did not answer for ``PATIENCE`` seconds.
+            age: seconds that it may be old; None: as usual.
         """
         async with self._lock:
-            if self.last is None or fresh or time.monotonic() - self._at > self._age:
-                async with asyncio.timeout(PATIENCE):
-                    self.last = await self._read()
+            if self.last is None or fresh or time.monotonic() - self._at > (self._age if age is None else age):
+                self.last = await self._read()
                 self._at = time.monotonic()
             return self.last
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,13 @@ from headrace.dashboard import (
     status_pages,
     store_pages,
 )
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, path_of, wants_json
+from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, path_of, wants_json
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
 from headrace.errors import StoreUnavailable
 from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
-
-Handler = Callable[[DashboardSite, Request], Awaitable[Response]]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -216,7 +214,8 @@ async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
 
 def _routes(site: DashboardSite) -> list[Any]:
     def route(path: str, handler: Handler, *methods: str) -> Route:
-        return Route(path, partial(handler, site), methods=list(methods or ("GET",)), name=path)
+        answer = partial(handler, site) if methods else partial(site.answer, handler)
+        return Route(path, answer, methods=list(methods or ("GET",)), name=path)
 
     routes: list[Any] = [route(path, handler) for path, handler in PAGES.items() if "{" not in path]
     routes.append(route("/theme", page_verbs.theme, "POST"))

@@ -59,7 +59,7 @@ def row_of(record: ScheduleRecord) -> ScheduleRow:
 async def schedules(site: DashboardSite, request: Request) -> Response:
     """All schedules by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
-    page = await site.app.client.arun(ticks.read_schedules(site.app.client.keys, (), after, PAGE, ticks=1))
+    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, PAGE, ticks=1)))
     last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
     return await site.page(
         request, "schedules.html",
@@ -76,7 +76,7 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
         check_name("schedule", name)
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
-    page = await site.app.client.arun(ticks.read_schedules(site.app.client.keys, [name], ticks=HISTORY))
+    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, [name], ticks=HISTORY)))
     if not page.rows:
         raise HTTPException(404, f"No schedule {name[:100]!r} is stored.")
     record = page.rows[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
+from headrace.admin.jobs import Jobs
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
@@ -17,7 +19,7 @@ from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import LiveFrame, read_frame
 from headrace.dashboard.wording import quoted
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, OptionsError
 from headrace.model.notation import iso
 from headrace.protocol.operations import QueueFacts
 
@@ -33,10 +35,10 @@ def span_of(request: Request) -> TimeRange:
 async def overview(site: DashboardSite, request: Request) -> Response:
     """Is it well, what is slow, what needs me."""
     span = span_of(request)
-    frame = await site.frames.get()
-    course, tasks = await site.course(span), await site.table(span)
-    found = needs(frame, tasks, await site.server(), await site.lost())
-    strip = (await site.pulse()).slots()
+    frame, course, tasks, server, lost, strip = await asyncio.gather(
+        site.frames.get(), site.course(span), site.table(span), site.server(), site.lost(), site.pulse()
+    )
+    found = needs(frame, tasks, server, lost)
 
     def document() -> dict[str, Any]:
         return {
@@ -57,7 +59,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         total=course.total,
         minutes=course.minutes,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)],
-        strip=svg_plots.strip(strip),
+        strip=svg_plots.strip(strip.slots()),
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=sorted(frame.queues, key=lambda one: (-frame.waited(one), -one.size, one.name))[:TOP],
         served=frame.overview.served,
@@ -71,9 +73,9 @@ def _counts(frame: LiveFrame) -> dict[str, Any]:
 
 async def queues(site: DashboardSite, request: Request) -> Response:
     """All queues: what waits in each, for how long, who serves it, and what became of its jobs."""
-    frame = await site.frames.get()
     span = span_of(request)
-    figures = {one.name: one for one in await site.table(span, "queues")}
+    frame, table = await asyncio.gather(site.frames.get(), site.table(span, "queues"))
+    figures = {one.name: one for one in table}
     return await site.page(
         request, "queues.html",
         lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in _by_need(frame)]},
@@ -97,10 +99,11 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         site.app.queues[name]
     except HeadraceError:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
-    frame = await site.frames.get()
+    frame, course, page = await asyncio.gather(
+        site.frames.get(), site.course(span, "queues", name),
+        Jobs(site.client, site.app.tasks).apage("ready", queue=name, limit=10, order="asc", values=False),
+    )  # fmt: skip
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
-    course = await site.course(span, "queues", name)
-    page = await site.app.jobs.apage("ready", queue=name, limit=10, order="asc", values=False)
     return await site.page(
         request, "queue.html",
         lambda: {
@@ -115,8 +118,8 @@ async def queue(site: DashboardSite, request: Request) -> Response:
 async def tasks(site: DashboardSite, request: Request) -> Response:
     """All tasks that ran within a range, those that took most time first."""
     span = span_of(request)
-    frame = await site.frames.get()
-    rows = sorted(await site.table(span), key=lambda one: -one.total)
+    frame, table = await asyncio.gather(site.frames.get(), site.table(span))
+    rows = sorted(table, key=lambda one: -one.total)
     known = {one.name for one in rows}
     idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
     return await site.page(
@@ -131,10 +134,9 @@ async def task(site: DashboardSite, request: Request) -> Response:
     """One task."""
     name, span = request.path_params["name"], span_of(request)
     try:
-        course = await site.course(span, "tasks", name)
-    except HeadraceError:
+        frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
+    except OptionsError:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
-    frame = await site.frames.get()
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
@@ -148,7 +150,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
 
 async def workers(site: DashboardSite, request: Request) -> Response:
     """All workers that live, and those that fell silent."""
-    frame = await read_frame(site.app, details=True)
+    frame = await read_frame(site.client, details=True)
     return await site.page(
         request, "workers.html",
         lambda: {
@@ -160,7 +162,7 @@ async def workers(site: DashboardSite, request: Request) -> Response:
 
 async def worker(site: DashboardSite, request: Request) -> Response:
     """One worker and its runners."""
-    frame = await read_frame(site.app, details=True)
+    frame = await read_frame(site.client, details=True)
     try:
         found = named(frame.overview.workers, request.path_params["name"])
     except HeadraceError as error:
@@ -180,11 +182,11 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
     kind = "queues" if request.query_params.get("kind") == "queues" else "tasks"
     name = request.query_params.get("name", "").strip()
-    rows: list[TaskFigures] = sorted(await site.table(span, kind), key=lambda one: -one.started)
     try:
-        course = await site.course(span, kind, name)
-    except HeadraceError as error:
+        course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
+    except OptionsError as error:
         raise HTTPException(400, str(error)) from None
+    rows: list[TaskFigures] = sorted(table, key=lambda one: -one.started)
     plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
     return await site.page(
         request, "statistics.html",

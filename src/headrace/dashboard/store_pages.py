@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -19,8 +20,8 @@ PAGE = 50
 
 
 async def store(site: DashboardSite, request: Request) -> Response:
-    """The server, its memory and durability, and what Headrace keeps there against its caps. Cost: two round trips."""
-    frame, server = await site.frames.get(), await site.server()
+    """The server, its memory and durability, and what Headrace keeps there against its caps. Cost: one round trip."""
+    frame, server = await asyncio.gather(site.frames.get(), site.server())
     settings, states = site.app.settings, frame.overview.states
     finished = {name: states.get(name, 0) for name in ("succeeded", "failed", "cancelled", "quarantined")}
 
@@ -43,7 +44,7 @@ async def cache(site: DashboardSite, request: Request) -> Response:
     tag, after = (request.query_params.get(name, "").strip() for name in ("tag", "after"))
     if after and not after.partition("~")[0].isdecimal():
         raise HTTPException(400, f"after={after[:40]!r} is not the `next` of a page.")
-    page = await site.app.client.arun(protocol.page(site.app.client.keys, tag, after, PAGE))
+    page = await site.read(site.client.arun(protocol.page(site.client.keys, tag, after, PAGE)))
 
     def document() -> dict[str, Any]:
         values = [{"name": one.name, "ends": iso(one.end), "bytes": one.size, "tags": one.tags} for one in page.rows]

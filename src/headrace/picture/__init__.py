@@ -6,7 +6,7 @@ Only SVG needs a library (the extra ``viz``); docs/design/pictures.md says which
 from __future__ import annotations
 
 from headrace.picture.flows import of_graph, of_nodes
-from headrace.picture.render import FORMS, form_of, render
-from headrace.picture.view import View, ViewNode
+from headrace.picture.render import FORMS, boxes_of, form_of, render
+from headrace.picture.view import MOST, View, ViewNode, around
 
-__all__ = ["FORMS", "View", "ViewNode", "form_of", "of_graph", "of_nodes", "render"]
+__all__ = ["FORMS", "MOST", "View", "ViewNode", "around", "boxes_of", "form_of", "of_graph", "of_nodes", "render"]

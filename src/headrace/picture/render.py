@@ -37,9 +37,7 @@ def render(
     if form not in FORMS:
         raise PictureError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     whole = form == "dot" if collapse is None else not collapse
-    view = clean(view if whole else together_by_map(view))
-    if collapse or (not whole and len(view.nodes) > MOST):
-        view = together(view)
+    view = clean(view) if whole else boxes_of(view, collapse=bool(collapse))
     match form:
         case "svg":
             return svg.render(view, links)
@@ -49,6 +47,12 @@ def render(
             return mermaid.render(view)
         case _:
             return text.render(view, width)
+
+
+def boxes_of(view: View, *, collapse: bool = False) -> View:
+    """The boxes that are drawn: a map is one, and so are alike nodes if there are many or the caller says so."""
+    view = clean(together_by_map(view))
+    return together(view) if collapse or len(view.nodes) > MOST else view
 
 
 def form_of(path: str | PurePath) -> str:

@@ -151,6 +151,22 @@ def collapse(view: View, most: int = MOST) -> View:
     return clean(View(view.title, nodes, [(place[a], place[b], policy) for a, b, policy in view.edges]))
 
 
+def around(view: View, number: int, steps: int, most: int) -> View:
+    """The boxes that are at most so many steps from one, and their edges; the nearest ones, where there are more."""
+    near: defaultdict[int, list[int]] = defaultdict(list)
+    for parent, child, _ in view.edges:
+        near[parent].append(child)
+        near[child].append(parent)
+    found = {number: 0}
+    line = [number]
+    for one in line:
+        for other in near[one] if found[one] < steps else ():
+            if other not in found and len(found) < most:
+                found[other] = found[one] + 1
+                line.append(other)
+    return clean(View(view.title, [node for node in view.nodes if node.number in found], view.edges))
+
+
 def together(name: str, group: Sequence[ViewNode]) -> ViewNode:
     """Several boxes as one of this name, with the number and the role of the first."""
     states = states_of(group)

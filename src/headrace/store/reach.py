@@ -15,7 +15,7 @@ from typing import Any
 
 from redis import exceptions as driver
 
-from headrace.errors import HeadraceError, SchemaMismatch, StoreUnavailable
+from headrace.errors import SchemaMismatch, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_of
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
@@ -179,9 +179,3 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
             calls[replies.index(reply)].script.locate(reply)
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
-
-
-def refused(error: Exception, target: Any) -> HeadraceError:
-    """The error for users of a plain command that the server did not answer."""
-    word = verdict(error, target, "")
-    return word if isinstance(word, HeadraceError) else StoreUnavailable(f"the server does not answer: {error}")

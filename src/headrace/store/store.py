@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 
 from redis import exceptions as driver
 
-from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.async_connection import aconnect, read, send
 from headrace.store.connection import connect, packed, verdict
-from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, refused, values
+from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, values
 
 T = TypeVar("T")
 
@@ -102,22 +101,6 @@ class Store(Reach):
                 attempt += 1
                 time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 self.try_to_revive(attempt)
-
-    def server(self) -> ServerFacts:
-        """What the server says of itself.
-
-        Raises: as :meth:`run`; ServerError, too, where INFO is not allowed.
-
-        Cost: one round trip.
-        """
-        try:
-            connection = self._take()
-            self._send(connection, [("INFO",)])
-            info = connection.read_response()
-        except (driver.RedisError, OSError) as error:
-            raise refused(error, self.target) from None
-        self._idle.append(connection)
-        return server_facts(info)
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
@@ -204,14 +187,6 @@ class AsyncStore(Reach):
                 attempt += 1
                 await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 await asyncio.to_thread(self.try_to_revive, attempt)
-
-    async def server(self) -> ServerFacts:
-        try:
-            async with self._connection() as connection:
-                await self._send(connection, [("INFO",)])
-                return server_facts(await read(connection, self.settings.timeout))
-        except (driver.RedisError, OSError) as error:
-            raise refused(error, self.target) from None
 
     async def close(self) -> None:
         while self._idle:
