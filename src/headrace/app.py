@@ -116,7 +116,7 @@ class Headrace:
         self.types = self.client.types
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
-        self.jobs = Jobs(self.client, self.tasks)
+        self.jobs = Jobs(self.client, self.tasks, self.by_name)
         self.queues, self.workers = Queues(self.client, lambda: self.stats), Workers(self.client)
         self.limits, self.hooks, self.alarms = LimitSet(self.context), EventHooks(), Alarms(self.client)
         self.limit, self.on, self.alarm = self.limits.declare, self.hooks.on, self.alarms.declare

@@ -84,6 +84,35 @@ def test_a_dangerous_verb_asks_first(store: Store, open_page: OpenPage) -> None:
     assert store.shop.app.job(store.shop.waiting).state == "cancelled"
 
 
+def test_ticked_rows_show_their_verbs_and_ask(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/jobs?state=failed")
+    assert not page.locator(".tickbar").is_visible()
+    page.locator("[data-tick-all]").check()
+    assert page.locator("[data-ticked]").inner_text() == "2 ticked"
+    page.locator("h1").click()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert page.locator("[data-ticked]").inner_text() == "1 ticked"
+    page.locator(".tickbar").get_by_role("button", name="Retry").click()
+    assert "Retry 1 job?" in page.locator("dialog[open]").inner_text()
+    page.get_by_role("button", name="Leave it").click()
+    assert store.shop.app.jobs.count("failed") == 2
+    page.locator(".tickbar").get_by_role("button", name="Retry").click()
+    page.locator("dialog[open]").get_by_role("button", name="Retry").click()
+    page.get_by_role("status").wait_for()
+    assert "1 job is ready again." in page.get_by_role("status").inner_text()
+    assert page.url.endswith("/jobs?state=failed")
+
+
+def test_ticked_rows_ask_with_a_page_where_there_is_no_script(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/jobs?state=failed", width=320, script=False)
+    page.locator("input[name=id]").first.check()
+    page.get_by_role("button", name="Delete").click()
+    assert page.locator("h1").inner_text() == "Delete 1 job?"
+    page.get_by_role("button", name="Delete 1 job").click()
+    assert "1 job is deleted." in page.get_by_role("status").inner_text()
+
+
 def test_a_plot_tells_its_values_to_keys_and_pointers(store: Store, open_page: OpenPage) -> None:
     page = open_page("/tasks/shop.add")
     drawing = page.locator(".drawing").first

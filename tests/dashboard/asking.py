@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
@@ -50,7 +50,8 @@ async def ask(
     dashboard: Dashboard,
     path: str,
     *,
-    form: Mapping[str, str] | None = None,
+    form: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     root: str = "",
 ) -> Answer:
@@ -61,15 +62,14 @@ async def ask(
     given |= headers or {}
     parts = urlsplit(path)
     scope: dict[str, Any] = {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "GET" if form is None else "POST", "scheme": "http", "http_version": "1.1",
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "GET" if form is None and body is None else "POST", "scheme": "http", "http_version": "1.1",
         "path": root + unquote(parts.path), "raw_path": (root + parts.path).encode(), "root_path": root,
         "query_string": parts.query.encode(), "server": ("dashboard.example", 80), "client": ("127.0.0.1", 4711),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value],
     }  # fmt: skip
     sent: list[Any] = []
-    body = urlencode(form or {}).encode()
-
-    asked: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    sends = urlencode(form or {}).encode() if body is None else body
+    asked: list[Any] = [{"type": "http.request", "body": sends, "more_body": False}]
 
     async def receive() -> Any:
         return asked.pop() if asked else {"type": "http.disconnect"}

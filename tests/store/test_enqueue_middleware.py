@@ -59,8 +59,9 @@ OTHERS: dict[type, set[str]] = {
         "await_", "cancel", "delete", "expire", "fresh", "job", "node", "nodes", "outputs", "refresh", "retry_failed",
         "stop", "wait",
     },
-    Job: {"attempts", "cancel", "delete", "logs", "refresh", "result", "retry", "why"},
-    Jobs: {"count", "get", "handle", "handle_of", "ids", "page", "reader", "why"},
+    Job: {"attempts", "cancel", "delete", "logs", "move", "refresh", "result", "retry", "why"},
+    # again is an enqueue of a BoundTask.
+    Jobs: {"again", "apply", "count", "get", "handle", "handle_of", "ids", "page", "reader", "why"},
     Queue: {"load", "pause", "paused", "purge", "resume"},
 }  # fmt: skip
 # The only places that make the calls which store work. All but the last two enter the middleware, or are entered by it;

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace.admin import chosen_jobs
+from headrace.admin.chosen_jobs import JobReply
 from headrace.admin.job_query import JobQuery, query_of, state_of
 from headrace.admin.pagination import Order, cursor_of
 from headrace.errors import CorruptOptions, OptionsError
@@ -16,10 +18,11 @@ from headrace.model.job_record import Finder, PlainReader, Record, ValueReader
 from headrace.protocol import operations, produce
 from headrace.protocol.operations import WALK
 from headrace.store.client import Client, Steps
-from headrace.tasks.job_handle import Job, check_id
+from headrace.tasks.edited_job import ByName, edited
+from headrace.tasks.job_handle import Job
 from headrace.tasks.reasons import Why, explain
 from headrace.tasks.task import Task
-from headrace.tasks.verb_replies import not_found
+from headrace.tasks.verb_replies import check_id, not_found
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
 LOOK = 1000
@@ -50,9 +53,8 @@ class JobPage:
 class Jobs:
     """``app.jobs``."""
 
-    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
-        self._client = client
-        self._tasks = tasks
+    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any, Any]], by_name: ByName | None = None) -> None:
+        self._client, self._tasks, self._by_name = client, tasks, by_name
 
     def get(self, id: str) -> Job[Any]:
         """A handle on the stored job of this id; its result has the type of its task, if that is defined here.
@@ -94,6 +96,44 @@ class Jobs:
         if callable(id):
             raise OptionsError("app.job(id) is a handle on a stored job: @app.task makes a task")
         return Job(self._client, check_id(id), "", None, None, self._find)
+
+    def apply(self, verb: str, ids: Sequence[str]) -> list[JobReply]:
+        """``retry``, ``cancel`` or ``delete`` several jobs, each as its handle would; what became of each, in order.
+
+        Raises:
+            OptionsError: there is no such verb. What one job raises is in its reply, and stops no other.
+
+        Cost: one round trip for each 500 jobs, two to cancel them.
+        """
+        return self._client.drive(chosen_jobs.apply(self._client, self._find, verb, ids))
+
+    async def aapply(self, verb: str, ids: Sequence[str]) -> list[JobReply]:
+        """See :meth:`apply`."""
+        return await self._client.adrive(chosen_jobs.apply(self._client, self._find, verb, ids))
+
+    def again(self, id: str, changes: Mapping[str, Any] | None = None) -> Job[Any]:
+        """A new job of the same task, with the options of a stored one and, but for ``changes``, its arguments.
+
+        Its header ``headrace-again-of`` names the stored one, which stays as it is.
+
+        Args:
+            changes: arguments by name, or by number (``"1"``) where the task is not defined here; plain values.
+
+        Raises:
+            JobNotFound, JobStateError: nothing is stored, or it takes what other jobs of its workflow return.
+            ArgumentError and others: as :meth:`headrace.Task.enqueue`.
+
+        Cost: two round trips.
+        """
+        found = self._client.run(produce.read(self._client.keys, [check_id(id)]))
+        job: Job[Any] = edited(id, found[0], self.reader, self._by_name, changes or {}).enqueue()
+        return job
+
+    async def aagain(self, id: str, changes: Mapping[str, Any] | None = None) -> Job[Any]:
+        """See :meth:`again`."""
+        found = await self._client.arun(produce.read(self._client.keys, [check_id(id)]))
+        job: Job[Any] = await edited(id, found[0], self.reader, self._by_name, changes or {}).aenqueue()
+        return job
 
     def why(self, id: str) -> Why:
         """Why a job does not run; see :meth:`headrace.Job.why`. A request id is answered with the job that it made.

@@ -38,15 +38,15 @@ def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes,
     positions: list[msgspec.Raw] = []
     for text in given:
         if (found := _NAMED.fullmatch(text)) is None:
-            positions.append(_json(text))
+            positions.append(json_or_text(text))
         elif found[1] in named:
             raise UsageFault(f"the argument {found[1]} is given twice")
         else:
-            named[found[1]] = _json(found[2])
+            named[found[1]] = json_or_text(found[2])
     return msgspec.json.encode(positions), msgspec.json.encode(named)
 
 
-def _json(text: str) -> msgspec.Raw:
+def json_or_text(text: str) -> msgspec.Raw:
     """A JSON text as it is; anything else as the text that it is."""
     import msgspec
 
@@ -64,7 +64,7 @@ def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[A
         ArgumentError: they do not fit.
     """
     signature = definition.definition.signature
-    packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
+    packed: bytes = signature.packjson_or_text(*parse_arguments(given), app.settings.max_payload)
     return cast("tuple[tuple[Any, ...], dict[str, Any]]", signature.unpack(packed))
 
 

@@ -1,12 +1,13 @@
-"""``headrace jobs cancel``, ``retry`` and ``rm``: verbs on jobs by their ids, or on all that a filter means."""
+"""``headrace jobs cancel``, ``retry``, ``rm``: verbs by ids or a filter; ``move`` and ``again``: on one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli import jobs
+from headrace.cli.arguments import json_or_text
 from headrace.cli.bulk_jobs import (
     Detach,
     Everything,
@@ -22,10 +23,8 @@ from headrace.cli.bulk_jobs import (
 from headrace.cli.commands import command
 from headrace.cli.exit_codes import Exit, UsageFault
 from headrace.cli.session import Session
+from headrace.cli.units import parse_duration
 from headrace.model.errand import JobFilter
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 # Their group, to which this module adds.
 app = jobs.app
@@ -50,17 +49,8 @@ def cancel(
     With --all it cancels all waiting jobs that the filter means and that are there now, in pieces: --state scheduled,
     --state ready with --queue, or --state parked with --task.
     """
-
-    def one(app: Headrace, id: str) -> tuple[str, bool]:
-        state = app.jobs.get(id).cancel()
-        if state == "running":
-            return "is running and was asked to stop", True
-        if state == "cancelled":
-            return "is cancelled", True
-        return f"had ended already: {state}", False
-
     which = JobFilter(state or ("ready" if queue else "parked" if task else "scheduled"), queue, task, key)
-    return _some_or_all(session, "cancel", ids, one, which, everything, state, yes=yes, detach=detach)
+    return _some_or_all(session, "cancel", ids, which, everything, state, yes=yes, detach=detach)
 
 
 @command(app, "retry")
@@ -82,13 +72,8 @@ def retry(
     With --all it retries all jobs that the filter means and that are there now, in pieces: those that failed, unless
     --state says otherwise. `headrace events --json` names causes.
     """
-
-    def one(app: Headrace, id: str) -> tuple[str, bool]:
-        app.jobs.get(id).retry()
-        return "is ready again", True
-
     which = JobFilter(state or "failed", queue, task, key, cause)
-    return _some_or_all(session, "retry", ids, one, which, everything, state, yes=yes, detach=detach, rate=rate)
+    return _some_or_all(session, "retry", ids, which, everything, state, yes=yes, detach=detach, rate=rate)
 
 
 @command(app, "rm")
@@ -109,20 +94,65 @@ def rm(
     With --all it deletes all jobs that the filter means and that are there now, in pieces: those that failed, unless
     --state says otherwise.
     """
-
-    def one(app: Headrace, id: str) -> tuple[str, bool]:
-        app.jobs.get(id).delete()
-        return "is deleted", True
-
     which = JobFilter(state or "failed", queue, task, key, cause)
-    return _some_or_all(session, "delete", ids, one, which, everything, state, yes=yes, detach=detach)
+    return _some_or_all(session, "delete", ids, which, everything, state, yes=yes, detach=detach)
+
+
+@command(app, "move")
+def move(
+    session: Session,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Its new queue.")] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher starts sooner.")
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Ready after TIME, such as 5m; 0: now."),
+    ] = None,
+) -> None:
+    """Give a job that waits another queue, priority or time. What you do not give stays as it is."""
+    with session.acting("move", "jobs", id) as (app, act):
+        state = app.job(id).move(queue=queue, priority=priority, delay=delay)
+        act.reply = f"is {state}"
+    session.output.done(f"{id} is {state}", {"id": id, "state": state})
+
+
+@command(app, "again")
+def again(
+    session: Session,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=ARG...]", help="Arguments that differ: JSON, or else text."),
+    ] = None,
+    application: Annotated[
+        str | None,
+        typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
+    ] = None,
+) -> None:
+    """Store a new job of the same task, with the options of this one and, but for what you give, its arguments.
+
+    Without --app, arguments by position are named by their numbers: `1=7`. The stored job stays as it is.
+    """
+    import msgspec
+
+    values: dict[str, Any] = {}
+    for one in changes or []:
+        name, equals, text = one.partition("=")
+        if not equals or name in values:
+            raise UsageFault(f"{one!r} cannot be used: write each change as NAME=ARG, and each name once")
+        values[name] = msgspec.json.decode(bytes(json_or_text(text)))
+    with session.acting("again", "jobs", id, code=application) as (app, act):
+        job = app.jobs.again(id, values)
+        act.reply = f"{job.id} is {id} again" + (f", with another {', '.join(values)}" if values else "")
+    session.output.done(job.id, {"id": job.id, "again_of": id})
 
 
 def _some_or_all(
     session: Session,
     verb: str,
     ids: list[str] | None,
-    one: Any,
     which: JobFilter,
     everything: bool,
     state: str | None,
@@ -135,26 +165,22 @@ def _some_or_all(
     if filtered and not everything:
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
-        return each(session, ids, one, verb, "jobs")
+        return _chosen(session, verb, ids)
     all_of(session, verb, which, **how)
     return Exit.OK
 
 
-def each(session: Session, ids: list[str], operate: Any, verb: str, kind: str) -> int:
-    """Do one thing to each job or workflow, as one act; one that refuses does not keep the others from it."""
-    from headrace.errors import JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError
-
-    ids, failed = list(dict.fromkeys(ids)), 0
-    with session.acting(verb, kind, *ids) as (app, act):
-        for id in ids:
-            try:
-                text, done = operate(app, id)
-            except (JobNotFound, JobStateError, WorkflowNotFound, WorkflowStateError) as error:
-                failed, act.reply = failed + 1, f"refused: {error}"
-                session.output.fault(str(error), type(error).__name__, Exit.FAILED)
-                continue
-            failed, act.reply = failed + (not done), text
-            session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
-        if len(ids) > 1:
-            act.reply = f"{len(ids) - failed} done, {failed} not"
+def _chosen(session: Session, verb: str, ids: list[str]) -> int:
+    """Do a verb on the jobs of these ids, as one act."""
+    with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
+        replies = app.jobs.apply(verb, ids)
+        for one in replies:
+            act.reply = f"refused: {one.words}" if one.error else one.words
+            if one.error is not None:
+                session.output.fault(one.words, type(one.error).__name__, Exit.FAILED)
+            else:
+                session.output.done(f"{one.id} {one.words}", {"id": one.id, "done": one.done, "text": one.words})
+        failed = sum(not one.done for one in replies)
+        if len(replies) > 1:
+            act.reply = f"{len(replies) - failed} done, {failed} not"
     return Exit.FAILED if failed else Exit.OK

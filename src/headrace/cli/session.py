@@ -81,7 +81,7 @@ class Session:
 
     @contextmanager
     def acting(
-        self, verb: str, kind: str, *names: str, scope: str = "", view: bool = False
+        self, verb: str, kind: str, *names: str, scope: str = "", view: bool = False, code: str | None = None
     ) -> Generator[tuple[Headrace, OpenAct]]:
         """An application for a verb that changes what is stored, and the act to fill in; it is recorded at the end.
 
@@ -91,11 +91,12 @@ class Session:
             names: of what the verb is done to.
             scope: what it is done to all of.
             view: it starts no private server.
+            code: the application of ``module:attribute``, with its tasks; None: one without.
         """
         from headrace.errors import HeadraceError, StoreUnavailable
 
         act = OpenAct(count=len(names) or 1)
-        with self.view() if view else self.app() as app:
+        with self.code(code) if code else self.view() if view else self.app() as app:
             try:
                 yield app, act
             except StoreUnavailable:

@@ -12,7 +12,7 @@ import typer
 from headrace.cli import workflow_views
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
-from headrace.cli.job_verbs import each
+from headrace.cli.exit_codes import Exit
 from headrace.cli.output import plain
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
@@ -89,7 +89,7 @@ def stop(session: Session, ids: Ids) -> int:
         app.workflows.get(id).stop()
         return "is stopped", True
 
-    return each(session, ids, one, "stop", "workflows")
+    return _each(session, ids, one, "stop")
 
 
 @command(app, "cancel")
@@ -104,7 +104,7 @@ def cancel(session: Session, ids: Ids) -> int:
         state = _long(session, run, run.cancel)
         return ("is cancelled" if state.final else "was asked to stop: jobs of it still run"), True
 
-    return each(session, ids, one, "cancel", "workflows")
+    return _each(session, ids, one, "cancel")
 
 
 @command(app, "retry")
@@ -116,7 +116,7 @@ def retry(session: Session, ids: Ids) -> int:
         state = _long(session, run, run.retry_failed)
         return f"is {state} again" if state == "running" else f"is {state}: start it to go on", True
 
-    return each(session, ids, one, "retry", "workflows")
+    return _each(session, ids, one, "retry")
 
 
 @command(app, "expire")
@@ -156,7 +156,27 @@ def rm(
         _long(session, run, run.delete)
         return "is removed", True
 
-    return each(session, ids, one, "delete", "workflows")
+    return _each(session, ids, one, "delete")
+
+
+def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
+    """Do one thing to each workflow, as one act; one that refuses does not keep the others from it."""
+    from headrace.errors import WorkflowNotFound, WorkflowStateError
+
+    ids, failed = list(dict.fromkeys(ids)), 0
+    with session.acting(verb, "workflows", *ids) as (app, act):
+        for id in ids:
+            try:
+                text, done = operate(app, id)
+            except (WorkflowNotFound, WorkflowStateError) as error:
+                failed, act.reply = failed + 1, f"refused: {error}"
+                session.output.fault(str(error), type(error).__name__, Exit.FAILED)
+                continue
+            failed, act.reply = failed + (not done), text
+            session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
+        if len(ids) > 1:
+            act.reply = f"{len(ids) - failed} done, {failed} not"
+    return Exit.FAILED if failed else Exit.OK
 
 
 def _open(record: WorkflowRecord) -> str:

@@ -17,17 +17,20 @@ from headrace.admin.jobs import JobPage, page_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, to, visitor_of
 from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
+from headrace.dashboard.ticked_jobs import MEANS, TICKED
 from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
 from headrace.errors import HeadraceError
 from headrace.model.errand import JobFilter
 from headrace.model.ids import flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Record
+from headrace.model.slots import has_slots
 from headrace.protocol import operations, produce
 from headrace.protocol.why import why
 from headrace.store.client import Steps
-from headrace.tasks.job_handle import check_id
+from headrace.tasks.edited_job import AGAIN
 from headrace.tasks.reasons import reason
+from headrace.tasks.verb_replies import check_id
 
 PAGE = 50
 # Jobs that one press of a search looks at.
@@ -60,7 +63,7 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
         request, "jobs.html",
         lambda: {"jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next},
         frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK, older=older, newer=newer,
-        stands=first and not passes, bulk=_bulk(search),
+        stands=first and not passes, bulk=_bulk(search), ticked=TICKED.get(search.state, ()), means=MEANS,
     )  # fmt: skip
 
 
@@ -146,7 +149,8 @@ async def job(site: DashboardSite, request: Request) -> Response:
             **job_details(record, list(look.log)), **arguments_document(record, site.redactor, unnamed=operates),
             "waits": look.reason or None,
         },
-        look=look, job=record, retryable=retryable(record),
+        look=look, job=record, retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
+        movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
         flow=flow_of(record.id) if is_node(record.id) else "",
     )  # fmt: skip

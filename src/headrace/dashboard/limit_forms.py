@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
@@ -21,9 +22,20 @@ def number_in(form: Form, field: str) -> float | None:
     """
     text = form.get(field, "").strip()
     try:
-        return float(text) if text else None
+        number = float(text) if text else None
     except ValueError:
-        raise HTTPException(400, f"{text[:40]!r} is not a number.") from None
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        raise HTTPException(400, f"{text[:40]!r} is not a number.")
+    return number
+
+
+def whole_in(form: Form, field: str) -> int | None:
+    """A whole number of a form; see :func:`number_in`."""
+    number = number_in(form, field)
+    if number is not None and not number.is_integer():
+        raise HTTPException(400, f"{number:g} is not a whole number.")
+    return None if number is None else int(number)
 
 
 def _of(name: str, form: Form) -> tuple[str, str | None, float | None]:
@@ -50,12 +62,12 @@ async def resume_limit(site: DashboardSite, name: str, form: Form) -> str:
 async def set_limit(site: DashboardSite, name: str, form: Form) -> str:
     """Put numbers in place of those that code declares."""
     what, value, seconds = _of(name, form)
-    starts, per, most = (number_in(form, field) for field in ("starts", "per", "most"))
+    starts, per, most = number_in(form, "starts"), number_in(form, "per"), whole_in(form, "most")
     given: list[Rate | Concurrency] = []
     if starts is not None:
         given.append(Rate(int(starts) if starts.is_integer() else starts, per or 1))
     if most is not None:
-        given.append(Concurrency(int(most)))
+        given.append(Concurrency(most))
     if not given:
         raise HTTPException(400, "Give a number of starts, or of jobs at once.")
     await site.app.limits[name].aset(*given, value=value, duration=seconds)

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from headrace.app import Headrace
 from headrace.dashboard import (
     activity_page,
+    again_pages,
     cause_pages,
     errand_pages,
     flow_pages,
@@ -29,6 +30,7 @@ from headrace.dashboard import (
     schedule_pages,
     status_pages,
     store_pages,
+    ticked_jobs,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, path_of, wants_json
 from headrace.dashboard.token_login import TokenLogin
@@ -57,6 +59,7 @@ PAGES: dict[str, Handler] = {
     "/cache": store_pages.cache,
     "/jobs": job_pages.jobs,
     "/jobs/{id}": job_pages.job,
+    "/jobs/{id}/again": again_pages.edit,
     "/causes": cause_pages.causes,
     "/workflows": flow_pages.flows,
     "/workflows/{id}": flow_pages.flow,
@@ -222,6 +225,8 @@ def _routes(site: DashboardSite) -> list[Any]:
     if site.login is not None:
         routes += [route("/login", login_pages.login, "GET", "POST"), route("/logout", login_pages.logout, "POST")]
     if not site.read_only:
+        routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
+        routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
         routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
         routes.append(route("/errands", errand_pages.begin, "POST"))
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))

@@ -16,9 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.limit_forms import LIMIT_ACTS
+from headrace.dashboard.limit_forms import LIMIT_ACTS, number_in, whole_in
 from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError
+from headrace.tasks.moves import JobMove
 
 log = logging.getLogger("headrace.dashboard")
 
@@ -32,17 +33,31 @@ Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form.
+    """The fields of a form; see :func:`fields_of`."""
+    return dict(await fields_of(request))
+
+
+async def fields_of(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form in their order, of which several may have one name.
 
     Raises:
         HTTPException: it is larger than a form of ours can be.
     """
+    return parse_qsl((await body_of(request, MOST)).decode("utf-8", "replace"), keep_blank_values=True)
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """What a request holds.
+
+    Raises:
+        HTTPException: it is more than so many bytes.
+    """
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST:
+        if len(body) > most:
             raise HTTPException(413, "This form is too large.")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+    return bytes(body)
 
 
 async def _retry_job(site: DashboardSite, id: str, _form: Form) -> str:
@@ -53,6 +68,18 @@ async def _retry_job(site: DashboardSite, id: str, _form: Form) -> str:
 async def _delete_job(site: DashboardSite, id: str, _form: Form) -> str:
     await (await site.app.jobs.aget(id)).adelete()
     return "The job is deleted."
+
+
+async def _move_job(site: DashboardSite, id: str, form: Form) -> str:
+    minutes = number_in(form, "minutes")
+    changes: JobMove = {
+        "queue": form.get("queue", "").strip() or None,
+        "priority": whole_in(form, "priority"),
+        "delay": None if minutes is None else minutes * 60,
+    }
+    state = await site.app.job(id).amove(**changes)
+    words = {"scheduled": "The job is scheduled anew.", "ready": "The job is ready now."}
+    return words.get(state, f"The job is {state}.")
 
 
 async def _stop_errand(site: DashboardSite, id: str, _form: Form) -> str:
@@ -73,7 +100,8 @@ async def _pause(site: DashboardSite, name: str, form: Form) -> str:
     except ValueError:
         raise HTTPException(400, f"{minutes[:40]!r} is not a number of minutes.") from None
     new = await site.app.queues[name].apause(duration)
-    end = f"for {minutes} min" if minutes else "until it is resumed"
+    note = form.get("note", "").strip()[:300]
+    end = (f"for {minutes} min" if minutes else "until it is resumed") + (f": {note}" if note else "")
     return f"Queue {name} is paused {end}." if new else f"Queue {name} was paused already; now it is so {end}."
 
 
@@ -152,7 +180,7 @@ def _of_flow(verb: str, words: str) -> Act:
 
 # Verbs by the kind of what they change; a log line names both.
 ACTS: dict[str, Mapping[str, Act]] = {
-    "jobs": {"retry": _retry_job, "cancel": _cancel_job, "delete": _delete_job},
+    "jobs": {"retry": _retry_job, "cancel": _cancel_job, "delete": _delete_job, "move": _move_job},
     "errands": {"stop": _stop_errand},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
     "cache": {"delete": _delete_value, "untag": _delete_tag},

@@ -132,6 +132,23 @@ def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
     return load("delete").bind(keys, bytes.decode, now=now, id=id)
 
 
+def move(
+    keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0, now: int = 0
+) -> Call[str]:
+    """Give a waiting job another queue, priority or time; what is not given stays.
+
+    Args:
+        delay, at: when it is ready: microseconds from now, or since 1970.
+
+    Returns:
+        ``moved`` and the state of now, ``missing``, ``broadcast``, ``late``, or the state that does not allow it.
+
+    Cost: one round trip.
+    """
+    rank = "" if priority is None else str(priority)
+    return load("move").bind(keys, bytes.decode, now=now, id=id, queue=queue, priority=rank, delay=delay, at=at)
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is."""

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, Unpack, cast
 
 from headrace.context import check_wait
 from headrace.errors import (
     JobCancelled,
     JobFailed,
-    JobNotFound,
     JobQuarantined,
     JobSkipped,
     JobUnsuccessful,
     ResultTimeout,
 )
-from headrace.model.ids import shard_of
 from headrace.model.job import JobError, State, parse_error
 from headrace.model.job_record import AttemptRecord, Record, ValueReader
 from headrace.protocol import operations, produce
@@ -29,8 +27,9 @@ from headrace.protocol.why import why
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
+from headrace.tasks.moves import JobMove, moving
 from headrace.tasks.reasons import PAGE, Why, explain, reason
-from headrace.tasks.verb_replies import cancelled, deleted, not_found, retried
+from headrace.tasks.verb_replies import cancelled, deleted, moved, not_found, retried
 
 R = TypeVar("R")
 
@@ -198,6 +197,25 @@ class Job(Generic[R]):
         """See :meth:`delete`."""
         deleted(self.id, await self._client.arun(produce.delete(self._client.keys, self.id)))
 
+    def move(self, **changes: Unpack[JobMove]) -> State:
+        """Give the waiting job another queue, priority or time. What is not given stays; ``delay=0`` has it ready now.
+
+        Returns:
+            ``scheduled``, ``ready``, or ``blocked`` where it waits for its turn among the jobs of its key.
+
+        Raises:
+            OptionsError: nothing is given, or something out of range.
+            JobNotFound: it is not stored any more.
+            JobStateError: it runs, has ended, waits for other jobs, or would have expired by then.
+
+        Cost: one round trip.
+        """
+        return moved(self.id, self._client.run(moving(self._client.keys, self.id, changes)))
+
+    async def amove(self, **changes: Unpack[JobMove]) -> State:
+        """See :meth:`move`."""
+        return moved(self.id, await self._client.arun(moving(self._client.keys, self.id, changes)))
+
     def attempts(self) -> list[AttemptRecord]:
         """The starts of the job that have ended, if the first of them did not succeed; empty for any other job.
 
@@ -307,19 +325,6 @@ class Job(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-def check_id(id: str) -> str:
-    """``id``, if it has the form of one.
-
-    Raises:
-        JobNotFound: it has not, so there is no such job.
-    """
-    try:
-        shard_of(id)
-    except (ValueError, TypeError):
-        raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
-    return id
 
 
 def unsuccessful(id: str, task: str, state: State, error: JobError | None) -> JobUnsuccessful:

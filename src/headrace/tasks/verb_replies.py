@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from headrace.errors import JobNotFound, JobStateError
-from headrace.model.ids import flow_of
+from headrace.model.ids import flow_of, shard_of
 from headrace.model.job import State
 from headrace.protocol import produce
+
+
+def check_id(id: str) -> str:
+    """``id``, if it has the form of one.
+
+    Raises:
+        JobNotFound: it has not, so there is no such job.
+    """
+    try:
+        shard_of(id)
+    except (ValueError, TypeError):
+        raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
+    return id
 
 
 def not_found(id: str) -> JobNotFound:
@@ -52,3 +65,21 @@ def deleted(id: str, word: str) -> None:
         raise JobStateError(f"job {id} waits for one worker alone: cancel it")
     if word != "deleted":
         raise JobStateError(f"job {id} is {word}: cancel it first, and delete it when it has ended")
+
+
+def moved(id: str, word: str) -> State:
+    """The state of a job that was to be moved, or why it was not."""
+    if word == "missing":
+        raise not_found(id)
+    if word == "broadcast":
+        raise JobStateError(f"job {id} waits for one worker alone: cancel it")
+    if word == "late":
+        raise JobStateError(f"job {id} would have expired by then: choose an earlier time, or enqueue it anew")
+    if not word.startswith("moved "):
+        why = (
+            "it waits for other jobs"
+            if word == "blocked"
+            else "only one that waits for a time or a worker can be moved"
+        )
+        raise JobStateError(f"job {id} is {word}: {why}")
+    return produce.state_of(word[6:])

@@ -156,6 +156,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "g") goes = true;
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
+  else if (event.key === "x") document.querySelector("tr.at input[name=id]")?.click();
   else if (event.key === "?") document.getElementById("keys")?.showModal();
 });
 
@@ -177,15 +178,41 @@ function confirmed(words, label) {
 }
 
 document.addEventListener("submit", async (event) => {
-  const form = event.target;
-  if (!form.dataset.ask || form.dataset.asked) return;
+  const form = event.target, button = event.submitter, count = ticked(form);
+  const words = (button?.dataset.ask || form.dataset.ask || "").replace("{n}", count === 1 ? "1 job" : `${count} jobs`);
+  if (!words || form.dataset.asked) return;
   event.preventDefault();
-  if (await confirmed(form.dataset.ask, event.submitter?.textContent || "Do it")) {
-    form.dataset.asked = "1";
-    form.querySelector("input[name=ask]")?.remove();
-    form.requestSubmit();
-  }
+  if (!await confirmed(words, button?.textContent || "Do it")) return;
+  const sure = form.querySelector("input[name=sure]");
+  form.dataset.asked = "1";
+  form.querySelector("input[name=ask]")?.remove();
+  if (sure) sure.disabled = false;
+  form.requestSubmit(button);
+  // The page may come back out of the browser's memory: then it asks again.
+  delete form.dataset.asked;
+  if (sure) sure.disabled = true;
 });
+
+// -- ticked rows ------------------------------------------------------------------------------------------------------
+function ticked(form) { return form.querySelectorAll("input[name=id]:checked").length; }
+
+function tellTicked() {
+  const form = document.querySelector("form.ticked"), all = form?.querySelector("[data-tick-all]");
+  if (!form) return;
+  const count = ticked(form), boxes = form.querySelectorAll("input[name=id]").length;
+  form.querySelector("[data-ticked]").textContent = `${count} ticked`;
+  all.checked = count > 0 && count === boxes;
+  all.indeterminate = count > 0 && count < boxes;
+  all.parentNode.hidden = false;
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-tick-all]")) {
+    for (const box of event.target.form.querySelectorAll("input[name=id]")) box.checked = event.target.checked;
+  }
+  tellTicked();
+});
+addEventListener("pageshow", tellTicked);
 
 document.addEventListener("click", async (event) => {
   const copy = event.target.closest?.("[data-copy]");

@@ -1,0 +1,179 @@
+"""A job again with other arguments: a form with a JSON text for each, and the new job that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.dashboard_site import DashboardSite, to
+from headrace.dashboard.page_verbs import form_of, note
+from headrace.dashboard.values_shown import json_text
+from headrace.errors import HeadraceError
+from headrace.model.job_record import Record
+from headrace.model.notation import size
+from headrace.model.redaction import HIDDEN, Redactor
+from headrace.tasks.edited_job import arguments_of
+
+# Characters of all texts that a form shows: the form that comes back has a bound.
+MOST = 12_000
+_FIELD = "argument "
+
+
+@dataclass(frozen=True, slots=True)
+class EditedArgument:
+    """One argument in the form.
+
+    Attributes:
+        name: its name; a number where the task is not known here.
+        text: JSON, as it is shown or was typed; None: it is too large, and stays as it is.
+        large: how large it is, then.
+        problem: what is wrong with what was typed.
+        hidden: whether a part of it is hidden.
+    """
+
+    name: str
+    text: str | None
+    large: str = ""
+    problem: str = ""
+    hidden: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Lines of its field."""
+        return min(16, sum(1 + len(line) // 60 for line in (self.text or "").split("\n")))
+
+
+def shown_arguments(found: Mapping[str, Any], redactor: Redactor) -> list[EditedArgument]:
+    """The arguments of a job as texts to edit; what is to be hidden is."""
+    shown: list[EditedArgument] = []
+    left = MOST
+    for name, value in found.items():
+        text = json_text(redactor.value({name: value})[name])
+        if len(text) > left:
+            shown.append(EditedArgument(name, None, size(len(text))))
+            continue
+        left -= len(text)
+        shown.append(EditedArgument(name, text, hidden=HIDDEN in text))
+    return shown
+
+
+def restored(typed: Any, shown: Any, stored: Any) -> Any:
+    """What was typed, with what is stored wherever it was left as it was shown: hidden values, and bytes, stay.
+
+    Raises:
+        ValueError: a hidden value stands where none was.
+    """
+    if _same(typed, shown):
+        return stored
+    kinds = {type(typed), type(shown), type(stored)}
+    if kinds == {dict}:
+        return _of_dict(typed, shown, stored)
+    if kinds == {list}:
+        return _of_list(typed, shown, stored)
+    return _new(typed)
+
+
+def _of_dict(typed: dict[str, Any], shown: dict[str, Any], stored: dict[Any, Any]) -> dict[str, Any]:
+    named = {str(key): value for key, value in stored.items()}
+    return {
+        key: restored(value, shown.get(key), named[key]) if key in named else _new(value)
+        for key, value in typed.items()
+    }
+
+
+def _of_list(typed: list[Any], shown: list[Any], stored: list[Any]) -> list[Any]:
+    known = min(len(shown), len(stored))
+    return [restored(value, shown[n], stored[n]) if n < known else _new(value) for n, value in enumerate(typed)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    # As JSON: 1, 1.0 and true are equal to Python.
+    return msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
+def _new(value: Any) -> Any:
+    if HIDDEN in json_text(value):
+        raise ValueError(f"{HIDDEN} stands for a hidden value only where it was: write a value")
+    return value
+
+
+def _decoded(text: str) -> Any:
+    """What a text shows that need not be JSON: some values have no form in it."""
+    try:
+        return msgspec.json.decode(text)
+    except ValueError:
+        return text
+
+
+def changes_of(
+    found: Mapping[str, Any], form: Mapping[str, str], redactor: Redactor
+) -> tuple[dict[str, Any], list[EditedArgument]]:
+    """The arguments that a form changes, and all of them as they were typed, with what is wrong about each."""
+    changes: dict[str, Any] = {}
+    typed: list[EditedArgument] = []
+    for one in shown_arguments(found, redactor):
+        text = form.get(_FIELD + one.name)
+        if one.text is None or text is None or text.replace("\r\n", "\n") == one.text:
+            typed.append(one)
+            continue
+        problem = ""
+        try:
+            value, shown = msgspec.json.decode(text), _decoded(one.text)
+            if not _same(value, shown):
+                changes[one.name] = restored(value, shown, found[one.name])
+        except RecursionError:
+            problem = "This is nested too deeply."
+        except ValueError as error:
+            problem = f"{error}."
+        typed.append(EditedArgument(one.name, text, problem=problem, hidden=one.hidden))
+    return changes, typed
+
+
+async def edit(site: DashboardSite, request: Request) -> Response:
+    """The form. Cost: one round trip."""
+    record, found = await _stored(site, request.path_params["id"])
+    return await _form(site, request, record, shown_arguments(found, site.redactor))
+
+
+async def begin(site: DashboardSite, request: Request) -> Response:
+    """Make the new job; what cannot be read is shown with the form again. Cost: four round trips."""
+    id = request.path_params["id"]
+    form = await form_of(request)
+    record, found = await _stored(site, id)
+    changes, typed = changes_of(found, form, site.redactor)
+    if any(one.problem for one in typed):
+        return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.")
+    try:
+        job = await site.app.jobs.aagain(id, changes)
+    except HeadraceError as error:
+        said = f"Nothing was done: {error}"
+        await note(site, request, ("again", "jobs", id), said)
+        return await _form(site, request, record, typed, site.redactor.text(said))
+    said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
+    await note(site, request, ("again", "jobs", id), said)
+    await site.refresh()
+    return to(request, f"/jobs/{job.id}", site.redactor.text(said.replace("is this job", f"is {id}", 1)))
+
+
+async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]:
+    """A job and its arguments by name."""
+    try:
+        record = await site.app.job(id).arefresh()
+        return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
+    except HeadraceError as error:
+        raise HTTPException(404, str(error)) from None
+
+
+async def _form(
+    site: DashboardSite, request: Request, record: Record, arguments: list[EditedArgument], problem: str = ""
+) -> Response:
+    return await site.page(
+        request, "again.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
+        job=record, arguments=arguments, problem=problem, field=_FIELD, known=record.task in site.app.tasks,
+    )  # fmt: skip

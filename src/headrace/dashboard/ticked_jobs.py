@@ -1,0 +1,96 @@
+"""Verbs on the jobs that are ticked in a list: a page that asks, then the verb, each job as one of its own would be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.admin.chosen_jobs import JobReply
+from headrace.dashboard.dashboard_site import DashboardSite, to
+from headrace.dashboard.page_verbs import fields_of, note
+from headrace.errors import HeadraceError, JobNotFound
+from headrace.model.job_record import Record
+from headrace.protocol import produce
+from headrace.tasks.verb_replies import check_id
+
+# Rows that a form may tick: those of a page.
+MOST = 50
+
+_ENDED = ("retry", "delete")
+_WAITING = ("cancel", "delete")
+# Verbs that a list of jobs of a state offers for those that are ticked.
+TICKED: Mapping[str, Sequence[str]] = {
+    "failed": _ENDED, "quarantined": _ENDED, "cancelled": _ENDED, "succeeded": _ENDED, "scheduled": _WAITING,
+    "ready": _WAITING, "parked": _WAITING, "blocked": ("cancel",), "running": ("cancel",),
+}  # fmt: skip
+# What each does, before it is done.
+MEANS: Mapping[str, str] = {
+    "retry": "They run again, with the same arguments and fresh budgets.",
+    "cancel": "Those that wait end as cancelled; those that run are asked to stop, and killed if they do not.",
+    "delete": "They leave with their arguments, results and logs. This cannot be undone.",
+}
+
+
+async def act(site: DashboardSite, request: Request) -> Response:
+    """Do a verb on ticked jobs, and show their list again; unless it is sure, ask with a page that names them."""
+    verb = request.path_params["verb"]
+    if verb not in MEANS:
+        raise HTTPException(404, "There is no such verb.")
+    fields = await fields_of(request)
+    form = dict(fields)
+    ids = list(dict.fromkeys(value for name, value in fields if name == "id"))
+    back = _list_of(form.get("list", ""))
+    if not 0 < len(ids) <= MOST:
+        raise HTTPException(400, f"Nothing was done: tick between one and {MOST} jobs.")
+    if form.get("sure") != "1":
+        return await _ask(site, request, verb, ids, back)
+    try:
+        replies = await site.app.jobs.aapply(verb, ids)
+    except HeadraceError as error:
+        said = f"Nothing was done: {error}"
+    else:
+        said = said_of(replies)
+    what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
+    await note(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
+    await site.refresh()
+    return to(request, back, site.redactor.text(said))
+
+
+def said_of(replies: Sequence[JobReply]) -> str:
+    """What became of several jobs, as a sentence; of those that refused, why the first one did."""
+    parts = [_many(number, words) for words, number in Counter(one.words for one in replies if one.done).items()]
+    refused = [one for one in replies if not one.done]
+    if refused:
+        first = refused[0]
+        why = first.words if first.error is not None else f"job {first.id} {first.words}"
+        parts.append(f"{len(refused):,} refused ({why})")
+    return f"{', '.join(parts)}."
+
+
+def _many(number: int, words: str) -> str:
+    if number == 1:
+        return f"1 job {words}"
+    return f"{number:,} jobs " + words.replace("is ", "are ").replace("was ", "were ")
+
+
+def _list_of(back: str) -> str:
+    """The list that a form was sent from; nothing but a list of jobs."""
+    return f"/jobs?{back}" if back else "/jobs"
+
+
+async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str], back: str) -> Response:
+    """The page that asks. Cost: one round trip."""
+    for id in ids:
+        try:
+            check_id(id)
+        except JobNotFound as error:
+            raise HTTPException(400, f"Nothing was done: {error}") from None
+    found: list[Record | None] = await site.app.client.arun(produce.read(site.app.client.keys, ids, lean=True))
+    return await site.page(
+        request, "ticked.html", dict, verb=verb, means=MEANS[verb], rows=list(zip(ids, found, strict=True)), back=back,
+        list=back.partition("?")[2],
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""A stored job once more as a new one, with other arguments where that is wanted. The stored one stays as it is.
+
+Owns which name each stored argument has, and what of a job's options the new one gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.errors import CorruptOptions, JobStateError, OptionsError
+from headrace.model import codec, slots
+from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
+from headrace.model.headers import SCHEDULE, TRACE
+from headrace.model.ids import flow_of, is_node, is_ordered
+from headrace.model.job_record import Finder, Record, ValueReader
+from headrace.model.retry import Retry
+from headrace.tasks.verb_replies import not_found
+
+# The header that names the job which a job is again.
+AGAIN = "headrace-again-of"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArguments:
+    """The arguments of a job as plain values, and the name of each.
+
+    Attributes:
+        args, kwargs: as stored.
+        places: by name, which position or keyword it is. Where the task is not known here, and for what ``*`` takes,
+            the name of a position is its number, from 1.
+    """
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    places: Mapping[str, int | str]
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Each argument by its name."""
+        return {
+            name: self.args[place] if isinstance(place, int) else self.kwargs[place]
+            for name, place in self.places.items()
+        }
+
+    def changed(self, changes: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Positions and keywords with some of them changed; a name that is new becomes a keyword.
+
+        Raises:
+            OptionsError: there is no position of this number.
+        """
+        args, kwargs = list(self.args), dict(self.kwargs)
+        for name, value in changes.items():
+            place = self.places.get(name, name)
+            if isinstance(place, int):
+                args[place] = value
+            elif place.isdecimal():
+                raise OptionsError(f"the job has no argument {place}: it has {', '.join(self.places) or 'none'}")
+            else:
+                kwargs[place] = value
+        return args, kwargs
+
+
+def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
+    """The arguments of a job.
+
+    Args:
+        reader: of its task: it knows the names of positions.
+
+    Raises:
+        JobStateError: they hold what other jobs of its workflow return.
+        CorruptArguments: no enqueue wrote them.
+    """
+    if slots.has_slots(record.packed_args):
+        raise JobStateError(
+            f"job {record.id} takes what other jobs of workflow {flow_of(record.id)} return: run the workflow again"
+        )
+    args, kwargs = codec.stored_arguments(record.task, record.packed_args)
+    named = list(reader.by_name(tuple(args), {}))
+    # What * takes has one name together.
+    several = named[: len(named) - (len(named) != len(args))]
+    places: dict[str, int | str] = {
+        several[n] if n < len(several) else str(n + 1): n for n in range(len(args))
+    }  # fmt: skip
+    return StoredArguments(args, kwargs, places | {name: name for name in kwargs})
+
+
+def options_again(record: Record) -> dict[str, Any]:
+    """The options of a job for the one that is it again: its queue, priority, key, note, limits and headers.
+
+    Raises:
+        CorruptOptions: they cannot be read.
+    """
+    stored = {name: record.fields.get(row.stored or name) for name, row in FIELDS.items() if name != "headers"}
+    try:
+        known = {name: _value(FIELDS[name].kind, raw) for name, raw in stored.items() if raw}
+        found = asked(Form(record.task, queue=record.queue, options=record.options, **known))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptOptions(f"the stored options of job {record.id} cannot be read: {error}") from None
+    retry = {part: found.pop(name) for name, (part, _) in RETRY_PARTS.items() if name in found}
+    if retry:
+        found["retries"] = Retry(**retry)
+    headers = {name: text for name, text in record.headers.items() if name not in (SCHEDULE, TRACE)}
+    if is_ordered(record.id) and not is_node(record.id):
+        found["ordered"] = True
+    return found | {"headers": {**headers, AGAIN: record.id}}
+
+
+def _value(kind: type, raw: bytes) -> Any:
+    return raw == b"1" if kind is bool else kind(raw.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class EditedJob:
+    """A new job that is a stored one again, before it is stored.
+
+    Attributes:
+        bound: its task, with its options: a ``BoundTask``.
+        args, kwargs: plain.
+        as_json: whether they are stored as JSON, as those of the stored one are.
+    """
+
+    bound: Any
+    args: list[Any]
+    kwargs: dict[str, Any]
+    as_json: bool
+
+    def enqueue(self) -> Any:
+        """Store it."""
+        return self.bound.enqueue_json(*self._json) if self.as_json else self.bound.enqueue(*self.args, **self.kwargs)
+
+    async def aenqueue(self) -> Any:
+        """See :meth:`enqueue`."""
+        if self.as_json:
+            return await self.bound.aenqueue_json(*self._json)
+        return await self.bound.aenqueue(*self.args, **self.kwargs)
+
+    @property
+    def _json(self) -> tuple[bytes, bytes]:
+        return msgspec.json.encode(self.args), msgspec.json.encode(self.kwargs)
+
+
+# ``app.by_name``, which makes the task with its options.
+ByName = Callable[..., Any]
+
+
+def edited(
+    id: str, record: Record | None, finder: Finder, by_name: ByName | None, changes: Mapping[str, Any]
+) -> EditedJob:
+    """A stored job again, with some arguments changed; see :meth:`headrace.admin.jobs.Jobs.again`."""
+    if record is None:
+        raise not_found(id)
+    assert by_name is not None
+    args, kwargs = arguments_of(record, finder(record.task)).changed(changes)
+    return EditedJob(by_name(record.task, **options_again(record)), args, kwargs, record.form == "json")
