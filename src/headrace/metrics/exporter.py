@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from headrace.metrics.label_memory import LabelMemory
 from headrace.metrics.metric_families import FAMILIES, FoldedHistogram, MetricFamily
 from headrace.metrics.snapshot import MetricSnapshot, SharedReading, read_snapshot
 from headrace.stats.stats import Stats
@@ -24,7 +25,8 @@ class Exporter:
 
     def __init__(self, way: Way, stats: Stats, clock: Callable[[], float] = time.time) -> None:
         """Make one for an application's client and statistics."""
-        self._shared = SharedReading(lambda: read_snapshot(way, stats, clock()), clock)
+        memory = LabelMemory()
+        self._shared = SharedReading(lambda: read_snapshot(way, stats, clock(), memory), clock)
 
     def collect(self) -> Iterator[Metric]:
         """All figures.
@@ -32,8 +34,8 @@ class Exporter:
         Raises:
             StoreUnavailable, ServerError: the server did not answer, which Prometheus shows as a failed scrape.
 
-        Cost: two round trips, however many labels there are; three where statistics have a server of their own; none
-        within a second of the last.
+        Cost: three round trips, however many labels there are; one more where statistics have a server of their own;
+        none within a second of the last.
         """
         seen = self._shared.get()
         return (_metric(family, seen) for family in FAMILIES)

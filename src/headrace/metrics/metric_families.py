@@ -6,9 +6,12 @@ Pure. The exporter, the alert rules, the board and ``docs/metrics.md`` are made 
 from __future__ import annotations
 
 import platform
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from typing import Literal
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
@@ -19,6 +22,7 @@ from headrace.stats.labels import MARK
 
 # Upper edges of all histograms, seconds: the same everywhere, so that they can be added up.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
+_EDGES = (*map(str, BOUNDS), "+Inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,24 @@ class FoldedHistogram:
 
     def buckets(self) -> Iterator[tuple[str, int]]:
         """Each bound as Prometheus writes it, with how many values do not exceed it."""
-        seen = 0
-        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
-            seen += count
-            yield "+Inf" if bound == float("inf") else str(bound), seen
+        return zip(_EDGES, accumulate(self.counts), strict=True)
+
+
+@lru_cache(8192)
+def _place(number: str) -> tuple[int, float]:
+    """Which of the bounds a bucket of a fine histogram is counted under, and its middle."""
+    value = middle_of(number)
+    return bisect_left(BOUNDS, value), value
 
 
 def fold(held: Held, field: str) -> FoldedHistogram | None:
     """The histogram of a field; None where nothing was observed."""
     start, counts, total = field + MARK, [0] * (len(BOUNDS) + 1), 0.0
+    size = len(start)
     for name, n in held.items():
         if n > 0 and name.startswith(start):
-            value = middle_of(name[len(start) :])
-            counts[next((at for at, bound in enumerate(BOUNDS) if value <= bound), len(BOUNDS))] += n
+            at, value = _place(name[size:])
+            counts[at] += n
             total += value * n
     return FoldedHistogram(tuple(counts), total) if any(counts) else None
 

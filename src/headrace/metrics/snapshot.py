@@ -1,4 +1,4 @@
-"""One reading of all that the metrics tell: in two round trips, of a bounded number of queues, tasks and workers."""
+"""One reading of all that the metrics tell: in three round trips, of a bounded number of queues, tasks and workers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.metrics.label_memory import CHANGES, LabelMemory
 from headrace.protocol import operations
 from headrace.protocol import stats as protocol
 from headrace.protocol.operations import Overview, WorkerFacts
 from headrace.protocol.queue_load import StoreLoad, store_load
+from headrace.protocol.script import Call
 from headrace.protocol.stats import Held, Line
 from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS, WORKERS, workers_layout
 from headrace.stats.resolutions import Layout
@@ -21,7 +23,7 @@ MOST = 500
 # Tasks, and queues, that a reading chooses among: those that were counted last.
 LOOK = 1000
 OTHER = "other"
-# Buckets that one script reads: others are served in between.
+# Buckets that one script reads.
 PIECE = 100
 # Microseconds ahead within which a scheduled job counts as due.
 SOON = 60_000_000
@@ -66,14 +68,16 @@ def place_of(worker: WorkerFacts) -> str:
     return worker.facts.get("place", worker.owner)
 
 
-def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
+def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
     """Read one.
 
     Args:
         way: to the server of the jobs; that of the statistics may be another.
         now: seconds since 1970.
+        memory: of the readings before this one.
 
-    Cost: two round trips, however many labels there are; three where statistics have a server of their own.
+    Cost: three round trips, however many labels there are; one more where statistics have a server of their own, one
+    less where nothing was counted since the last.
     """
     keys, level = way.keys, stats.layout.levels[-1]
     jobs: list[Any] = [operations.overview(keys, details=False), store_load(keys, soon=SOON)]
@@ -91,18 +95,15 @@ def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
     live = sorted((one for one in seen.workers if one.lease > seen.now), key=lambda one: -one.running)
     places = [place_of(worker) for worker in live[:MOST]]
     date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
-    wanted = (
-        [f"{date}:{TASKS}", f"{date}:{QUEUES}"],
-        [f"{date}:{TASKS}/{name}" for name in tasks],
-        [f"{date}:{QUEUES}/{name}" for name in queues],
-        [f"{hour}:{WORKERS}/{name}" for name in places],
-        [f"{date}:{SCHEDULES}/{name}" for name in schedules],
-    )
-    sums, of_tasks, of_queues, of_workers, of_schedules = _read_all(stats.way, wanted)
-    tasks_held = _bounded(dict(zip(tasks, of_tasks, strict=True)), sums[0], seen.parked)
+    totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]
+    labels = totals + [f"{date}:{TASKS}/{name}" for name in tasks] + [f"{date}:{QUEUES}/{name}" for name in queues]
+    small = [f"{hour}:{WORKERS}/{name}" for name in places] + [f"{date}:{SCHEDULES}/{name}" for name in schedules]
+    held, rest = _read_all(stats.way, memory, labels, small)
+    whole_tasks, whole_queues, held = held[0], held[1], held[2:]
+    tasks_held = _bounded(dict(zip(tasks, held, strict=False)), whole_tasks, seen.parked)
     sizes = {queue.name: queue.size for queue in seen.queues}
     queues_held = _bounded(
-        dict(zip(queues, of_queues, strict=True)), sums[1], {**dict.fromkeys(seen.names, 0), **sizes}
+        dict(zip(queues, held[len(tasks) :], strict=True)), whole_queues, {**dict.fromkeys(seen.names, 0), **sizes}
     )
     return MetricSnapshot(
         seen,
@@ -110,8 +111,8 @@ def read_snapshot(way: Way, stats: Stats, now: float) -> MetricSnapshot:
         stats.behind(line),
         tasks_held[1],
         queues_held[1],
-        dict(zip(places, of_workers, strict=True)),
-        dict(zip(schedules, of_schedules, strict=True)),
+        dict(zip(places, rest, strict=False)),
+        dict(zip(schedules, rest[len(places) :], strict=True)),
         {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
     )
 
@@ -120,12 +121,21 @@ def _hour(layout: Layout, now: int) -> str:
     return workers_layout(layout).levels[-1].cut.date(now)
 
 
-def _read_all(way: Way, wanted: Sequence[Sequence[str]]) -> list[list[Held]]:
-    """What the buckets of several lists hold. Cost: one round trip, of one script for each ``PIECE`` buckets."""
-    names = [name for some in wanted for name in some]
-    calls = [protocol.read(way.keys, names[n : n + PIECE]) for n in range(0, len(names), PIECE)]
-    held = iter([one for part in way.store.run_all(calls) for one in part])
-    return [[next(held) for _ in some] for some in wanted]
+def _read_all(
+    way: Way, memory: LabelMemory, labels: Sequence[str], small: Sequence[str]
+) -> tuple[list[Held], list[Held]]:
+    """What the buckets of labels hold, and those of few counters. Cost: two round trips, one if no label changed."""
+    looks, others = _pieces(way, labels, MOST, CHANGES), _pieces(way, small, PIECE)
+    found: list[list[Held]] = way.store.run_all(looks + others) if looks + others else []
+    changed = memory.changed(labels, [one for part in found[: len(looks)] for one in part])
+    read: list[list[Held]] = way.store.run_all(_pieces(way, changed, PIECE)) if changed else []
+    held = memory.learn(labels, changed, [one for part in read for one in part])
+    return held, [one for part in found[len(looks) :] for one in part]
+
+
+def _pieces(way: Way, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
+    """Reads of so many buckets each: others are served in between."""
+    return [protocol.read(way.keys, names[n : n + size], fields) for n in range(0, len(names), size)]
 
 
 def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> tuple[frozenset[str], dict[str, Held]]:
