@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from tests.program import Program
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
 
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, SamplingResult, StaticSampler
 
 from headrace.tasks import traces
+from headrace.tasks.submission import Submission
 
 pytestmark = pytest.mark.system
 
@@ -139,6 +143,36 @@ def test_a_start_is_a_child_of_its_sender_and_the_jobs_own_spans_are_below_it(
     assert said["messaging.message.id"] == job.id
     assert (said["headrace.outcome"], said["headrace.attempt"]) == ("succeeded", 1)
     assert start["status"] == {"status_code": "UNSET"}
+
+
+def test_a_sampler_knows_the_task_and_a_refused_send_is_an_error(
+    app: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Sampler(StaticSampler):
+        def should_sample(self, *args: Any, **kwargs: Any) -> SamplingResult:
+            asked.append(dict(kwargs.get("attributes") or args[4]))
+            return super().should_sample(*args, **kwargs)
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=Sampler(Decision.RECORD_AND_SAMPLE))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(traces, "tracer", provider.get_tracer("headrace"))
+
+    @app.enqueue_middleware
+    @contextmanager
+    def refuse(act: Submission) -> Iterator[None]:
+        raise ValueError("not today")
+        yield
+
+    before = trace.get_current_span()
+    with pytest.raises(ValueError, match="not today"):
+        app.by_name("tasks.process", queue="mail").enqueue()
+    assert trace.get_current_span() is before
+    assert (asked[0]["messaging.destination.name"], asked[0]["headrace.task"]) == ("mail", "tasks.process")
+    (span,) = exporter.get_finished_spans()
+    assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: not today")
+    assert [event.name for event in span.events] == ["exception"]
 
 
 def test_what_a_job_enqueues_is_below_its_start(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:

@@ -76,9 +76,7 @@ def with_correlation(headers: Mapping[str, str], correlation: str) -> Mapping[st
     if CORRELATION in headers or len(headers) >= MOST_HEADERS:
         return headers
     found = MappingProxyType({**headers, CORRELATION: correlation})
-    return (
-        headers if sum(len(name.encode()) + len(text.encode()) for name, text in found.items()) > MOST_BYTES else found
-    )
+    return headers if size_of(found) > MOST_BYTES else found
 
 
 def packed(headers: Mapping[str, str]) -> bytes:
@@ -110,6 +108,15 @@ def shown(data: bytes) -> Mapping[str, str]:
         return NO_HEADERS
 
 
+def size_of(headers: Mapping[str, str]) -> int:
+    """Bytes of the names and texts together, in UTF-8.
+
+    Raises:
+        UnicodeEncodeError: one holds what is no character.
+    """
+    return sum(len(text) if text.isascii() else len(text.encode()) for pair in headers.items() for text in pair)
+
+
 def _measured(headers: Mapping[str, str]) -> None:
     if len(headers) > MOST_HEADERS:
         raise OptionsError(
@@ -117,7 +124,7 @@ def _measured(headers: Mapping[str, str]) -> None:
             f"send the others as arguments"
         )
     try:
-        size = sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+        size = size_of(headers)
     except UnicodeEncodeError as error:
         raise OptionsError(f"a header holds {error.object[error.start]!r}, which is no character of a text") from None
     if size > MOST_BYTES:
