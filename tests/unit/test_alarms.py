@@ -73,6 +73,7 @@ def test_a_state_that_cannot_be_read_is_a_new_one() -> None:
     state = AlarmState(5, 6, 7.25, RULE.words)
     assert state_of({name: str(value) for name, value in fields_of(state).items()}) == state
     assert RULE.words == "delay of mail above 60 s for 300 s"
+    assert AlarmRule("x", "failed", 0.05, "", "t", 0).words == "failed of t above 5 % for 0 s"
 
 
 @pytest.mark.parametrize(

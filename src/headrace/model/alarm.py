@@ -51,9 +51,9 @@ class AlarmRule:
     def words(self) -> str:
         """The rule for people."""
         of = f" of {self.queue or self.task}" if self.queue or self.task else ""
-        unit = " s" if self.figure == "delay" else ""
         side = "below" if self.figure == "workers" else "above"
-        return f"{self.figure}{of} {side} {self.bound:g}{unit} for {self.hold_us / 1e6:g} s"
+        bound = {"delay": f"{self.bound:g} s", "failed": f"{self.bound * 100:g} %"}.get(self.figure, f"{self.bound:g}")
+        return f"{self.figure}{of} {side} {bound} for {self.hold_us / 1e6:g} s"
 
 
 @dataclass(frozen=True, slots=True)
