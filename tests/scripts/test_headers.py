@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.protocol import script as loader
+from headrace.protocol import script_text
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
 from headrace.protocol.script_header import parse_header
+from headrace.protocol.script_text import included
 from headrace.testing import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage
@@ -42,8 +43,8 @@ def dummy(script: Script) -> Call[object]:
 def altered(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> Script:
     """A script as if its file held another text."""
     load(name)  # into the cache, before its file seems to hold another text
-    original = loader._source
-    monkeypatch.setattr(loader, "_source", lambda part: text if part == name else original(part))
+    original = script_text._source
+    monkeypatch.setattr(script_text, "_source", lambda part: text if part == name else original(part))
     return load.__wrapped__(name)
 
 
@@ -61,7 +62,7 @@ def test_bodies_use_names_only(name: str) -> None:
 def test_every_declared_name_is_used(name: str) -> None:
     header = parse_header(SOURCES[name])
     # What an include needs may be declared by the includer alone, so that its own use counts too.
-    text = body("\n".join(SOURCES[part] for part in (*loader._includes(header.includes), name)))
+    text = body("\n".join(SOURCES[part] for part in (*included(header.includes), name)))
     names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
     # A name that only fills a key's hole is used by the header itself.
     holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import script as loader
+from headrace.protocol import script_text
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import blob, load
+from headrace.protocol.script import Script, blob, load
 from headrace.protocol.script_header import Argument, HeaderError, Key, parse_header
 
 TITLE = "-- Try: a job is tried.\n"
 
 
-def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> loader.Script:
+def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> Script:
     """The script ``main`` of these files."""
-    monkeypatch.setattr(loader, "_source", lambda name: sources[name])
+    monkeypatch.setattr(script_text, "_source", lambda name: sources[name])
     return load.__wrapped__("main")
 
 
@@ -243,3 +243,39 @@ def test_functions_that_nothing_needs_are_left_out_and_lines_keep_their_numbers(
     assert "local function other" not in script.text
     assert "local function last" not in script.text
     assert script.places[script.text.split("\n").index("return used()")] == ("main", 4)
+
+
+def test_functions_that_only_one_lazy_function_needs_are_made_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = (
+        "-- Tools: included.\nlocal function inner()\n  return 1\nend\nlocal function outer() return inner() end\n"
+        "local function shared() return 2 end\n"
+    )
+    lazy = "-- Part: included.\n-- include tools\n-- batch rows {}\n-- lazy parts f\nlocal function f() return outer() + shared() end\n"
+    main = TITLE + "-- include tools\n-- include part\nreturn shared() + parts().f()\n"
+    script = made(monkeypatch, main=main, tools=tools, part=lazy)
+    lines = script.text.split("\n")
+    opening = next(n for n, line in enumerate(lines) if line.startswith("local function parts()"))
+    assert lines.index("local function shared() return 2 end") < opening
+    assert opening < lines.index("local function inner()") < lines.index("local function outer() return inner() end")
+    assert lines.index("local function f() return outer() + shared() end") < lines.index(
+        "batch.parts = {f = f} return batch.parts end"
+    )
+    assert script.places[lines.index("local function inner()")] == ("tools", 2)
+
+
+def test_a_lazy_function_comes_after_all_that_its_files_include(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another file, which includes one of its files, comes first."""
+    other = "-- Other: included.\n-- include tools\n-- include part\n-- lazy parts g\nlocal function g() return f() + used() end\n"
+    tools = "-- Tools: included.\nlocal function used() return 1 end\n"
+    main = TITLE + "-- include part\n-- include tools\n-- include other\nreturn used() + parts().g()\n"
+    lines = made(monkeypatch, main=main, part=LAZY, other=other, tools=tools).text.split("\n")
+    assert lines.index("local function used() return 1 end") < lines.index("local function g() return f() + used() end")
+    opening = next(n for n, line in enumerate(lines) if line.startswith("local function parts()"))
+    assert lines.index("local function used() return 1 end") < opening
+
+
+def test_a_file_that_a_lazy_function_needs_and_that_needs_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "-- Other: included.\n-- include tools\n-- lazy parts g\nlocal function g() return used() end\n"
+    tools = "-- Tools: included.\n-- include part\nlocal function used() return parts().f() end\n"
+    with pytest.raises(HeaderError, match="parts -> tools -> parts"):
+        made(monkeypatch, main=TITLE + "-- include other\nreturn 1\n", other=other, tools=tools, part=LAZY)

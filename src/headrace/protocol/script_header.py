@@ -20,7 +20,8 @@ Owns the grammar only. A header is executable, so that Lua and Python cannot dis
     -- commit  batch                                       the loader runs the steps when the body has returned
     -- lazy    limiting lanes gates                        in an include: limiting().lanes and limiting().gates. All
                                                            includes with this word are in one function, which runs
-                                                           when it is first called: most calls need none of them
+                                                           when it is first called: most calls need none of them.
+                                                           Functions of other files that only these need join them
     -- return  ...                                         words for people
 
 A body that commits may return a function. It is called after the steps, and makes the reply from what is stored then.
@@ -161,7 +162,7 @@ class _Found:
                 self.words["removes"].append(name)
             case ["many", command] | ["many", command, _] if command.isupper():
                 self.many.append(Many(*words[1:]))
-            case ["lazy", *names] if len(names) > 1:
+            case ["lazy", *names] if names:
                 self.lazy = names
             case ["batch", name, empty, *_]:
                 self.batch.append(Part(name, empty))

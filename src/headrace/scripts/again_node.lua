@@ -1,5 +1,7 @@
 -- Again: failed nodes of a workflow line up once more, with fresh budgets. Included, never run alone.
--- include finish
+-- include compensate
+-- include edges
+-- lazy    graph retry_broken
 -- The caller has taken it out of those that failed.
 local function retry_node(id, f)
   local h = redis.call('HMGET', job .. id, 'state', 'soft', 'queue', 'priority')

@@ -1,5 +1,6 @@
 -- Background work: what a script leaves to do, as a chore for tend. Included, never run alone.
 -- include flow_state
+-- lazy    graph leave
 -- clock   now
 -- key     chores   zset  chores
 -- batch   room     500   nodes and edges that the script may still handle

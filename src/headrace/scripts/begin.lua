@@ -1,5 +1,7 @@
 -- Begin: what waits for a workflow's start lines up: its roots, and what was held while it was stopped. Included.
--- include finish
+-- include compensate
+-- include edges
+-- lazy    graph begin_roots begin_held
 -- derive  held  zset  held:<flow>
 -- Each goes on until the script's room is used up, and leaves the rest as a chore.
 local function begin_roots(fid, f, from)

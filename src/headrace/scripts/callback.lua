@@ -1,6 +1,7 @@
 -- Callback: the node that is told of its workflow's end begins, once for each end. Included, never run alone.
 -- include ids
 -- include again
+-- lazy    graph call_back
 -- derive  job  hash  job:<id>
 local function start_callback(id)
   local c = redis.call('HMGET', job .. id, 'queue', 'priority')

@@ -2,6 +2,7 @@
 -- include node
 -- include callback
 -- include telling
+-- lazy    graph
 -- clock   now
 -- key     lapses  zset    lapses
 -- key     waited  zset    waited

@@ -36,8 +36,8 @@ local function finish(id, state, data, ttl)
   if is_unique(id) then uniques().name_ended(id, state) end
   if is_ordered(id) then turns().ended(id) end
   if is_node(id) then
-    local f = touch(flow_of(id))
-    if f.there then return end_node(id, f, state, data) end
+    local f = graph().touch(flow_of(id))
+    if f.there then return graph().end_node(id, f, state, data) end
     -- Its workflow was deleted: nothing of it may come back.
     ttl = 0
   end

@@ -5,7 +5,7 @@
 -- clock   now
 -- arg     id     text
 -- return  asked | missing | the final state that it is in
-local f = touch(id)
+local f = graph().touch(id)
 if not f.there then return 'missing' end
 if f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.state end
 if not f.cancel then
@@ -14,8 +14,8 @@ if not f.cancel then
   redis.call('HSET', flow .. id, 'cancel', 1)
   redis.call('ZREM', lapses, id)
   f.cancel = 1
-  if f.state ~= 'running' then become(id, f, 'running') end
+  if f.state ~= 'running' then graph().become(id, f, 'running') end
   -- It has not ended before the chore is done.
-  leave(f, 'cancel:' .. id .. ':1')
+  graph().leave(f, 'cancel:' .. id .. ':1')
 end
 return 'asked'

@@ -4,7 +4,7 @@
 -- clock   now
 -- arg     id     text
 -- return  running | missing | live (another one of its key) | undone | the state that does not allow it
-local f = touch(id)
+local f = graph().touch(id)
 if not f.there then return 'missing' end
 if f.cancel then return 'cancelled' end
 -- What failed of one that succeeded was coped with: nothing waits for it.
@@ -20,7 +20,7 @@ if f.state == 'failed' then
   end
   redis.call('ZREM', lapses, id)
   redis.call('HDEL', flow .. id, 'finished')
-  become(id, f, 'running')
+  graph().become(id, f, 'running')
 end
-retry_broken(id, f)
+graph().retry_broken(id, f)
 return function() return f.state end

@@ -1,6 +1,7 @@
 -- Flow state: a workflow as a script finds it, and what the script adds to its counters. Included, never run alone.
 -- derive  flow     hash  flow:<flow>
 -- derive  flows    zset  flows:<view>
+-- lazy    graph touch count become
 -- batch   touched  {}    by id: workflows as the script found them, and what it adds to their counters
 -- `there` is false once it was deleted.
 local function touch(fid)

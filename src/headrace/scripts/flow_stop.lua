@@ -4,12 +4,12 @@
 -- removes first chores
 -- arg     id     text
 -- return  stopped | missing | the final state that it is in
-local f = touch(id)
+local f = graph().touch(id)
 if not f.there then return 'missing' end
 -- What is left of a cancelled one, to undo it, could not be started again.
 if f.cancel then return 'cancelled' end
 if f.state == 'pending' or f.state == 'running' then
   redis.call('HSET', flow .. id, 'stopped', 1)
-  become(id, f, 'stopped')
+  graph().become(id, f, 'stopped')
 end
 return f.state

@@ -10,7 +10,7 @@
 -- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's} with the last call, else {}
 -- return  ok | stale | unreserved: these numbers are not its own
 local held = redis.call('ZSCORE', claims, id)
-if not held or tonumber(held) ~= token or not touch(flow_of(id)).there then return 'stale' end
+if not held or tonumber(held) ~= token or not graph().touch(flow_of(id)).there then return 'stale' end
 local r = redis.call('HMGET', job .. id, 'reserved', 'reserve')
 local from = tonumber(r[1] or 0)
 for _, node in ipairs(nodes) do

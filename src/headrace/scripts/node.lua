@@ -5,6 +5,7 @@
 -- include again
 -- include flow_state
 -- include callback
+-- lazy    graph is_part end_node open_node
 -- clock   now
 -- key     scheduled  zset  scheduled
 -- derive  flow       hash  flow:<flow>

@@ -1,18 +1,13 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
 -- include finish
--- include line
--- include crash
+-- include outcomes
 -- include journal
--- include knowers
 -- include let_go
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
 -- key     claims     zset    claims:<owner>
 -- key     cancels    set     cancels:<owner>  running ids that were asked to stop
--- key     scheduled  zset    scheduled
--- key     parking    set     parking          tasks that have parked jobs
--- derive  parked     zset    parked:<task>
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
 -- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
@@ -59,95 +54,6 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
-local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
-
-local function back(id, score)
-  local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
-  if f[3] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
-  redis.call('HDEL', job .. id, 'owner')
-  ready_again(id, f[1], f[2], score)
-end
-
-local function later(id, delay, counter)
-  redis.call('HINCRBY', job .. id, counter, 1)
-  redis.call('HSET', job .. id, 'more', 1)
-  if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
-    finish(id, 'cancelled', CANCELLED, failure_ttl)
-  elseif delay <= 0 then
-    back(id, 0)
-  else
-    redis.call('HSET', job .. id, 'state', 'scheduled')
-    redis.call('HDEL', job .. id, 'owner')
-    redis.call('ZADD', scheduled, now + delay, id)
-  end
-end
-
--- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.
--- False: nothing of it is stored, since the server forgot it.
-local function link(id)
-  local f, packed = touch(flow_of(id)), redis.call('HGET', job .. id, 'graft')
-  if f.cancel or not packed then return f.cancel end
-  local join, roots, size, gather = unpack(cmsgpack.unpack(packed))
-  local joint = job .. node_of(id, join)
-  -- What an earlier failure of it has counted for its children, their join must not count again.
-  local released = redis.call('HGET', job .. id, 'released')
-  if released then redis.call('HSET', joint, 'released', released) end
-  redis.call('HSET', joint, 'children', redis.call('HGET', job .. id, 'children') or '')
-  redis.call('HSET', job .. id, 'children', roots, 'grown', number_of(node_of(id, join)))
-  if gather == 1 then redis.call('HSET', job .. id, 'gather', join) end
-  redis.call('HDEL', job .. id, 'graft')
-  count(f, 'total', size)
-  return true
-end
-
-local function interrupted(id, data, ttl, score)
-  redis.call('HINCRBY', job .. id, 'interruptions', 1)
-  redis.call('HSET', job .. id, 'more', 1)
-  local f = redis.call('HMGET', job .. id, 'once', 'cancel')
-  if f[1] then finish(id, 'failed', data, ttl)
-  elseif f[2] then finish(id, 'cancelled', data, ttl)
-  else back(id, score) end
-end
-
-local outs = {
-  grown = function(id, data, ttl, score)
-    if link(id) then finish(id, 'succeeded', data, ttl)
-    else interrupted(id, '{"type":"Lost","message":"the server forgot what it had added"}', failure_ttl, score) end
-  end,
-  skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,
-  succeeded = function(id, data, ttl) finish(id, 'succeeded', data, ttl) end,
-  failed = function(id, data, ttl)
-    redis.call('HINCRBY', job .. id, 'failures', 1)
-    finish(id, 'failed', data, ttl)
-  end,
-  cancelled = function(id, data, ttl) finish(id, 'cancelled', data, ttl) end,
-  corrupt = function(id, data, ttl) finish(id, 'quarantined', data, ttl) end,
-  crashed = function(id, data, ttl, score) crash(id, data, score, ttl, self) end,
-  retry = function(id, data, delay)
-    redis.call('HSET', job .. id, 'error', data)
-    later(id, delay, 'failures')
-  end,
-  snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
-  -- To the head of its lane, whose gate is closed for a time. One that has no such limit by now waits alone.
-  limited = function(id, limit, delay, score)
-    if not limiting().hold_off(id, limit, delay) then return later(id, math.max(delay, 1000000), 'limited') end
-    redis.call('HINCRBY', job .. id, 'limited', 1)
-    redis.call('HSET', job .. id, 'more', 1)
-    back(id, score)
-  end,
-  released = function(id, _, _, score) back(id, score) end,
-  interrupted = interrupted,
-  parked = function(id, _, _, score)
-    local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')
-    if f[2] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
-    local task = f[1] or ''
-    redis.call('HSET', job .. id, 'state', 'parked')
-    redis.call('HDEL', job .. id, 'owner')
-    redis.call('ZADD', parked .. task, score == 0 and now or score, id)
-    if redis.call('SADD', parking, task) == 1 then telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id}) end
-    tell_knowers(task, f[3] or 'default')
-  end,
-}
 -- What did not start gives its permits back.
 if redis.call('EXISTS', slots .. owner) == 1 then
   local unused, fine = {}, {}
@@ -163,17 +69,24 @@ local noted = {}
 for n = 1, #starts, 5 do noted[starts[n]] = n end
 local place = string.match(owner, '^(.*):%x+$') or owner
 
+local handlers
 local function conclude(kind, amount, id, token, data, score)
-  local out, at = outs[kind], noted[id]
+  local at = noted[id]
   -- Its workflow was deleted: nothing of it may come back.
-  if is_node(id) and not touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
+  if is_node(id) and not graph().touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
   -- Its record was deleted: what is written now would be a record of nothing. A success finds out by itself.
   if kind ~= 'succeeded' and not is_node(id) and redis.call('EXISTS', job .. id) == 0 then return finish(id, 'cancelled', '', 0) end
   -- An alien journal must not keep its job from ending.
   if at then pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4]) end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
-  if not pcall(out, id, data, amount, score)
-    and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', failure_ttl) then
+  local stored
+  if kind == 'succeeded' then
+    stored = pcall(finish, id, kind, data, amount)
+  else
+    handlers = handlers or outs().new_handlers(self, failure_ttl)
+    stored = pcall(handlers[kind], id, data, amount, score)
+  end
+  if not stored and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', failure_ttl) then
     stale[#stale + 1] = id
   end
 end

@@ -18,37 +18,37 @@ end
 
 -- Each but 'drop', 'held' and 'abandon' counted as active, so that its workflow could not end before it.
 DO.walk = function(id, from, state, released)
-  local f = touch(flow_of(id))
+  local f = graph().touch(flow_of(id))
   if not f.there then return end
-  count(f, 'active', -1)
+  graph().count(f, 'active', -1)
   if f.cancel then return end
   local children = redis.call('HGET', job .. id, 'children') or ''
   batch.walks[#batch.walks + 1] = {id = id, f = f, state = state, children = children, from = tonumber(from),
     released = released ~= '' and released or nil}
-  walk_all()
+  graph().walk_all()
 end
 DO.roots = function(fid, from)
-  local f = touch(fid)
+  local f = graph().touch(fid)
   if not f.there then return end
-  count(f, 'active', -1)
-  if not f.cancel then begin_roots(fid, f, tonumber(from)) end
+  graph().count(f, 'active', -1)
+  if not f.cancel then graph().begin_roots(fid, f, tonumber(from)) end
 end
 DO.held = function(fid)
-  local f = touch(fid)
+  local f = graph().touch(fid)
   -- The end of a cancelled one finds them where they are held.
-  if f.there and f.state == 'running' and not f.cancel then begin_held(fid, f) end
+  if f.there and f.state == 'running' and not f.cancel then graph().begin_held(fid, f) end
 end
 DO.retry = function(fid)
-  local f = touch(fid)
+  local f = graph().touch(fid)
   if not f.there then return end
-  count(f, 'active', -1)
+  graph().count(f, 'active', -1)
   -- The cancellation may have passed their numbers already.
-  if not f.cancel then retry_broken(fid, f) end
+  if not f.cancel then graph().retry_broken(fid, f) end
 end
 DO.cancel = function(fid, from)
-  local f = touch(fid)
+  local f = graph().touch(fid)
   if not f.there then return end
-  count(f, 'active', -1)
+  graph().count(f, 'active', -1)
   local number, size = tonumber(from), tonumber(redis.call('HGET', flow .. fid, 'size') or 0)
   while number <= size and batch.room > 0 do
     local id = node_of(fid, code_of(number))
@@ -62,7 +62,7 @@ DO.cancel = function(fid, from)
     -- To end a node takes as long as to walk several edges.
     number, batch.room = number + 1, batch.room - 2
   end
-  if number <= size then leave(f, 'cancel:' .. fid .. ':' .. number) end
+  if number <= size then graph().leave(f, 'cancel:' .. fid .. ':' .. number) end
 end
 DO.drop = function(fid, from, size)
   local rest = drop_nodes(fid, tonumber(from), tonumber(size))

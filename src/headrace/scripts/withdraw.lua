@@ -7,7 +7,7 @@ local function withdraw(id, ttl)
   local state = f[1]
   if not state then return 'missing' end
   if state == 'running' then naming().ask_to_stop(id, f[4]) return 'asked' end
-  if state == 'blocked' and not is_part(id) then return state end
+  if state == 'blocked' and not graph().is_part(id) then return state end
   if not naming().take_out(id, state, f[2], f[3]) then return state end
   finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', ttl)
   return 'cancelled'

@@ -1,0 +1,174 @@
+"""The text of a Lua script: its file and those that it includes, put together as the server gets them.
+
+What most calls of a script do not need costs these nothing: functions that it does not use are left out, and what only
+includes of one lazy function need is made inside that one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+from headrace.protocol.script_functions import lazy_lines, used_lines
+from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
+
+Row = tuple[str, tuple[str, int]]
+"""A line of the text, and the file and line that it was made of."""
+
+_WORD = re.compile(r"\w+")
+_REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
+_UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
+
+
+def assemble(name: str) -> tuple[Header, list[Row]]:
+    """The header, includes merged in, and the text of ``scripts/<name>.lua``."""
+    own = parse_header(_source(name))
+    parts = {part: parse_header(_source(part)) for part in included(own.includes)}
+    header = merge(own, list(parts.values()))
+    order = _grouped(parts)
+    rows = _rows_by_place(name, order, parts, header)
+    prelude, lazy = _bound(header, parts, rows)
+    text: list[Row] = [(prelude, (name, 1))]
+    for part in order:
+        word = parts[part].lazy
+        if not word:
+            text += rows[part]
+        elif word in rows:
+            group = [one for one in order if parts[one].lazy == word]
+            text += _inside(word, {one: parts[one] for one in group}, rows.pop(word), lazy[word])
+    body = rows[""]
+    if header.commits:
+        steps = " ".join(_step(step, parts) for step in header.steps)
+        end = f"end local reply = body() {steps} if type(reply) == 'function' then return reply() end return reply"
+        body = [("local function body()", (name, 1)), *body[1:], (end, (name, len(body)))]
+    return header, text + body
+
+
+def included(names: tuple[str, ...]) -> list[str]:
+    """The files to include, theirs before themselves, each once."""
+    found: list[str] = []
+    for name in names:
+        for inner in (*included(parse_header(_source(name)).includes), name):
+            if inner not in found:
+                found.append(inner)
+    return found
+
+
+def _source(name: str) -> str:
+    return files("headrace").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _grouped(parts: Mapping[str, Header]) -> list[str]:
+    """The includes, each after those that it includes; those of one lazy function together.
+
+    Raises:
+        HeaderError: a file includes one of a lazy function, of which another includes it.
+    """
+    unit = {part: header.lazy or part for part, header in parts.items()}
+    found: list[str] = []
+
+    def place(name: str, within: tuple[str, ...]) -> None:
+        members = [part for part in parts if unit[part] == name]
+        if members[0] in found:
+            return
+        if name in within:
+            raise HeaderError(f"includes go round in a circle: {' -> '.join((*within, name))}")
+        for part in members:
+            for inner in parts[part].includes:
+                if unit[inner] != name:
+                    place(unit[inner], (*within, name))
+        found.extend(members)
+
+    for part in parts:
+        place(unit[part], ())
+    return found
+
+
+def _rows_by_place(
+    name: str, order: Sequence[str], parts: Mapping[str, Header], header: Header
+) -> dict[str, list[Row]]:
+    """The lines by the file or the lazy function that they are in, those of the script itself by an empty name.
+
+    Unused lines and those that hold comments only are empty, so that all keep their numbers.
+    """
+    roots = {*header.steps, *(given for one in parts.values() for given in one.gives)}
+    texts = used_lines({part: _source(part).splitlines() for part in (*order, name)}, roots)
+    lazy = {part: parts[part].lazy for part in order}
+    moved = lazy_lines(texts, lazy, roots)
+    rows: dict[str, list[Row]] = {}
+    for part, lines in texts.items():
+        home = "" if part == name else lazy[part] or part
+        for n, line in enumerate(lines):
+            place = (part, n + 1)
+            if word := moved.get((part, n)):
+                rows.setdefault(word, []).append((line.strip(), place))
+            rows.setdefault(home, []).append(("" if word else line.strip(), place))
+    return rows
+
+
+def _bound(
+    header: Header, parts: Mapping[str, Header], rows: Mapping[str, Sequence[Row]]
+) -> tuple[str, dict[str, str]]:
+    """Lua that comes before the first file, and that with which each lazy function begins.
+
+    What none but lazy functions name is bound inside these, so that other calls do not pay for it.
+    """
+    lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(header.keys, 1)}
+    derived = (*header.derives, *header.channels)
+    lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
+    lua |= {_in_pieces(many): many.name for many in header.many}
+    own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
+    for home, lines in rows.items():
+        own[home if home in own else ""].update(word for line, _ in lines for word in _WORD.findall(line))
+    names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}
+    first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes or not homes)]
+    if header.removes:
+        key = removable(header)
+        first.append(f"redis.call('{_REMOVALS[key.type]}', {key.name}, '')")
+    if header.batch:
+        first.append(f"local batch = {{{', '.join(f'{part.name} = {part.empty}' for part in header.batch)}}}")
+    lazy = {
+        word: " ".join(code for code, homes in names.items() if word in homes and "" not in homes)
+        for word in own.keys() - {""}
+    }
+    return " ".join(first), lazy
+
+
+def _bindings(header: Header) -> list[str]:
+    """Lua that names every argument."""
+    parts = ["local prefix = ARGV[1]"]
+    first = 2
+    if header.clock:
+        parts.append("local now = tonumber(ARGV[2])")
+        parts.append("if now <= 0 then local t = redis.call('TIME') now = t[1] * 1000000 + t[2] - now end")
+        first = 3
+    return parts + [
+        f"local {arg.name} = {_UNPACK[arg.kind].format(f'ARGV[{n}]')}" for n, arg in enumerate(header.args, first)
+    ]
+
+
+def _in_pieces(many: Many) -> str:
+    """Lua that sends a list of any length, since no call takes more values than Lua can unpack."""
+    key = "" if many.command in ("UNLINK", "MSET") else "key, "
+    option = f"'{many.option}', " if many.option else ""
+    piece = "unpack(list, n, math.min(n + 999, #list))"
+    return (
+        f"local function {many.name}({key}list) "
+        f"for n = 1, #list, 1000 do redis.call('{many.command}', {key}{option}{piece}) end end"
+    )
+
+
+def _inside(word: str, group: Mapping[str, Header], rows: Sequence[Row], own: str) -> list[Row]:
+    """The rows of a lazy function, with what it binds by itself."""
+    first, *_, last = [*group, *group]
+    gives = ", ".join(f"{name} = {name}" for part in group.values() for name in (*part.gives, *part.steps))
+    opening = f"local function {word}() if batch.{word} then return batch.{word} end {own}".rstrip()
+    closing = f"batch.{word} = {{{gives}}} return batch.{word} end"
+    return [(opening, (first, 1)), *rows, (closing, (last, rows[-1][1][1]))]
+
+
+def _step(step: str, parts: Mapping[str, Header]) -> str:
+    """Lua that runs a step; one of a lazy include only where that was asked for."""
+    word = next((header.lazy for header in parts.values() if step in header.steps), "")
+    return f"if batch.{word} then batch.{word}.{step}() end" if word else f"{step}()"

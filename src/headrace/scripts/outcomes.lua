@@ -1,0 +1,102 @@
+-- Outcomes: what becomes of jobs whose starts ended without success, or added nodes. Included by settle, never run alone.
+-- include finish
+-- include again
+-- include crash
+-- include knowers
+-- include let_go
+-- lazy    outs new_handlers
+-- clock   now
+-- key     scheduled  zset  scheduled
+-- key     parking    set   parking        tasks that have parked jobs
+-- derive  parked     zset  parked:<task>
+-- derive  job        hash  job:<id>
+local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
+
+-- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.
+-- False: nothing of it is stored, since the server forgot it.
+local function link(id)
+  local f, packed = graph().touch(flow_of(id)), redis.call('HGET', job .. id, 'graft')
+  if f.cancel or not packed then return f.cancel end
+  local join, roots, size, gather = unpack(cmsgpack.unpack(packed))
+  local joint = job .. node_of(id, join)
+  -- What an earlier failure of it has counted for its children, their join must not count again.
+  local released = redis.call('HGET', job .. id, 'released')
+  if released then redis.call('HSET', joint, 'released', released) end
+  redis.call('HSET', joint, 'children', redis.call('HGET', job .. id, 'children') or '')
+  redis.call('HSET', job .. id, 'children', roots, 'grown', number_of(node_of(id, join)))
+  if gather == 1 then redis.call('HSET', job .. id, 'gather', join) end
+  redis.call('HDEL', job .. id, 'graft')
+  graph().count(f, 'total', size)
+  return true
+end
+
+-- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it; failure_ttl: see settle.
+local function new_handlers(owner, failure_ttl)
+  local function back(id, score)
+    local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
+    if f[3] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
+    redis.call('HDEL', job .. id, 'owner')
+    ready_again(id, f[1], f[2], score)
+  end
+
+  local function later(id, delay, counter)
+    redis.call('HINCRBY', job .. id, counter, 1)
+    redis.call('HSET', job .. id, 'more', 1)
+    if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
+      finish(id, 'cancelled', CANCELLED, failure_ttl)
+    elseif delay <= 0 then
+      back(id, 0)
+    else
+      redis.call('HSET', job .. id, 'state', 'scheduled')
+      redis.call('HDEL', job .. id, 'owner')
+      redis.call('ZADD', scheduled, now + delay, id)
+    end
+  end
+
+  local self = {
+    skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,
+    failed = function(id, data, ttl)
+      redis.call('HINCRBY', job .. id, 'failures', 1)
+      finish(id, 'failed', data, ttl)
+    end,
+    cancelled = function(id, data, ttl) finish(id, 'cancelled', data, ttl) end,
+    corrupt = function(id, data, ttl) finish(id, 'quarantined', data, ttl) end,
+    crashed = function(id, data, ttl, score) crash(id, data, score, ttl, owner) end,
+    retry = function(id, data, delay)
+      redis.call('HSET', job .. id, 'error', data)
+      later(id, delay, 'failures')
+    end,
+    snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
+    -- To the head of its lane, whose gate is closed for a time. One that has no such limit by now waits alone.
+    limited = function(id, limit, delay, score)
+      if not limiting().hold_off(id, limit, delay) then return later(id, math.max(delay, 1000000), 'limited') end
+      redis.call('HINCRBY', job .. id, 'limited', 1)
+      redis.call('HSET', job .. id, 'more', 1)
+      back(id, score)
+    end,
+    released = function(id, _, _, score) back(id, score) end,
+    interrupted = function(id, data, ttl, score)
+      redis.call('HINCRBY', job .. id, 'interruptions', 1)
+      redis.call('HSET', job .. id, 'more', 1)
+      local f = redis.call('HMGET', job .. id, 'once', 'cancel')
+      if f[1] then finish(id, 'failed', data, ttl)
+      elseif f[2] then finish(id, 'cancelled', data, ttl)
+      else back(id, score) end
+    end,
+    parked = function(id, _, _, score)
+      local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')
+      if f[2] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
+      local task = f[1] or ''
+      redis.call('HSET', job .. id, 'state', 'parked')
+      redis.call('HDEL', job .. id, 'owner')
+      redis.call('ZADD', parked .. task, score == 0 and now or score, id)
+      if redis.call('SADD', parking, task) == 1 then telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id}) end
+      tell_knowers(task, f[3] or 'default')
+    end,
+  }
+  self.grown = function(id, data, ttl, score)
+    if link(id) then finish(id, 'succeeded', data, ttl)
+    else self.interrupted(id, '{"type":"Lost","message":"the server forgot what it had added"}', failure_ttl, score) end
+  end
+  return self
+end
