@@ -32,6 +32,8 @@ from tests.deadline import eventually
 NAMES = ("valkey-9", "redis-7.0", "redis-6.2")
 DEFAULT = "valkey-9"
 ENDS = (NAMES[0], NAMES[-1])
+# Made once: the driver would read its own version from the disk for each of some ten thousand connections.
+_NAMED: dict[str, Any] = {"driver_info": named()} if (named := getattr(redis.connection, "DriverInfo", None)) else {}
 
 
 class AbsentError(Exception):
@@ -127,7 +129,7 @@ def connect(url: str, **options: Any) -> redis.Redis:
 
     A read ends after 30 s, so that no test hangs. ``options`` are redis-py's and override these.
     """
-    settings: dict[str, Any] = {"protocol": 2, "socket_timeout": 30, "retry": Retry(NoBackoff(), 0)}
+    settings: dict[str, Any] = {"protocol": 2, "socket_timeout": 30, "retry": Retry(NoBackoff(), 0), **_NAMED}
     return redis.Redis.from_url(url, **(settings | options))
 
 

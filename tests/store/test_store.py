@@ -700,3 +700,15 @@ def test_both_stores_have_the_same_names_and_arguments() -> None:
 
 def test_a_bulk_reply_of_the_stub_is_what_servers_send() -> None:
     assert bulk("ab") == b"$2\r\nab\r\n"
+
+
+def test_a_connection_reads_nothing_of_the_driver_from_the_disk(
+    make: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version was looked up once: at each connection that took longer than all else."""
+
+    def look_up(name: str) -> str:
+        raise AssertionError(f"the version of {name} is looked up again")
+
+    monkeypatch.setattr("importlib.metadata.version", look_up)
+    make(url).run(operations.paused(keys.Keys()))

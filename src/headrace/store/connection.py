@@ -32,6 +32,8 @@ from headrace.store.url import Target
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_TIMEOUT = 5.0
+# Made once: a driver that is not told its own name and version reads them from the disk for each connection.
+_NAMED: dict[str, Any] = {"driver_info": named()} if (named := getattr(synchronous, "DriverInfo", None)) else {}
 
 
 def common(target: Target, timeout: float) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def common(target: Target, timeout: float) -> dict[str, Any]:
         "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
         "health_check_interval": 0,
         "client_name": "headrace",
+        **_NAMED,
         # Retries are ours: redis-py's would repeat a script without our request numbers' knowledge.
         **{name: value for name, value in target.options.items() if name != "connection_class"},
         # Last, so that no query in a URL changes what replies look like.
