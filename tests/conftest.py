@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from headrace.protocol.script import load
@@ -52,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if not hasattr(config, "workerinput"):
-        _compile(config.rootpath)
+        _compile(config)
     _end_in_order_on_term()
     # A shell without job control has what it starts in the background ignore this, and all that we start would do so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -206,10 +207,22 @@ def root() -> Path:
     return Path(__file__).resolve().parent.parent
 
 
-def _compile(root: Path) -> None:
-    """Compile once what each of the thousand programs of the suite imports."""
-    for directory in (root / "src", root / "tests"):
+def _compile(config: pytest.Config) -> None:
+    """Compile once what each of the thousand programs of the suite imports, and what each of its processes collects."""
+    state = config.stash[rewrite.assertstate_key]
+    for directory in (config.rootpath / "src", config.rootpath / "tests"):
         compileall.compile_dir(directory, quiet=2, rx=re.compile(r"/test_"))
+        for source in sorted(directory.rglob("*.py")):
+            # As pytest keeps what it has put the values of an assertion into. Its processes start together, so that
+            # each would do this for every file.
+            kept = rewrite.get_cache_dir(source) / (source.stem + rewrite.PYC_TAIL)
+            name = ".".join(source.relative_to(config.rootpath).with_suffix("").parts).removeprefix("src.")
+            if state.hook is None or not state.hook._should_rewrite(name, str(source), state):
+                continue
+            if not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime:
+                facts, code = rewrite._rewrite_test(source, config)
+                kept.parent.mkdir(exist_ok=True)
+                rewrite._write_pyc(state, code, facts, kept)
 
 
 def _end_in_order_on_term() -> None:
