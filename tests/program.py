@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -105,8 +106,15 @@ class Program:
         (self.directory / f"{module}.py").write_text(text)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """A command that runs beside the test, which must end it."""
+        """A command that runs beside the test, which must end it.
+
+        A worker reads its options in a fork of this process, as :meth:`__call__` does, and then becomes an interpreter
+        of its own. (With ``--reload`` it does not, so that one begins as one.)
+        """
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        if arguments[0] == "worker" and "--reload" not in arguments:
+            _warm()
+            options["preexec_fn"] = functools.partial(_be, list(arguments), self.environment)
         return subprocess.Popen(
             [sys.executable, "-m", "headrace", *arguments],
             cwd=self.directory, env=self.environment, text=True, **options,
@@ -124,7 +132,7 @@ class Program:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             pid = os.fork()
             if not pid:
-                self._be(list(arguments), out.fileno(), err.fileno(), self.environment | environment)
+                _be(list(arguments), self.environment | environment, self.directory, (out.fileno(), err.fileno()))
             try:
                 ended = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
             except BaseException:
@@ -143,25 +151,6 @@ class Program:
         )  # fmt: skip
         return _checked(Ended(run.returncode, run.stdout, run.stderr), code)
 
-    def _be(self, arguments: list[str], out: int, err: int, environment: dict[str, str]) -> NoReturn:
-        """Be the command, in a forked child."""
-        code: Any = 99
-        try:
-            os.chdir(self.directory)
-            os.environ.clear()
-            os.environ.update(environment)
-            for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
-                os.dup2(source, target)
-            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-            sys.argv = ["headrace", *arguments]
-            headrace.cli.main()
-        except SystemExit as end:
-            code = end.code
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(int(code or 0))
-
     def enqueue(self, *arguments: str) -> str:
         """Enqueue by command; the id."""
         return self("enqueue", *arguments).out.strip()
@@ -169,6 +158,30 @@ class Program:
     def burst(self, *arguments: str) -> Ended:
         """A worker that runs what is ready, and leaves."""
         return self("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
+
+
+def _be(
+    arguments: list[str], environment: Mapping[str, str], directory: Path | None = None, outputs: tuple[int, ...] = ()
+) -> NoReturn:
+    """Be the command, in a forked child, whose directory and streams may have been made already."""
+    code: Any = 99
+    try:
+        if directory is not None:
+            os.chdir(directory)
+            for source, target in zip((os.open(os.devnull, os.O_RDONLY), *outputs), range(3), strict=True):
+                os.dup2(source, target)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        sys.argv = ["headrace", *arguments]
+        sys.orig_argv = [sys.executable, "-m", "headrace", *arguments]
+        headrace.cli.main()
+    except SystemExit as end:
+        code = end.code
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(int(code or 0))
 
 
 def _reaped(pid: int) -> tuple[int] | None:
