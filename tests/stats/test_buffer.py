@@ -410,7 +410,7 @@ def test_where_the_oldest_may_be_dropped_nobody_waits(
     monkeypatch.setattr(module, "MOST", 10)
     monkeypatch.setattr(module, "DROP", 2)
     stats = make_stats(stats_overflow="drop_oldest")
-    monkeypatch.setattr(stats._writer.flusher, "stir", lambda calls: None)
+    monkeypatch.setattr(stats._writer.flusher, "send_in_time", lambda calls: None)
     web = stats.scope("web", {"second": 600})
     now = int(time.time()) // 60 * 60
     for n in range(10):

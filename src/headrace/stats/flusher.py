@@ -77,7 +77,7 @@ class Flusher:
         self._due = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def stir(self, calls: int) -> None:
+    def send_in_time(self, calls: int) -> None:
         """The buffer holds so many calls now: see to it that they are sent in time."""
         self._used_here()
         if calls >= self.size:
@@ -118,7 +118,7 @@ class Flusher:
                 if was_blocked and not left:
                     self._tell_of_losses()
                 if left:
-                    self.stir(0)
+                    self.send_in_time(0)
                     return
 
     def make_room(self) -> bool:

@@ -55,7 +55,7 @@ class Writer:
     def merged(self, calls: int) -> None:
         """The buffer holds so many calls now."""
         if calls in (1, self.flusher.size):
-            self.flusher.stir(calls)
+            self.flusher.send_in_time(calls)
 
     def merge_in_full(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
@@ -72,7 +72,7 @@ class Writer:
             how many calls the buffer holds now.
         """
         if self.settings.stats_overflow == "drop_oldest":
-            self.flusher.stir(self.flusher.size)
+            self.flusher.send_in_time(self.flusher.size)
             make_room = self._drop_oldest
         else:
             make_room = self.flusher.make_room if wait else _no_room
