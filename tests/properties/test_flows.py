@@ -402,6 +402,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     loader.load.cache_clear()
 
 
+@pytest.mark.any_server
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if LONG else 300)
 @pytest.mark.usefixtures("pieces")

@@ -320,6 +320,7 @@ class LaneMachine(RuleBasedStateMachine):
         return {queue for queue in QUEUES if self.client.exists(self.keys.wake(queue))}
 
 
+@pytest.mark.any_server
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_limits_are_never_exceeded_and_never_idle(client: redis.Redis) -> None:

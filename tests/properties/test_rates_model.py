@@ -208,6 +208,7 @@ class RateMachine(RuleBasedStateMachine):
             pass
 
 
+@pytest.mark.any_server
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rates_are_kept_whatever_happens_and_whatever_the_clock_does(client: redis.Redis) -> None:

@@ -244,6 +244,7 @@ class NameMachine(RuleBasedStateMachine):
         return [id for id in self._live(name) if id not in self.started]
 
 
+@pytest.mark.any_server
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_name_has_two_jobs_and_none_outlives_its_job(client: redis.Redis) -> None:
