@@ -33,7 +33,7 @@ def counts() -> Counts:
 
 @pytest.fixture
 def tally(counts: Counts) -> Tally:
-    return Tally(counts, counts, "host:1")
+    return Tally(counts, counts, counts, "host:1")
 
 
 def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts: Counts) -> None:
@@ -57,7 +57,7 @@ def test_ticks_of_schedules_are_counted_by_what_became_of_them(tally: Tally, cou
         tally.ticked("report", "missed", count, 7.0)
     assert tally.next == 7.0 + EVERY
     tally.pass_on()
-    assert counts.all == {("schedules/report", None): {"missed": 3}}
+    assert counts.all == {("report", None): {"missed": 3}}
     assert tally.next == float("inf")
 
 

@@ -182,6 +182,6 @@ def _lines(cost: Cost) -> list[tuple[str, str, str]]:
         (
             "schedule",
             f"{cost.ticked} of {cost.ticks}",
-            f"ticks, one each second, made a job, {cost.late_ms:.0f} ms late at most",
+            f"ticks, one a second, made jobs; at most {cost.late_ms:.0f} ms late",
         ),
     ]

@@ -31,8 +31,18 @@ def unit_of(label: str, field: str) -> str:
     return UNITS.get(field, "") if label.partition("/")[0] in ALL else ""
 
 
-def of_worker(label: str) -> bool:
-    return label.partition("/")[0] == WORKERS
+def engine_layouts(layout: Layout) -> dict[str, Layout]:
+    """The resolutions of the labels that have their own, by the label that all theirs are below."""
+    return {WORKERS: workers_layout(layout), SCHEDULES: schedules_layout(layout)}
+
+
+def schedules_layout(layout: Layout) -> Layout:
+    """How long what is counted of schedules is kept: the resolutions from a day on.
+
+    There may be as many schedules as there are customers, each bucket is a key, and minutes are 2,880 of them.
+    """
+    coarse = tuple(level for level in layout.levels if not 0 < level.cut.step < DAY) or layout.levels[-1:]
+    return Layout(coarse, min(DAY, coarse[0].cut.step or DAY))
 
 
 def workers_layout(layout: Layout) -> Layout:

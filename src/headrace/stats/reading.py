@@ -13,7 +13,6 @@ from typing import Any
 
 from headrace.errors import OptionsError
 from headrace.protocol import stats as protocol
-from headrace.stats.engine_labels import of_worker
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
 from headrace.stats.read_plan import Plan, cover, row
@@ -67,7 +66,7 @@ class Query:
         layout: the resolutions that are kept of labels in general.
         start, end: seconds since 1970.
         every: name of the resolution whose buckets are the range's edges.
-        workers: the resolutions that are kept of what workers count of themselves; None where that is not in reach.
+        engine: the resolutions of the labels that have their own; empty where these are not in reach.
         inclusive: whether the bucket that holds ``end`` belongs to the range.
         fields: those that are wanted; all when empty.
     """
@@ -79,12 +78,12 @@ class Query:
     every: str
     inclusive: bool
     fields: tuple[str, ...]
-    workers: Layout | None = None
+    engine: Mapping[str, Layout]
 
     @property
     def kept(self) -> Layout:
         """The resolutions that are kept of this label."""
-        return self.workers if self.workers is not None and of_worker(self.label) else self.layout
+        return self.engine.get(self.label.partition("/")[0], self.layout)
 
     def plan(self, make: Callable[..., Plan], now: int) -> Plan:
         """Which buckets to read.

@@ -173,7 +173,7 @@ def _plan(client: Client, facts: WhyFacts) -> Plan | None:
     now = facts.now // 1_000_000
     try:
         layout = layout_of(settings.stats_keep)
-        query = Query("", layout, now - _WINDOW, now, layout.levels[0].cut.name, True, ())
+        query = Query("", layout, now - _WINDOW, now, layout.levels[0].cut.name, True, (), {})
         return query.plan(cover, now)
     except OptionsError:
         return None

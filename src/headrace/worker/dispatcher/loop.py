@@ -15,6 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from headrace.stats.engine_labels import SCHEDULES, schedules_layout
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -78,7 +79,9 @@ class Dispatcher:
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
-        self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
+        stats = app.stats
+        ticks = stats.scope(SCHEDULES, schedules_layout(stats.layout).text)
+        self._tally = Tally(stats, stats.of_workers(), ticks, place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
         pid, tally = os.getpid(), self._tally
         context = WorkerContext(

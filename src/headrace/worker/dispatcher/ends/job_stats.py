@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
-from headrace.stats.engine_labels import SCHEDULES, TASKS, queue_label
+from headrace.stats.engine_labels import TASKS, queue_label
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK
 
@@ -84,16 +84,18 @@ class Tally:
         next: when they go on (monotonic seconds).
     """
 
-    def __init__(self, counts: Counts, workers: Counts, place: str) -> None:
+    def __init__(self, counts: Counts, workers: Counts, schedules: Counts, place: str) -> None:
         """Make one.
 
         Args:
             workers: where the worker counts what is of itself.
+            schedules: where ticks are counted.
             place: the worker's host and pid.
         """
         self.next = float("inf")
         self._counts = counts
         self._workers = workers
+        self._schedules = schedules
         self._place = place
         self._sums: dict[tuple[str, str], _Sums] = {}
         self._ticks: Counter[tuple[str, str]] = Counter()
@@ -145,7 +147,7 @@ class Tally:
                 for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)
         for (name, what), count in self._ticks.items():
-            self._counts.absorb(f"{SCHEDULES}/{name}", {what: count})
+            self._schedules.absorb(name, {what: count})
         self._ticks.clear()
         if taken:
             mine = {"busy": self._busy}
