@@ -189,14 +189,14 @@ def _wanted(timing: Timing, record: ScheduleRecord) -> list[int]:
     return list(takewhile(lambda tick: tick < following, timing.after(record.changed)))
 
 
-def _jump(scene: _Scene, newest: int) -> int:
-    """Set the clock; returns the latest time that it has had."""
+def _jump(scene: _Scene, oldest: int, newest: int) -> int:
+    """Set the clock, never before ``oldest``; returns the latest time that it has had."""
     now = scene.now
     newest = max(now, newest)
     forward, back = scene.dice.uniform(1, _FORWARD), -scene.dice.uniform(1, _BACK)
     minutes = scene.dice.choice([*[forward] * 8, back, -_FAR_BACK])
     # Not so far back that the history knows nothing of what ran since.
-    scene.set_clock(max(now + round(minutes * _MINUTE), newest - _FAR_BACK * _MINUTE))
+    scene.set_clock(max(now + round(minutes * _MINUTE), newest - _FAR_BACK * _MINUTE, oldest))
     return newest
 
 
@@ -206,12 +206,12 @@ def _round(scene: _Scene, zone: str, change: str, hours: float, every: float) ->
     kills, jumps = scene.kills, scene.jumps
     scene.set_clock(middle - half)
     timings = _declare(scene, zone)
-    newest = scene.now
+    oldest = newest = scene.now
     while newest < middle + half:
         scene.until(scene.fired, "ticks are fired", every)
         pause = time.monotonic() + scene.dice.uniform(0, 2)
         scene.until(lambda pause=pause: time.monotonic() > pause, "a pause", every)
-        newest = _jump(scene, newest)
+        newest = _jump(scene, oldest, newest)
     if scene.now < newest:
         scene.set_clock(newest)
     scene.until(scene.done, "all is done", 0)
