@@ -180,6 +180,8 @@ JOBS: dict[str, Play] = {
         lambda k, _, t: read_limits(k, ["account"], values=True, now=t),
     ),
     "delete": Play(Stage.finished, produce.delete, says("missing")),
+    "stacks_tell": Play(nothing, lambda k, _, __: operations.tell_stacks(k, "w1", "{}")),
+    "stacks_read": Play(nothing, lambda k, _, __: operations.read_stacks(k, "w1")),
     "move": Play(lambda s: s.put()[0], lambda k, id, t: produce.move(k, id, "mail", 5, now=t)),
     "errand_begin": Play(nothing, lambda k, _, t: errand_calls.begin_errand(k, "e", ERRAND, t)),
     "errand_bite": Play(

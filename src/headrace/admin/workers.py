@@ -5,16 +5,25 @@ Owns the way from a name that people give to an incarnation.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from headrace.errors import OptionsError, WorkerNotFound
 from headrace.model.options import KINDS, Kind
+from headrace.model.stacks import RunnerStacks, WorkerStacks
 from headrace.protocol import operations
 from headrace.protocol.operations import WorkerFacts
+from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps
 
+# Seconds between looks for an answer.
+POLL = 0.1
 # At most so many at once, as for the options of a worker.
 MOST = {"process": 1024, "fork": 1024, "thread": 1024, "async": 100_000}
 
@@ -64,6 +73,64 @@ class Workers:
         """See :meth:`scale`."""
         return await self._client.adrive(_scale(self._client, name, size, kind))
 
+    def stacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
+        """What each runner of a worker does at this moment: the Python stacks of its threads.
+
+        The interpreter of a runner writes them on a signal, also while C code holds its lock, and runs no Python code
+        for it: nothing is interrupted, and a job notices nothing. Of coroutines only the one that runs has a stack.
+
+        Args:
+            name: see :meth:`get`.
+            timeout: the longest wait for the answer, which takes about a third of a second.
+
+        Raises:
+            WorkerNotFound: no live worker has this name, or it does not answer.
+
+        Cost: two round trips, and one for each tenth of a second until the answer.
+        """
+        end = time.monotonic() + seconds(timeout, "timeout")
+        worker, request = self._client.drive(_asking(self._client, name))
+        while True:
+            text = self._client.run(operations.read_stacks(self._client.keys, worker.owner))
+            found = _stacks(worker, text, request, end - time.monotonic())
+            if found is not None:
+                return found
+            time.sleep(POLL)
+
+    async def astacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
+        """See :meth:`stacks`."""
+        end = time.monotonic() + seconds(timeout, "timeout")
+        worker, request = await self._client.adrive(_asking(self._client, name))
+        while True:
+            text = await self._client.arun(operations.read_stacks(self._client.keys, worker.owner))
+            found = _stacks(worker, text, request, end - time.monotonic())
+            if found is not None:
+                return found
+            await asyncio.sleep(POLL)
+
+
+def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
+    """Ask a worker for the stacks of its runners; the worker, and the name of the request."""
+    request = os.urandom(8).hex()
+    worker = yield from _get(client, name)
+    yield from _told(client, worker, f"stacks:{request}")
+    return worker, request
+
+
+def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list[RunnerStacks] | None:
+    """The answer; None: not yet.
+
+    Raises:
+        WorkerNotFound: the time is over.
+    """
+    if text:
+        found = msgspec.json.decode(text, type=WorkerStacks)
+        if found.request == request:
+            return found.runners
+    if left <= 0:
+        raise WorkerNotFound(f"{worker.owner} did not answer: it may be leaving, or be older than this program")
+    return None
+
 
 def _get(client: Client, name: str) -> Steps[WorkerFacts]:
     seen: operations.Overview = yield operations.overview(client.keys)
@@ -112,8 +179,12 @@ def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[Wor
     wanted = kind or (kinds[0] if kinds else "process")
     if wanted not in kinds:
         raise WorkerNotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
-    word: str = yield operations.command(client.keys, worker.owner, f"scale:{wanted}:{size}")
+    yield from _told(client, worker, f"scale:{wanted}:{size}")
+    return worker
+
+
+def _told(client: Client, worker: WorkerFacts, text: str) -> Steps[None]:
+    word: str = yield operations.command(client.keys, worker.owner, text)
     if word != "told":
         why = "is gone" if word == "gone" else "does not listen just now, since it lost its connection: try again"
         raise WorkerNotFound(f"{worker.owner} {why}")
-    return worker

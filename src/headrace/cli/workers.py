@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from headrace.cli.commands import command, group
 from headrace.cli.session import Session
-from headrace.cli.units import span
+from headrace.cli.units import several, span
 from headrace.model.notation import size
 from headrace.model.options import KINDS, Kind
 
@@ -86,6 +87,29 @@ def show(session: Session, name: Name) -> None:
     session.output.table(columns, rows, keep=("pid", "for", "backlog", "done", "memory"), spare="task")
     if not worker.runners:
         session.output.remark(f"{worker.owner} has told nothing of its runners yet: its next heartbeat will")
+
+
+@command(app, "stacks")
+def stacks(
+    session: Session,
+    name: Name,
+    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only the runner of this job.")] = None,
+) -> None:
+    """Show what each runner of a worker does at this moment: the Python stacks of its threads, innermost call first.
+
+    It interrupts nothing. It also works while C code holds the interpreter's lock. Of coroutines only the one that runs
+    has a stack.
+    """
+    with session.acting("stacks", "workers", name, view=True) as (app, act):
+        found = [one for one in app.workers.stacks(name) if job in (None, one.job)]
+        act.reply = f"looked at {several(len(found), 'runner')}"
+    for one in found:
+        if session.output.json:
+            session.output.document(msgspec.to_builtins(one))
+            continue
+        place = f"{one.kind} {one.place}" if one.place >= 0 else f"{one.kind}, leaving"
+        session.output.line(f"{place}, pid {one.pid}: {f'{one.task} {one.job}' if one.job else 'idle'}")
+        session.output.line((one.text or "  (it did not answer)") + "\n")
 
 
 @command(app, "scale")

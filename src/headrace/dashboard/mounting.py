@@ -28,6 +28,7 @@ from headrace.dashboard import (
     login_pages,
     page_verbs,
     schedule_pages,
+    stack_pages,
     status_pages,
     store_pages,
     ticked_jobs,
@@ -227,6 +228,8 @@ def _routes(site: DashboardSite) -> list[Any]:
     if not site.read_only:
         routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
         routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
+        routes.append(route("/jobs/{id}/act/stacks", stack_pages.of_job, "POST"))
+        routes.append(route("/workers/{name:path}/act/stacks", stack_pages.of_worker, "POST"))
         routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
         routes.append(route("/errands", errand_pages.begin, "POST"))
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))

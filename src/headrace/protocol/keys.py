@@ -94,6 +94,7 @@ key                    type    meaning, owner and end
                                Ends a week after the last.
 ``watch:<watch>``      hash    Which watcher holds a hook or an alarm, until when; the last event that the hook has
                                dealt with, or since when the alarm is raised. Ends a week after it was held last.
+``stacks:<owner>``     string  What an incarnation's runners were doing when somebody asked. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================

@@ -273,6 +273,16 @@ def walk(
     return load("walk").bind(keys, parsed, kind=kind, names=list(names), most=_most(values), **piece)
 
 
+def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
+    """Keep for a minute what an incarnation's runners were doing. Cost: one round trip."""
+    return load("stacks_tell").bind(keys, bytes, owner=owner, text=text)
+
+
+def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
+    """What an incarnation told last of its runners' stacks, as JSON; empty: nothing of late. Cost: one round trip."""
+    return load("stacks_read").bind(keys, bytes, owner=owner)
+
+
 def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]:
     """Stop claims of a queue; False when it was paused already.
 

@@ -105,7 +105,7 @@ class Spawn(msgspec.Struct, frozen=True, array_like=True, tag="spawn"):
 
 
 class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
-    """Dispatcher to supervisor: ``stop`` interrupts the runner's main thread, ``kill`` ends its process group."""
+    """Dispatcher to supervisor: interrupt (``stop``) or end (``kill``) a runner, or have it write its ``stacks``."""
 
     runner: int
     what: str

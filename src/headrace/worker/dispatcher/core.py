@@ -39,6 +39,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     RunnerClosed,
     RunnerDied,
     RunnerUp,
+    StackHeard,
     Step,
     Subscribe,
     TakenBack,
@@ -119,6 +120,7 @@ class Core:
             RunnerUp: lambda event: runner_pool.supply.up(event, worker.now),
             RunnerClosed: lambda event: runner_pool.closed(event.runner, garbled=event.garbled),
             RunnerDied: lambda event: placement.returned(runner_pool.died(event, worker.now)),
+            StackHeard: control.stacks.heard,
             Told: lambda event: control.told(event.message),
             Orphaned: lambda _: departure.orphaned(),
             Replied: lambda event: event.read(event.reply),
@@ -229,6 +231,7 @@ class Core:
             # Behind the settle and before the claim, so that the store has seen all that we know.
             self.maintenance.renewal.doubts = 0
             steps.append(self._reconciler.look())
+        steps += self._control.stacks.steps(now)
         steps += self._endings.growth.steps()
         steps += [self._reading(step) for step in self._placement.inputs.steps()]
         if wanted is not None:

@@ -82,6 +82,13 @@ class RunnerDied(msgspec.Struct, frozen=True):
     stderr: bytes = b""
 
 
+class StackHeard(msgspec.Struct, frozen=True):
+    """A runner wrote a part of its stacks; see :class:`Capture`."""
+
+    runner: int
+    text: bytes
+
+
 # -- events: the supervisor, the store, others ------------------------------------------------------------------------
 
 
@@ -142,6 +149,7 @@ Event = (
     | TakenBack
     | RunnerClosed
     | RunnerDied
+    | StackHeard
     | Told
     | Orphaned
     | Replied
@@ -178,6 +186,16 @@ class TakeBack(msgspec.Struct, frozen=True):
 
     runner: int
     most: int
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """Until a time (monotonic seconds) keep stacks that a runner writes to its stderr out of the log.
+
+    :class:`StackHeard` has them.
+    """
+
+    runner: int
+    until: float
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -224,7 +242,7 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-Action = Give | Notify | TakeBack | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
+Action = Give | Notify | TakeBack | Capture | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
 
 
 class Actions:

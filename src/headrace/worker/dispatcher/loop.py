@@ -21,6 +21,7 @@ from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Ask,
+    Capture,
     Event,
     Give,
     Log,
@@ -102,6 +103,7 @@ class Dispatcher:
             Give: links.give,
             Notify: links.tell,
             TakeBack: links.take_back,
+            Capture: links.capture,
             Ask: ControlLink(control, self._watched, links, self._inbox).ask,
             Send: lambda action: session.send(action.steps),
             SendFirst: lambda action: session.send_first(action.steps),

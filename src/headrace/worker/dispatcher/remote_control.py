@@ -14,12 +14,17 @@ from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
+from headrace.worker.dispatcher.stack_requests import StackRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Drain, Resize, Size
 
 
 class RemoteControl:
-    """Does what is asked, or says why not."""
+    """Does what is asked, or says why not.
+
+    Attributes:
+        stacks: requests for the stacks of runners.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class RemoteControl:
         self._maintenance = maintenance
         self._report = report
         self._departure = departure
+        self.stacks = StackRequests(worker, runner_pool)
 
     def told(self, message: Drain | Resize | Size) -> None:
         """The supervisor asks for something."""
@@ -51,9 +57,10 @@ class RemoteControl:
                 self._departure.drain(now=message.now)
 
     def mailed(self, text: str) -> None:
-        """What others wrote: ``show:JOB``, a question; ``parked:TASK``, news; ``scale:KIND:SIZE``; or a job to cancel.
+        """What others wrote: ``show:JOB`` or ``stacks:REQUEST``, questions; ``parked:TASK``, news; or a wish.
 
-        A question is answered by a renewal out of turn, whose facts show that job.
+        The first is answered by a renewal out of turn, whose facts show that job. Wishes are ``scale:KIND:SIZE``, and
+        the id of a job to cancel.
         """
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")
@@ -64,6 +71,8 @@ class RemoteControl:
         elif verb == "show":
             self._report.shown = rest
             self._maintenance.renewal.renew_soon()
+        elif verb == "stacks":
+            self.stacks.ask(rest)
         elif verb == "parked" and rest in self._worker.tasks:
             self._maintenance.unparking.parked.add(rest)
         elif verb != "scale":

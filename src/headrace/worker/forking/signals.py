@@ -70,9 +70,12 @@ def disregard() -> None:
 
 
 def regard() -> None:
-    """In a runner: these are again as in any program, but for USR1, by which the supervisor interrupts a job."""
+    """In a runner: these are again as in any program, but for those by which the supervisor reaches it.
+
+    USR1 interrupts a job, and USR2 asks for stacks: one may come before the runner has handlers of its own.
+    """
     for number in (*UNHEARD, signal.SIGQUIT):
-        if number != signal.SIGUSR1 and signal.getsignal(number) is only_wake:
+        if number not in (signal.SIGUSR1, signal.SIGUSR2) and signal.getsignal(number) is only_wake:
             signal.signal(number, signal.SIG_DFL)
 
 

@@ -4,7 +4,7 @@ The child is all that a process runner is (:mod:`process`), for one job: it sett
 ended, and leaves. Its *forker* owns what outlasts a job, the channel and the process group, and
 
 1. forks the next child when the last one has left, ahead of its job;
-2. passes on the signal by which a running job is told to stop;
+2. passes on the signals by which a running job is told to stop, and to write its stacks;
 3. tells the dispatcher how a child fell that could not say so itself, and leaves;
 4. leaves, too, when a job left something running, which then ends with the group; and when a child was told to.
 
@@ -80,6 +80,7 @@ class ForkServer:
     def run(self) -> bool:
         """Fork. Returns True in each child; and False in the forker, when it is time to leave."""
         signal.signal(signal.SIGUSR1, self._on_signal)
+        signal.signal(signal.SIGUSR2, self._ask_stacks)
         adopt_orphans()
         die_with(self._supervisor, signal.SIGUSR1)
         while self._fork():
@@ -118,6 +119,11 @@ class ForkServer:
             os.kill(self._child, signal.SIGUSR1)
         else:
             os.killpg(0, signal.SIGKILL)
+
+    def _ask_stacks(self, number: int, _frame: FrameType | None) -> None:
+        """The stacks are those of the child, if there is one."""
+        if self._child:
+            os.kill(self._child, number)
 
     def _goes_on(self) -> bool:
         """Wait for the child's end: is another one to follow?"""

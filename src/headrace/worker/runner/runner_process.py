@@ -103,6 +103,8 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
+        if not options.forker:
+            answer_stacks()
     if app.job_log.level is not None:
         logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
     lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
@@ -121,6 +123,11 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
     return 0
 
 
+def answer_stacks() -> None:
+    """From now on write the stacks of all threads to stderr on USR2: no code of Python runs for that."""
+    faulthandler.register(signal.SIGUSR2, file=2)
+
+
 def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
     """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
@@ -130,6 +137,7 @@ def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: Ru
     if not forker.run():
         _write_out()
         return None
+    answer_stacks()
     work.recalls, work.forker = forker.recalls, forker
     settled = options.settled if forker.first else None
     work.reporter.profiler = _settle_in(app, channel, forker.forked, settled, Lifespans(()))

@@ -134,13 +134,15 @@ class RunnerProcesses:
         )
 
     def signal(self, message: Signal) -> None:
-        """Interrupt what a runner runs, or end it with all that it started."""
+        """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
         # Only a child that was not reaped yet is signalled: its number cannot belong to a stranger.
         for child in self._children.values():
             if child.number == message.runner:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     if message.what == "stop":
                         os.kill(child.pid, signal.SIGUSR1)
+                    elif message.what == "stacks":
+                        os.kill(child.pid, signal.SIGUSR2)
                     else:
                         os.killpg(child.pid, signal.SIGKILL)
                 return

@@ -14,8 +14,10 @@ import socket
 import sys
 import time
 
+from headrace.model.stacks import parted
 from headrace.worker.channel import Channel, Closed, Garbled, frame
 from headrace.worker.dispatcher.dispatcher_events import (
+    Capture,
     Event,
     Give,
     Heard,
@@ -23,6 +25,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     RunnerClosed,
     RunnerDied,
     RunnerUp,
+    StackHeard,
     TakeBack,
     TakenBack,
 )
@@ -47,6 +50,7 @@ class RunnerLink:
     Attributes:
         tail: the end of what it wrote to stderr.
         begun: the line that it has begun and not ended there.
+        captures: until when stacks are kept out of what is passed on, monotonic seconds; stacks: those that came.
         closed: its socket ended.
         blocked: its socket had no room for all that it was sent.
     """
@@ -58,6 +62,8 @@ class RunnerLink:
         self.ticket_read, self.ticket_write, self.stderr = descriptors[1:]
         self.tail = b""
         self.begun = b""
+        self.captures = 0.0
+        self.stacks = b""
         self.closed = self.blocked = False
         self._counted = message.kind in COUNTED
         # How often work was taken back; tickets carry it.
@@ -98,11 +104,16 @@ class RunnerLink:
             return True
         except OSError:
             return False
-        self.tail = (self.tail + data)[-STDERR_TAIL:]
         text = self.begun + data
         end = text.rfind(b"\n") + 1
-        self.begun = text[end:]
-        _pass_on(text[:end])
+        self.begun, lines = text[end:], text[:end]
+        if self.captures and time.monotonic() < self.captures:
+            found, lines = parted(lines)
+            self.stacks += found
+            self.tail = (self.tail + lines)[-STDERR_TAIL:]
+        else:
+            self.tail = (self.tail + data)[-STDERR_TAIL:]
+        _pass_on(lines)
         if not data or len(self.begun) > LINE:
             self.end_line()
         return bool(data)
@@ -164,6 +175,11 @@ class RunnerLinks:
         if link is not None and count:
             self._offer(link, Recall(count))
         self._inbox.append(TakenBack(action.runner, count))
+
+    def capture(self, action: Capture) -> None:
+        """Keep the stacks that a runner is about to write."""
+        if (link := self._links.get(action.runner)) is not None:
+            link.captures = action.until
 
     def hint(self, runner: int) -> None:
         """Wake a runner to which a job is about to be sent."""
@@ -238,6 +254,9 @@ class RunnerLinks:
     def _on_stderr(self, link: RunnerLink) -> None:
         if not link.drain_stderr():
             self._watched.unwatch(link.stderr)
+        if link.stacks:
+            self._inbox.append(StackHeard(link.number, link.stacks))
+            link.stacks = b""
         if link.begun and self.next == float("inf"):
             self.next = time.monotonic() + LINE_WAITS
 

@@ -1,0 +1,60 @@
+"""Stacks of runners: what an interpreter writes of its threads, told from what else a process writes. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+# Bytes of all stacks of a worker, and characters of one runner's.
+MOST, MOST_EACH = 60_000, 12_000
+
+# As faulthandler writes them; a name of a file may be anything, its line and function end the line.
+_HEAD = re.compile(
+    rb"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):\n|Stack \(most recent call first\):\n"
+)
+_FRAME = re.compile(rb'  File "[^\n]*", line [0-9?]+ in [^\n]*\n|  (\.\.\.|<[^\n]*>)\n|  Extension modules: [^\n]*\n')
+
+
+class RunnerStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks of one runner.
+
+    Attributes:
+        kind, place, pid: which runner; place: its number among those of its kind, -1: it leaves.
+        job, task: what it runs, or the oldest of several; empty: it is idle.
+        text: a stack for each thread, as the interpreter writes it, innermost frame first; empty: it did not answer.
+    """
+
+    kind: str
+    place: int
+    pid: int
+    job: str
+    task: str
+    text: str
+
+
+class WorkerStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks of a worker's runners, in answer to one request.
+
+    Attributes:
+        request: names the request.
+        runners: each of them, at most as many as a heartbeat tells of.
+    """
+
+    request: str
+    runners: list[RunnerStacks]
+
+
+def parted(data: bytes) -> tuple[bytes, bytes]:
+    """Whole lines of a process's stderr: those of stacks, and the others."""
+    stacks, others, inside = bytearray(), bytearray(), False
+    for line in data.splitlines(keepends=True):
+        if _HEAD.fullmatch(line):
+            inside = True
+            stacks += line
+        elif (inside and (_FRAME.fullmatch(line) or line == b"\n")) or _FRAME.fullmatch(line):
+            stacks += line
+        else:
+            inside = False
+            others += line
+    return bytes(stacks), bytes(others)

@@ -1,0 +1,7 @@
+-- Stacks tell: what an incarnation's runners were doing, for who asked; kept for a minute.
+-- key     stacks  string  stacks:<owner>
+-- arg     owner   text
+-- arg     text    text    JSON, at most 64 KiB
+-- return  ok
+redis.call('SET', stacks, text, 'EX', 60)
+return 'ok'

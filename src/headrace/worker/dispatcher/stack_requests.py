@@ -1,0 +1,69 @@
+"""Stacks on demand: somebody asks, each runner's interpreter writes them to its stderr, and the store is told.
+
+Owns the requests that are under way. A runner that answers late, or not at all, holds up nobody.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.model.stacks import MOST, MOST_EACH, RunnerStacks, WorkerStacks
+from headrace.protocol import operations
+from headrace.worker.dispatcher.dispatcher_events import Ask, Capture, StackHeard, Step
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.messages import Signal
+
+# Seconds that runners have to write.
+WAIT = 0.3
+_TIMER = "stacks"
+
+
+class StackRequests:
+    """At most one is under way: who asks meanwhile gets an answer of its own, to what is read then."""
+
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
+        self._worker = worker
+        self._runner_pool = runner_pool
+        self._request = ""
+        self._heard: dict[int, bytearray] = {}
+
+    def ask(self, request: str) -> None:
+        """Have each runner write its stacks."""
+        worker = self._worker
+        self._request = request[:64]
+        self._heard.clear()
+        for handle in self._runner_pool.assignment.handles.values():
+            if not handle.gone:
+                worker.actions.add(Capture(handle.number, worker.now + WAIT))
+                worker.actions.add(Ask(Signal(handle.number, "stacks")))
+        worker.timers.set(_TIMER, worker.now + WAIT)
+
+    def heard(self, event: StackHeard) -> None:
+        """A runner wrote a part of its stacks."""
+        text = self._heard.setdefault(event.runner, bytearray())
+        if len(text) < MOST_EACH:
+            text += event.text
+
+    def steps(self, now: float) -> list[Step]:
+        """What is told, once the time is over."""
+        worker = self._worker
+        if not self._request or not worker.timers.due(_TIMER, now):
+            return []
+        worker.timers.clear(_TIMER)
+        handles = [one for one in self._runner_pool.assignment.handles.values() if not one.gone]
+        each = min(MOST_EACH, MOST // max(1, len(handles)))
+        rows: list[RunnerStacks] = []
+        for handle in handles:
+            first = next(iter(handle.starts.values()), None)
+            text = bytes(self._heard.get(handle.number, b""))[:each].decode("utf-8", "replace")
+            rows.append(
+                RunnerStacks(
+                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=handle.pid,
+                    job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
+                )
+            )  # fmt: skip
+        answer = msgspec.json.encode(WorkerStacks(request=self._request, runners=rows)).decode()
+        self._request = ""
+        self._heard.clear()
+        return [(operations.tell_stacks(worker.keys, worker.owner, answer), lambda _: None)]

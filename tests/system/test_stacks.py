@@ -1,0 +1,107 @@
+"""Stacks on demand: of every kind of runner, also while C code holds its interpreter; jobs notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from headrace.dashboard import Dashboard
+from headrace.errors import WorkerNotFound
+from headrace.model.job import State
+from headrace.model.stacks import RunnerStacks
+from tests.dashboard.asking import ask, operator, viewer
+from tests.system.fleet import Fleet
+
+pytestmark = pytest.mark.system
+
+
+@pytest.mark.parametrize("kind", ["process", "fork", "thread"])
+def test_a_runner_tells_what_it_does_and_goes_on(fleet: Fleet, tmp_path: Path, kind: str) -> None:
+    worker = fleet.worker(kinds=kind, processes=2, forks=2, threads=2)
+    gate = tmp_path / "open"
+    job = fleet.enqueue(f"{kind}.gate", str(gate))
+    fleet.started(job)
+    for _ in range(2):
+        found = fleet.app.workers.stacks(worker.place)
+        (own,) = [one for one in found if one.job == job.id]
+        assert (own.kind, own.task) == (kind, f"{kind}.gate")
+        assert "chores.py" in own.text
+        assert " in _hold" in own.text
+        assert [one for one in found if not one.text] == []
+    gate.touch()
+    assert job.result(timeout=30, allow_wait=True) == 1
+    # They are no lines of the worker's log.
+    assert " in _hold" not in worker.log()
+
+
+def test_code_that_holds_the_interpreter_is_seen_too(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=1)
+    job = fleet.enqueue("process.hog", 3.0)
+    fleet.started(job)
+    (found,) = asyncio.run(_asked(fleet.url, worker.place))
+    assert " in hog" in found.text
+    assert fleet.ended(job).state == State.SUCCEEDED
+
+
+async def _asked(url: str, name: str) -> list[RunnerStacks]:
+    async with Headrace(url) as app:
+        return await app.workers.astacks(name)
+
+
+def test_an_event_loop_and_an_idle_runner_answer(fleet: Fleet) -> None:
+    worker = fleet.worker(kinds="process,async", processes=1, concurrency=4)
+    found = fleet.until(lambda: _all(fleet, worker.place, 2))
+    assert {one.kind for one in found} == {"process", "async"}
+    assert [one.job for one in found] == ["", ""]
+
+
+def _all(fleet: Fleet, place: str, count: int) -> list[RunnerStacks]:
+    """The answers of so many runners, once all of them can answer."""
+    found = [one for one in fleet.app.workers.stacks(place) if one.text]
+    return found if len(found) == count else []
+
+
+def test_a_worker_that_does_not_answer_is_said_to_be_so(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=1)
+    pid = worker.dispatcher()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(WorkerNotFound, match="did not answer"):
+            fleet.app.workers.stacks(worker.place, timeout=0.3)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with pytest.raises(WorkerNotFound):
+        fleet.app.workers.stacks("nothing")
+
+
+def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.worker(processes=2)
+    gate = tmp_path / "open"
+    job = fleet.enqueue("process.gate", str(gate))
+    fleet.started(job)
+
+    async def look() -> None:
+        async with Headrace(fleet.url) as app:
+            dashboard = Dashboard(app, operator)
+            path = f"/jobs/{job.id}/act/stacks"
+            assert path in set((await ask(dashboard, f"/jobs/{job.id}")).links())
+            shown = await ask(dashboard, path, form={})
+            assert shown.text.count("<pre") == 1
+            assert " in _hold" in shown.text
+            assert (await ask(Dashboard(app, viewer), path, form={})).status == 403
+            owner = (await app.job(job.id).arefresh()).owner
+            whole = await ask(dashboard, f"/workers/{owner}/act/stacks", form={})
+            assert whole.text.count("<pre") == 2
+            assert [act.verb for act in (await app.acts.apage()).acts] == ["stacks", "stacks", "stacks"]
+            gate.touch()
+            await app.job(job.id).aresult(timeout=30)
+            late = await ask(dashboard, path, form={})
+            assert late.headers["location"] == f"/jobs/{job.id}"
+            assert "is%20succeeded" in late.cookies["headrace_said"]
+
+    asyncio.run(look())
