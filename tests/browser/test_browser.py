@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.conftest import Store
 from tests.dashboard.test_pages import LISTS, pages
+from tests.deadline import eventually
 
 OpenPage = Callable[..., Any]
 
@@ -119,6 +120,57 @@ def test_a_plot_tells_its_values_to_keys_and_pointers(store: Store, open_page: O
     drawing.focus()
     page.keyboard.press("ArrowRight")
     assert "succeeded" in page.locator(".plot .value").first.inner_text()
+
+
+FRAMES = """async ([pages, times]) => {
+  let shown = 0, done;
+  const ended = new Promise((resolve) => { done = resolve; });
+  window.fetch = async () => {
+    if (++shown >= times) done();
+    return new Response(pages[shown % pages.length], { headers: { "content-type": "text/html" } });
+  };
+  // The script asks anew whenever the tab is shown again.
+  const again = () => { if (shown < times) { document.dispatchEvent(new Event("visibilitychange")); setTimeout(again); } };
+  again();
+  await ended;
+}"""
+
+
+def test_a_tab_that_is_left_open_does_not_grow(store: Store, open_page: OpenPage) -> None:
+    """DS8: 5,000 frames, which are real pages by turns; only the way to the server is cut short."""
+    page = open_page("/")
+    pages = [page.request.get(store.base + "/").text()]
+
+    def another() -> bool:
+        text = page.request.get(store.base + "/").text()
+        return text not in pages and not pages.append(text)
+
+    for n in range(3):
+        store.shop.add.options(queue="mail").enqueue(n)
+        eventually(another, 10)
+    session = page.context.new_cdp_session(page)
+
+    def grown(times: int) -> tuple[int, int]:
+        page.evaluate(FRAMES, [pages, times])
+        for _ in range(2):
+            session.send("HeapProfiler.collectGarbage")
+        counters = session.send("Memory.getDOMCounters")
+        assert counters["documents"] < 20
+        return session.send("Runtime.getHeapUsage")["usedSize"], counters["nodes"] + counters["jsEventListeners"]
+
+    heap, nodes = grown(500)
+    heap_then, nodes_then = grown(5_000)
+    assert heap_then - heap < 500_000, "it grows by 100 bytes a frame"
+    assert nodes_then - nodes < 500
+
+
+def test_a_tab_that_is_older_than_the_server_is_loaded_anew(store: Store, open_page: OpenPage) -> None:
+    """DS27."""
+    page = open_page("/queues")
+    page.evaluate("window.mark = 1")
+    page.evaluate("document.body.dataset.version = '0.0.1'")
+    page.wait_for_function("window.mark === undefined")
+    assert page.locator("body").get_attribute("data-version") != "0.0.1"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -38,7 +38,19 @@ function inUse(element) {
     || element.querySelector("details[open]") !== null;
 }
 
+// Parts of a newer dashboard do not fit this page's script and style: the page is loaded anew, unless a person types.
+function isOutdated(fresh) {
+  if (fresh.body.dataset.version === document.body.dataset.version) return false;
+  const rested = Date.now() - Number(sessionStorage.getItem("reloaded") || 0) > 60000;
+  if (rested && !document.querySelector("dialog[open]") && !document.activeElement?.matches("input, select, textarea")) {
+    sessionStorage.setItem("reloaded", Date.now());
+    location.reload();
+  }
+  return true;
+}
+
 function replaceFragments(fresh) {
+  if (isOutdated(fresh)) return;
   for (const old of document.querySelectorAll("[data-live]")) {
     if (!old.id || inUse(old) || old.matches(":hover.plot")) continue;
     if (old.dataset.live === "slow" && round % SLOW) continue;
