@@ -1,105 +1,81 @@
 """The dashboard over a store that holds a million jobs, 10,000 workflows, 100 queues and 20 workers.
 
-Each page is asked for by a dashboard of its own, so that nothing is shared with the page before; the application that
-is asked is the same. Round trips are requests that the server read. Server time is that of the server's process, per
-page; our time that of this process. Seconds on the wall are told with a bar, which counts on an idle machine only.
+Each page is asked of a dashboard of its own, so that nothing is shared with the page before; the application that is
+asked is the same. Round trips are requests that the server read. A script's time is the server's own, from its slow
+log, so other programs matter little; our time is this process's. Seconds on the wall count on an idle machine only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
 
 from bench.context import Context
+from bench.dashboard_store import fill
 from bench.figure import Bar, Figure, percentile
 from bench.servers import Server, server
 
-_JOBS, _FLOWS, _QUEUES, _WORKERS, _TASKS, _FAILED = 1_000_000, 10_000, 100, 20, 40, 5_000
-_ROUNDS, _TABS = 40, 50
-# Round trips that a page may take, the frame included that all tabs share for two seconds. The overview's INFO and lost
-# statistics are read once in half a minute, its statistics once in five seconds.
+T = TypeVar("T")
+
+_JOBS, _FLOWS = 1_000_000, 10_000
+_ROUNDS, _TABS, _BYTES = 100, 50, 1000
+# Round trips that a page may take, the frame included that all tabs share for two seconds.
 _PAGES = {
-    "/": 7, "/workers": 1, "/causes": 5, "/queues": 3, "/tasks": 3, "/jobs?state=failed": 3, "/jobs?state=ready": 4,
-    "/jobs?state=failed&q=nothing": 3, "/workflows": 2, "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2,
-    "/statistics": 4, "/jobs/ID": 2, "/workflows/ID": 4, "/queues/queue-1": 4, "/tasks/shop.task-1": 2,
+    "/": 1, "/?span=1y": 1, "/workers": 1, "/workers/host-0:1": 2, "/causes": 1, "/activity": 1, "/queues": 2,
+    "/tasks": 2, "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=failed&q=nothing": 20, "/jobs/ID": 2,
+    "/workflows": 2, "/workflows/SMALL": 3, "/workflows/LARGE": 3, "/queues/queue-1": 2, "/tasks/shop.task-1": 2,
+    "/statistics": 2, "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2, "/errands": 2,
+    "/errands/new?verb=retry&state=failed&task=shop.add": 20,
 }  # fmt: skip
+# Scripts that look at jobs which a page may not want; and milliseconds of each, and of any other.
+_LOOKS, _BITE, _SCRIPT = (
+    {"/jobs?state=failed&q=nothing", "/causes", "/errands/new?verb=retry&state=failed&task=shop.add"},
+    2,
+    10,
+)
+_FILES = {"live.js": 12, "*.css": 25}
 
 
 @dataclass(slots=True)
 class _Cost:
-    """What one page cost: trips and server microseconds each, our seconds, seconds on the wall, bytes."""
+    """What one page cost, each time: trips, milliseconds and name of its slowest script, milliseconds of all, bytes."""
 
     trips: list[float] = field(default_factory=list[float])
+    slowest: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     server: list[float] = field(default_factory=list[float])
     ours: list[float] = field(default_factory=list[float])
     wall: list[float] = field(default_factory=list[float])
     size: int = 0
 
 
-def _fill(target: Server, jobs: int, flows: int) -> Any:
-    """An application over a store that holds so much."""
-    from headrace import Flow, Headrace
+class _Scripts:
+    """How long the server ran each script, by its slow log."""
 
-    app = Headrace(target.url, max_finished=jobs)
+    def __init__(self, target: Server) -> None:
+        from headrace.protocol.script import load
+        from headrace.protocol.script_header import parse_header
 
-    @app.task(name="shop.add")
-    def add(number: int, text: str = "") -> int:
-        return number + len(text)
+        texts = {Path(one.name).stem: one.read_text() for one in files("headrace").joinpath("scripts").iterdir()}
+        included = {name for text in texts.values() for name in parse_header(text).includes}
+        self._names = {load(name).sha: name for name in texts.keys() - included}
+        self._client = target.client
+        self._client.config_set("slowlog-log-slower-than", 0)
+        self._client.config_set("slowlog-max-len", 10_000)
 
-    @app.workflow(name="shop.order")
-    def order(flow: Flow, number: int) -> None:
-        first = flow.run(add, number)
-        flow.run(add, first)
-
-    add_one = [add.options(queue=f"queue-{n}") for n in range(_QUEUES)]
-    app.enqueue_many(add_one[n % _QUEUES].job(n, text="some text") for n in range(jobs))
-    for number in range(flows):
-        order.create(number)
-    _count(app)
-    _fail(app, min(_FAILED, jobs // 10))
-    return app
-
-
-def _count(app: Any) -> None:
-    """Statistics of an hour, by task and queue."""
-    from headrace.stats.histogram import bucket_of
-
-    now = time.time()
-    for minute in range(60):
-        counts = {"started": 90, "succeeded": 85, "failed": 5}
-        counts |= {f"run~{bucket_of(0.01 * (minute + 1))}": 90, f"wait~{bucket_of(0.2)}": 90}
-        for n in range(_TASKS):
-            app.stats.absorb(f"jobs/shop.task-{n}", counts, now - 60 * minute)
-        for n in range(_QUEUES):
-            app.stats.absorb(f"queues/queue-{n}", counts, now - 60 * minute)
-    app.stats.flush()
-
-
-def _fail(app: Any, count: int) -> None:
-    """Workers that live and run something, and jobs that failed."""
-    from headrace.model.job import JobError, error_json
-    from headrace.protocol import consume
-
-    client, keys, hour = app.client, app.client.keys, 3600 * 1_000_000
-    for n in range(_WORKERS):
-        names = [f"queue-{queue}" for queue in range(n * 5, n * 5 + 5)]
-        facts = ["place", f"host-{n}:1", "queues", ",".join(names), "sizes", "process:8", "since", "1"]
-        client.run(consume.register(keys, f"worker-{n}", hour, facts, tasks={"shop.add": "process"}))
-    for request, error in enumerate(_errors(count), 1):
-        claimed = client.run(consume.claim(keys, "worker-0", request, 500, [f"queue-{request % _QUEUES}"])).jobs
-        data = error_json(JobError(type="ValueError", message=error, where="shop.py:7 in add", traceback="..."))
-        rows = [(consume.Outcome(one.id, one.token, "failed", data, hour), one.ready) for one in claimed]
-        client.run(consume.settle(keys, "worker-0", request, rows, hour))
-    for n in range(_WORKERS):
-        client.run(consume.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))
-
-
-def _errors(count: int) -> Iterator[str]:
-    for n in range(0, count, 500):
-        yield f"order {n} is not there"
+    def since(self) -> list[tuple[float, str]]:
+        """Milliseconds and name of each that ran since it was asked last."""
+        told = [(one["duration"] / 1e3, one["command"].split()) for one in self._client.slowlog_get(10_000)]
+        self._client.slowlog_reset()
+        return [
+            (took, self._names.get(words[1].decode(), "?"))
+            for took, words in told
+            if len(words) > 1 and words[0].upper() == b"EVALSHA"
+        ]
 
 
 async def _ask(app: Any, path: str, shared: Any = None) -> int:
@@ -126,62 +102,81 @@ async def _ask(app: Any, path: str, shared: Any = None) -> int:
     return sum(len(message.get("body", b"")) for message in sent[1:])
 
 
-async def _measured(app: Any, target: Server, paths: dict[str, str], rounds: int) -> dict[str, _Cost]:
+async def _measured(
+    app: Any, target: Server, scripts: _Scripts, paths: dict[str, str], rounds: Iterable[int]
+) -> dict[str, _Cost]:
     found = {name: _Cost() for name in paths}
-    for round_ in range(rounds + 1):
+    for round_ in rounds:
         for name, cost in found.items():
+            scripts.since()
             before, ours, begun = target.work(), time.process_time(), time.perf_counter()
             cost.size = await _ask(app, paths[name])
             wall, ours = time.perf_counter() - begun, time.process_time() - ours
-            spent = target.work() - before
+            spent, ran = target.work() - before, scripts.since()
             # The first of each connects and loads scripts. A question of ours is a trip, too.
             if round_:
                 cost.trips.append(spent.trips - 1)
-                cost.server.append(spent.cpu)
-                cost.ours.append(ours)
-                cost.wall.append(wall)
+                cost.slowest.append(max(ran, default=(0.0, "none")))
+                cost.server.append(sum(took for took, _ in ran))
+                cost.ours.append(1e3 * ours)
+                cost.wall.append(1e3 * wall)
     return found
 
 
-async def _tabs(app: Any, target: Server) -> float:
-    """Round trips of 50 tabs that refresh the overview at once."""
+async def _tabs(app: Any, target: Server) -> tuple[float, float]:
+    """Round trips, and processor milliseconds of this process, of 50 tabs that refresh the overview at once."""
     from headrace.dashboard import Dashboard, Visitor
 
     shared = Dashboard(app, lambda _request: Visitor("bench"))
-    before = target.work()
+    before, ours = target.work(), time.process_time()
     await asyncio.gather(*(_ask(app, "/", shared) for _ in range(_TABS)))
-    return (target.work() - before).trips - 1
+    return (target.work() - before).trips - 1, 1e3 * (time.process_time() - ours)
 
 
-def _figures(found: dict[str, _Cost], tabs: float, jobs: int) -> Iterator[Figure]:
-    for path, cost in found.items():
-        name = f"dashboard, {jobs:,} jobs, {path}"
-        yield Figure(f"{name}: round trips", max(cost.trips), "", bar=Bar("at most", _PAGES[path]))
-        yield Figure(f"{name}: server time", percentile(cost.server, 50) / 1e3, "ms CPU")
-        yield Figure(f"{name}: our time", 1e3 * percentile(cost.ours, 50), "ms CPU")
-        yield Figure(f"{name}: p95", 1e3 * percentile(cost.wall, 95), "ms", bar=Bar("at most", 50))
-        yield Figure(f"{name}: size", cost.size / 1e3, "kB", bar=Bar("at most", 60) if path == "/" else None)
-    yield Figure(f"dashboard, {_TABS} tabs of the overview at once: round trips", tabs, "", bar=Bar("at most", 7))
+def _of_page(name: str, path: str, cost: _Cost) -> Iterator[Figure]:
+    took = percentile([took for took, _ in cost.slowest], 95)
+    which = next((script for one, script in cost.slowest if one == took), "")
+    most = _BITE if path in _LOOKS else _SCRIPT
+    yield Figure(f"{name}: round trips", max(cost.trips), "", bar=Bar("at most", _PAGES[path]))
+    yield Figure(f"{name}: slowest script", took, "ms", bar=Bar("at most", most), note=which)
+    yield Figure(f"{name}: all scripts", percentile(cost.server, 50), "ms")
+    yield Figure(f"{name}: our time", percentile(cost.ours, 50), "ms CPU")
+    yield Figure(f"{name}: p95", percentile(cost.wall, 95), "ms", bar=Bar("at most", 50))
+    yield Figure(f"{name}: p99", percentile(cost.wall, 99), "ms", bar=Bar("at most", 200))
+    yield Figure(f"{name}: size", cost.size / _BYTES, "kB", bar=Bar("at most", 60) if path == "/" else None)
+
+
+def _of_files() -> Iterator[Figure]:
+    static = files("headrace").joinpath("dashboard", "static")
+    for pattern, most in _FILES.items():
+        size = sum(path.stat().st_size for path in Path(str(static)).glob(pattern)) / _BYTES
+        yield Figure(f"dashboard, {pattern}: size", size, "kB", bar=Bar("at most", most))
 
 
 def run(context: Context) -> list[Figure]:
     """What each page costs, in round trips, processor time, seconds and bytes."""
     jobs, flows = context.scaled(_JOBS), context.scaled(_FLOWS)
-    rounds = 5 if context.quick else _ROUNDS
+    rounds = range(6 if context.quick else _ROUNDS + 1)
     with server() as target:
-        context.say(f"dashboard: {jobs:,} jobs and {flows:,} workflows are stored")
-        app = _fill(target, jobs, flows)
-        flow = app.workflows.page(limit=1).workflows[0].id
-        job = app.jobs.page("failed", limit=1).jobs[0].id
-        ids = {"/jobs/ID": f"/jobs/{job}", "/workflows/ID": f"/workflows/{flow}"}
-        paths = {name: ids.get(name, name) for name in _PAGES}
-        context.say("dashboard: pages are asked for")
+        app, ids = fill(target.url, jobs, flows, lambda said: context.say(f"dashboard: {said}"))
+        paths = {name: next((name.replace(*one) for one in ids.items() if one[0] in name), name) for name in _PAGES}
+        scripts = _Scripts(target)
 
-        async def measure() -> tuple[dict[str, _Cost], float]:
+        def told() -> Iterator[int]:
+            for n in rounds:
+                context.say(f"dashboard: pages are asked for, {n} of {len(rounds)} times")
+                yield n
+
+        async def measure() -> tuple[dict[str, _Cost], tuple[float, float]]:
             try:
-                return await _measured(app, target, paths, rounds), await _tabs(app, target)
+                return await _measured(app, target, scripts, paths, told()), await _tabs(app, target)
             finally:
                 await app.aclose()
 
-        found, tabs = asyncio.run(measure())
-    return list(_figures(found, tabs, jobs))
+        found, (trips, ours) = asyncio.run(measure())
+    figures = [one for path, cost in found.items() for one in _of_page(f"dashboard, {jobs:,} jobs, {path}", path, cost)]
+    tabs = f"dashboard, {_TABS} tabs of the overview at once"
+    figures.append(Figure(f"{tabs}: round trips", trips, "", bar=Bar("at most", 1)))
+    # They ask each two seconds, and may take 3 % of a core.
+    figures.append(Figure(f"{tabs}: our time", ours, "ms CPU", bar=Bar("at most", 60)))
+    return figures + list(_of_files())
