@@ -23,7 +23,7 @@ from bench.servers import Server, server
 T = TypeVar("T")
 
 _JOBS, _FLOWS = 1_000_000, 10_000
-_ROUNDS, _TABS, _BYTES = 100, 50, 1000
+_ROUNDS, _TABS, _BYTES = 40, 50, 1000
 # Round trips that a page may take, the frame included that all tabs share for two seconds.
 _PAGES = {
     "/": 1, "/?span=1y": 1, "/workers": 1, "/workers/host-0:1": 2, "/causes": 1, "/activity": 1, "/queues": 2,

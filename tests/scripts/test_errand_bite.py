@@ -120,7 +120,7 @@ def test_a_rate_holds_whoever_does_the_pieces(stage: Stage) -> None:
     begin(stage, "retry", "failed", rate=10)
     assert work(stage, 10).done == 10
     assert work(stage, 10).done == 10
-    assert stage.run(graph.tend(stage.keys, 10, stage.now)) == 0
+    assert stage.run(graph.tend_on(stage.keys, 10, stage.now)) == (0, stage.now, stage.now + SECOND)
     stage.now += SECOND
     assert work(stage, 10).done == 20
     stage.now += SECOND

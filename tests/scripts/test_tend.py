@@ -41,7 +41,7 @@ def test_several_chores_fit_into_one_piece(stage: Stage) -> None:
     flows = [Flow(stage, "a>b").started() for _ in range(5)]
     for flow in flows:
         flow.cancel()
-    assert stage.raw(protocol.tend(stage.keys, 500, stage.now)) == [0, 5]
+    assert stage.raw(protocol.tend(stage.keys, 500, stage.now))[:2] == [0, 5]
     assert {flow.state for flow in flows} == {"cancelled"}
 
 

@@ -11,11 +11,17 @@ from headrace import Headrace
 from headrace.model.errand import Errand, JobFilter
 from tests.deadline import eventually
 from tests.program import Program
-from tests.system.fleet import Fleet
+from tests.system.fleet import LEASE, Fleet
 
 pytestmark = pytest.mark.system
 
-COUNT, RATE = 1200, 400
+COUNT, RATE = 1200, 200
+
+
+@pytest.fixture
+def lease() -> float:
+    """Another worker hears of an errand when it renews its lease."""
+    return LEASE
 
 
 def cancelled(app: Headrace) -> None:

@@ -243,3 +243,17 @@ def test_whatever_is_due_sooner_than_what_was_known_comes_sooner() -> None:
     renewed(made, 100, now=SECOND, ends=30 * day, over=30 * day, chore=30 * day)
     renewed(made, 107, now=6 * SECOND, ends=8 * SECOND, over=8 * SECOND, chore=8 * SECOND)
     assert sorted(names(made, 109)) == ["lapse", "sweep", "tend"]
+
+
+def test_a_piece_that_is_due_later_is_done_then_and_not_at_the_next_renewal() -> None:
+    """An errand with a rate went on at renewals only, however fast its rate."""
+    made = maintenance()
+    renewed(made, 100, now=SECOND, chore=SECOND)
+    (step,) = made.steps(101)
+    assert step[0].script.name == "tend"
+    step[1]((0, 2 * SECOND, 4 * SECOND))
+    assert names(made, 102.9) == []
+    (step,) = made.steps(103)
+    assert step[0].script.name == "tend"
+    step[1]((0, 4 * SECOND, 0))
+    assert names(made, 105) == []

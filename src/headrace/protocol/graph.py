@@ -240,6 +240,11 @@ def tend(keys: Keys, limit: int = 400, now: int = 0) -> Call[int]:
     return load("tend").bind(keys, lambda reply: int(reply[0]), now=now, limit=limit)
 
 
+def tend_on(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+    """As :func:`tend`; also tells server time, and when the next chore is due (0: none is left); microseconds."""
+    return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), now=now, limit=limit)
+
+
 # -- growing --------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@
 -- commit  batch
 -- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
--- return  {chores that are due, pieces done}
+-- return  {chores that are due, pieces done, now, when the next one is due or 0}
 -- Each chore takes one for itself.
 batch.room = math.max(limit, 2)
 local DO = {}
@@ -81,4 +81,6 @@ while batch.room > 0 do
   batch.room, pieces = batch.room - 1, pieces + 1
   if DO[verb] then DO[verb](unpack(chore)) end
 end
-return function() return {redis.call('ZCOUNT', chores, '-inf', now), pieces} end
+return function()
+  return {redis.call('ZCOUNT', chores, '-inf', now), pieces, now, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0}
+end

@@ -161,12 +161,15 @@ class BackgroundWork:
         self.at = NEVER
         self._keys = keys
 
-    def call(self, _: float) -> Call[int]:
+    def call(self, _: float) -> Call[tuple[int, int, int]]:
         self.at = NEVER
-        return graph.tend(self._keys, PIECE)
+        return graph.tend_on(self._keys, PIECE)
 
-    def on_reply(self, reply: int, _: float) -> None:
-        self.learn(reply)
+    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
+        left, server_now, due = reply
+        # An errand with a rate goes on when that lets it.
+        self.at = min(self.at, moment(sent, server_now, due))
+        self.learn(left)
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
         self.at = min(self.at, moment(sent, renewed.now, renewed.chore))
