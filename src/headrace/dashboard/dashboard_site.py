@@ -21,6 +21,7 @@ from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
+from headrace.dashboard.graph_drawing import Drawer
 from headrace.dashboard.joint_client import JointClient
 from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
@@ -94,6 +95,7 @@ class DashboardSite:
         client: by which pages read: what one asks for together is one round trip.
         frames: the shared frame.
         strip: rates of the last ten minutes.
+        drawer: pictures of workflows.
     """
 
     app: Headrace
@@ -106,6 +108,7 @@ class DashboardSite:
     client: JointClient = field(init=False)
     frames: Shared[LiveFrame] = field(init=False)
     strip: LiveStrip = field(default_factory=LiveStrip)
+    drawer: Drawer = field(default_factory=Drawer)
     _counts: JointClient = field(init=False)
     _readings: OrderedDict[tuple[str, ...], Shared[Any]] = field(init=False)
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
 from headrace.dashboard.dashboard_site import DashboardSite, base_of, wants_json
-from headrace.dashboard.graph_drawing import Drawer, Drawing
+from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import Shown, arguments_document, shown
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
@@ -148,15 +148,8 @@ async def _draw(
         # What broke or runs is what is looked for first.
         near = jobs[0].number
     shown = around(view, near, STEPS, NEAR) if near else view
-    drawing = await _drawer(site).draw(f"{base} {record.id} {near}", shown, links)
+    drawing = await site.drawer.draw(f"{base} {record.id} {near}", shown, links)
     return WorkflowPicture(drawing, near, len(shown.nodes))
-
-
-_drawers: dict[int, Drawer] = {}
-
-
-def _drawer(site: DashboardSite) -> Drawer:
-    return _drawers.setdefault(id(site), Drawer())
 
 
 def _arguments(site: DashboardSite, record: WorkflowRecord) -> list[Shown]:
