@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import headrace.dashboard
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard, Visitor
 from headrace.testing import Kit
+from headrace.worker.watcher.alarm_rounds import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 
@@ -334,6 +336,21 @@ async def test_lost_statistics_are_on_the_overview(shop: Shop, client: redis.Red
     client.hset(flow, "lost", "2")
     client.expire(flow, 60)
     assert "2 batches of statistics lost" in (await ask(Dashboard(shop.app, operator), "/")).text
+
+
+async def test_a_raised_alarm_is_on_the_overview(shop: Shop) -> None:
+    shop.app.alarm("orders <wait>", queue="nowhere", workers=1, for_=0)
+    rounds = AlarmRounds(shop.app, "w1")
+    assert "Alarm: orders" not in (await ask(Dashboard(shop.app, operator), "/")).text
+    for _ in range(2):
+        await asyncio.to_thread(rounds.look, 0.0)
+    text = (await ask(Dashboard(shop.app, operator), "/")).text
+    assert "Alarm: orders &lt;wait&gt;" in text
+    assert "workers of nowhere below 1 for 0 s: it was 0 when the alarm was raised" in text
+    assert "/activity?show=alarms" in text
+    text = (await ask(Dashboard(shop.app, operator), "/activity?show=alarms")).text
+    assert "orders &lt;wait&gt;" in text
+    assert "workers of nowhere below 1 for 0 s: 0" in text
 
 
 async def test_a_store_that_is_away_is_said_so() -> None:

@@ -27,6 +27,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
                  "schedule_paused"),
     "workers": ("worker_started", "worker_stopped", "worker_lost"),
     "queues": ("queue_paused", "queue_resumed"),
+    "alarms": ("alarm_raised", "alarm_cleared"),
 }  # fmt: skip
 SHOWN = ("", "acts", "events", *GROUPS)
 BAD = frozenset({"failed", "quarantined", "workflow_failed", "worker_lost", "alarm_raised"})
@@ -68,11 +69,13 @@ def row_of_event(event: EventRecord) -> ActivityRow:
         if facts.get(field):
             name, path = shown or facts[field], f"/{folder}/{quoted(facts[field])}"
             break
+    name = facts.get("alarm", name)
     if facts.get("worker"):
         # It may have left since.
         path = ""
     tone = "bad" if event.kind in BAD else "warn" if event.kind in WARNING else ""
-    text = facts.get("error") or facts.get("why") or facts.get("text") or KINDS.get(event.kind, "")
+    rule = f"{facts['rule']}: {facts.get('value', '')}" if facts.get("rule") else ""
+    text = rule or facts.get("error") or facts.get("why") or facts.get("text") or KINDS.get(event.kind, "")
     return ActivityRow(event.id, event.at_us, event.kind.replace("_", " "), tone, name, path, "", text)
 
 

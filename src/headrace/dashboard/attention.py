@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.admin.declared_alarms import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural, quoted
@@ -17,6 +18,8 @@ LONG_WAIT = 60.0
 HIGH_SHARE, FEW = 0.05, 10
 # Shares of the store's memory limit.
 FULL, ALMOST = 0.8, 0.95
+# Microseconds after which an alarm that no worker looked at is no news.
+LOOKED = 600_000_000
 # Names that one kind of trouble lists.
 MOST = 5
 
@@ -40,18 +43,33 @@ class Need:
     link: str
 
 
-def needs(frame: LiveFrame, tasks: list[TaskFigures], server: ServerFacts | None = None, lost: int = 0) -> list[Need]:
+def needs(
+    frame: LiveFrame,
+    tasks: list[TaskFigures],
+    server: ServerFacts | None = None,
+    lost: int = 0,
+    alarms: Sequence[AlarmRecord] = (),
+) -> list[Need]:
     """All of them, the bad ones first.
 
     Args:
         server: what the store's server says of itself; None: nothing.
         lost: batches of statistics that found no room.
+        alarms: those that are raised.
     """
-    found = [*_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks), *_of_ends(frame), *_of_store(server)]
+    found = [*_of_alarms(frame, alarms), *_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks)]
+    found += [*_of_ends(frame), *_of_store(server)]
     if lost:
         words = "Figures of that time are too low: the line of statistics was full."
         found.append(Need("warn", f"{plural(lost, 'batch', 'batches')} of statistics lost", words, "/statistics"))
     return sorted(found, key=lambda need: need.level != "bad")
+
+
+def _of_alarms(frame: LiveFrame, alarms: Sequence[AlarmRecord]) -> Iterator[Need]:
+    for one in [one for one in alarms if frame.now - one.looked_us < LOOKED][:MOST]:
+        since = duration((frame.now - one.state.raised_us) / 1e6)
+        words = f"{one.state.words}: it was {one.state.value:g} when the alarm was raised, {since} ago."
+        yield Need("bad", f"Alarm: {cut(one.name, 60)}", words, "/activity?show=alarms")
 
 
 def _of_workers(frame: LiveFrame) -> Iterator[Need]:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
+from headrace.admin.declared_alarms import AlarmRecord
 from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
@@ -159,6 +160,11 @@ class DashboardSite:
 
         found: int = await self.reading(("lost",), read, 30)
         return found
+
+    async def raised(self) -> list[AlarmRecord]:
+        """Alarms that are raised, as known within ten seconds."""
+        found: list[AlarmRecord] = await self.reading(("alarms",), self.app.alarms.apage, 10)
+        return [one for one in found if one.state.raised_us]
 
     async def pulse(self) -> LiveStrip:
         """The rates of the last ten minutes, as far as a page was open."""

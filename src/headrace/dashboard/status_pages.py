@@ -38,7 +38,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     frame, course, tasks, server, lost, strip = await asyncio.gather(
         site.frames.get(), site.course(span), site.table(span), site.server(), site.lost(), site.pulse()
     )
-    found = needs(frame, tasks, server, lost)
+    found = needs(frame, tasks, server, lost, await site.raised())
 
     def document() -> dict[str, Any]:
         return {
