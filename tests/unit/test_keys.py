@@ -25,7 +25,7 @@ from headrace.model.ids import (
     shard_of,
 )
 from headrace.protocol.keys import Keys, keys_of
-from headrace.protocol.script import parse_header
+from headrace.protocol.script_header import parse_header
 from headrace.testing import documented, kind_of
 
 CHANNELS = {"mail", "done"}
