@@ -209,7 +209,7 @@ def root() -> Path:
 
 def _compile(config: pytest.Config) -> None:
     """Compile once what each of the thousand programs of the suite imports, and what each of its processes collects."""
-    state = config.stash[rewrite.assertstate_key]
+    state = config.stash.get(rewrite.assertstate_key, None)
     for directory in (config.rootpath / "src", config.rootpath / "tests"):
         compileall.compile_dir(directory, quiet=2, rx=re.compile(r"/test_"))
         for source in sorted(directory.rglob("*.py")):
@@ -217,7 +217,7 @@ def _compile(config: pytest.Config) -> None:
             # each would do this for every file.
             kept = rewrite.get_cache_dir(source) / (source.stem + rewrite.PYC_TAIL)
             name = ".".join(source.relative_to(config.rootpath).with_suffix("").parts).removeprefix("src.")
-            if state.hook is None or not state.hook._should_rewrite(name, str(source), state):
+            if state is None or state.hook is None or not state.hook._should_rewrite(name, str(source), state):
                 continue
             if not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime:
                 facts, code = rewrite._rewrite_test(source, config)
