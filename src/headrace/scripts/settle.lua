@@ -54,15 +54,24 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
+-- Those of them that hold gates, mostly none, though others of this owner do.
+local function holding()
+  local found = {}
+  for n, text in ipairs(redis.call('EXISTS', slots .. owner) == 1 and redis.call('HMGET', slots .. owner, unpack(left)) or {}) do
+    if text then found[#found + 1] = left[n] end
+  end
+  return found
+end
+local holders = holding()
 -- What did not start gives its permits back.
-if redis.call('EXISTS', slots .. owner) == 1 then
+if #holders > 0 then
   local unused, fine = {}, {}
   local sets = {released = unused, parked = unused, corrupt = unused, succeeded = fine, grown = fine}
   for _, group in ipairs(outcomes) do
     local set = sets[group[1]]
     for n = 1, set and #group[3] or 0, 4 do set[group[3][n]] = group[3][n + 1] end
   end
-  limiting().let_go(owner, left, unused, fine)
+  limiting().let_go(owner, holders, unused, fine)
 end
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}
