@@ -9,6 +9,7 @@ from __future__ import annotations
 from bench.context import Context
 from bench.figure import Bar, Figure
 from bench.limit_delays import delays
+from bench.limit_peers import MISSING, bullmq
 from bench.limit_tokens import tokens_of
 
 _RATES, _SECONDS, _WORKERS = (10, 100, 1000, 10_000), 60, 4
@@ -32,6 +33,18 @@ def share_of(tokens: list[int], rate: int) -> float:
     return (len(tokens) - 1) / ((tokens[-1] - tokens[0]) / _SECOND * rate) if len(tokens) > 1 else 0.0
 
 
+def _peer(context: Context, rate: int, seconds: int) -> list[Figure]:
+    starts, name = bullmq(context, rate, seconds), f"BullMQ's limiter, {rate:,}/s"
+    # It starts what a window has together, so the span between starts says nothing.
+    share = None if starts is None else len(starts) / (rate * seconds)
+    most = None if starts is None else most_within(starts, round((1 - _SLACK) * _SECOND))
+    note = MISSING if starts is None else ""
+    return [
+        Figure(f"{name}: starts of those asked for", share, "share", note=note),
+        Figure(f"{name}: most in any 0.99 s", most, "starts", note=note),
+    ]
+
+
 def run(context: Context) -> list[Figure]:
     """Of each rate: starts, and the most in any second less what is made good, each against what is asked for."""
     figures: list[Figure] = []
@@ -49,4 +62,5 @@ def run(context: Context) -> list[Figure]:
             ),
             Figure(f"rate {rate:,}/s: most in any 0.99 s", most, "starts", bar=Bar("at most", rate)),
         ]
+        figures += _peer(context, rate, seconds) if context.peers else []
     return [*figures, *delays(context)]
