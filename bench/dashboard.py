@@ -43,7 +43,7 @@ _FILES = {"live.js": 12, "*.css": 25}
 
 @dataclass(slots=True)
 class _Cost:
-    """What one page cost, each time: trips, milliseconds and name of its slowest script, milliseconds of all, bytes."""
+    """What one page cost, each time: trips, its slowest script, milliseconds, bytes; how often there was no page."""
 
     trips: list[float] = field(default_factory=list[float])
     slowest: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
@@ -51,6 +51,7 @@ class _Cost:
     ours: list[float] = field(default_factory=list[float])
     wall: list[float] = field(default_factory=list[float])
     size: int = 0
+    away: int = 0
 
 
 class _Scripts:
@@ -79,7 +80,7 @@ class _Scripts:
 
 
 async def _ask(app: Any, path: str, shared: Any = None) -> int:
-    """Ask for one page; its bytes."""
+    """Ask for one page; its bytes, 0 where the store was away for longer than a page waits."""
     from headrace.dashboard import Dashboard, Visitor
 
     dashboard = shared or Dashboard(app, lambda _request: Visitor("bench", "operator"))
@@ -98,7 +99,9 @@ async def _ask(app: Any, path: str, shared: Any = None) -> int:
         sent.append(message)
 
     await dashboard(scope, receive, send)
-    assert sent[0]["status"] == 200, (path, sent[0]["status"], sent[1]["body"][-900:])
+    if sent[0]["status"] == 503:
+        return 0
+    assert sent[0]["status"] == 200, (path, sent[0]["status"])
     return sum(len(message.get("body", b"")) for message in sent[1:])
 
 
@@ -110,7 +113,9 @@ async def _measured(
         for name, cost in found.items():
             scripts.since()
             before, ours, begun = target.work(), time.process_time(), time.perf_counter()
-            cost.size = await _ask(app, paths[name])
+            size = await _ask(app, paths[name])
+            cost.away += not size
+            cost.size = max(cost.size, size)
             wall, ours = time.perf_counter() - begun, time.process_time() - ours
             spent, ran = target.work() - before, scripts.since()
             # The first of each connects and loads scripts. A question of ours is a trip, too.
@@ -144,6 +149,7 @@ def _of_page(name: str, path: str, cost: _Cost) -> Iterator[Figure]:
     yield Figure(f"{name}: our time", percentile(cost.ours, 50), "ms CPU")
     yield Figure(f"{name}: p95", percentile(cost.wall, 95), "ms", bar=Bar("at most", 50))
     yield Figure(f"{name}: p99", percentile(cost.wall, 99), "ms", bar=Bar("at most", 200))
+    yield Figure(f"{name}: no answer", cost.away, "", bar=Bar("at most", 0))
     yield Figure(f"{name}: size", cost.size / _BYTES, "kB", bar=Bar("at most", 60) if path == "/" else None)
 
 
