@@ -59,13 +59,16 @@ def preload_names(text: str) -> tuple[str, ...]:
     return names
 
 
+#: Stands for what is not shown. ASCII, since a command line and any terminal can have it.
+HIDDEN = "***"
+
 #: Settings whose values may hold a password.
 SECRET = ("url", "stats_url", "stats_broker")
 
 
 def _hidden(url: str) -> str:
     """A URL without what is in front of its host and behind its path: a password may be there."""
-    return re.sub(r"(?<=://).*@", "***@", url.partition("?")[0])
+    return re.sub(r"(?<=://).*@", f"{HIDDEN}@", url.partition("?")[0])
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -197,14 +197,14 @@ def test_lines_about_a_job_carry_what_is_known_of_it_and_hide_what_is_secret(hea
         assert line["job"] == line["correlation"] == job.id
         assert (line["queue"], line["attempt"]) == ("default", 1)
         assert str(line["worker"]).count(":") == 1
-    assert about[0]["api_key"] == "•••"
+    assert about[0]["api_key"] == "***"
     assert about[1]["error"] == "ValueError"
     assert float(str(about[1]["ran"])) > 0
     # What it enqueued has its correlation.
     (child,) = [line for line in lines if line.get("task") == "tasks.add"]
     assert child["correlation"] == job.id != child["job"]
     # The log of the job is that of logging; neither it, nor the log, nor the lists of commands tell what is secret.
-    assert job.logs() == ["WARNING shop: hello password=•••"]
+    assert job.logs() == ["WARNING shop: hello password=***"]
     shown = [headrace("jobs", verb, *more).out for verb, more in (("show", [job.id]), ("list", []), ("logs", [job.id]))]
     shown += [headrace("jobs", "show", job.id, "--json").out, headrace("jobs", "list", "--json").out]
     for text in (said, *shown):

@@ -102,12 +102,12 @@ def worker(
     is --log json.
     """
     from headrace.cli import reloading
-    from headrace.cli.worker_order import Order, discreet, start_again
+    from headrace.cli.worker_order import Order, discreet, instrumented, start_again
     from headrace.worker.reload.image_protocol import VARIABLE, Launch
     from headrace.worker.worker_options import WorkerOptions, parse_queues
 
     taken = Launch.taken(os.environ, sys.orig_argv)
-    launch = discreet(taken, session.settings["url"])
+    launch = instrumented(discreet(taken, session.settings["url"]))
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
@@ -129,7 +129,7 @@ def worker(
     session = Session(session.output, settings, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     if reload and VARIABLE not in os.environ:
-        if launch.argv != taken.argv:
+        if launch != taken:
             start_again(launch)
         return reloading.reload(session, launch, level)
     order = Order(application, options, session.settings, level, session.output.json, session.debug)

@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import msgspec
 
+from headrace.cli.instrumentation import MARK, TOOL
+from headrace.settings import HIDDEN
 from headrace.store.url import passwords
 from headrace.worker.reload.image_protocol import VARIABLE, Launch
 from headrace.worker.worker_options import WorkerOptions
@@ -56,7 +59,22 @@ class Order(msgspec.Struct, frozen=True):
             return None
         order = msgspec.json.decode(text, type=cls)
         first = {name: value for name, value in environ.items() if name != VARIABLE}
+        # Commands that jobs start are none of ours.
+        environ.pop(MARK, None)
         return order, Launch(environ=first, **order.launch)
+
+
+def instrumented(launch: Launch) -> Launch:
+    """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see instrumentation.py.
+
+    The tool is a directory in PYTHONPATH; some of its versions take themselves out, others begin each program below.
+    """
+    tool = sys.modules.get(TOOL)
+    if tool is None or tool.__file__ is None:
+        return launch
+    paths = launch.environ.get("PYTHONPATH", "").split(os.pathsep)
+    left = os.pathsep.join(path for path in paths if path != str(Path(tool.__file__).parent))
+    return replace(launch, environ={**launch.environ, MARK: "1", "PYTHONPATH": left})
 
 
 def discreet(launch: Launch, url: str | None) -> Launch:
@@ -84,7 +102,7 @@ def _shown(words: Sequence[str]) -> list[str]:
     """A command line without passwords: every user of the machine can read it while the worker runs."""
     secrets = {secret for word in words for secret in passwords(word.removeprefix("--url="))}
     for secret in sorted(secrets, key=len, reverse=True):
-        words = [word.replace(secret, "***") for word in words]
+        words = [word.replace(secret, HIDDEN) for word in words]
     return list(words)
 
 

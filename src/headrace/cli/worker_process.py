@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace.cli import logs, preflight
 from headrace.cli.failure import explain
+from headrace.cli.instrumentation import instrument_runners
 from headrace.cli.output import Output, one_line
 from headrace.cli.reloading import Origin
 from headrace.cli.session import Session
@@ -62,6 +63,7 @@ def _obey(order: Order, launch: Launch) -> int:
         stamps = HealthStamps(0 if origin.heir is None else os.getppid())
         before = leak_check.look()
         app = session.code(order.target)
+        instrument_runners(app, launch.environ)
         return _serve(app, str(order.target), order.options, order.level, origin, before, stamps)
 
 

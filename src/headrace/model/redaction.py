@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, cast
 
-from headrace.settings import Settings
+from headrace.settings import HIDDEN, Settings
 
-HIDDEN = "•••"
 NAMES = tuple(Settings().redact.split(","))
 
 _URL_PASSWORD = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{0,200}:)[^\s/@]{1,500}@")

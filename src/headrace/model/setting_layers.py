@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.errors import SettingsError
-from headrace.settings import SECRET, Settings, environment_name
+from headrace.settings import HIDDEN, SECRET, Settings, environment_name
 
 
 def load(environ: Mapping[str, str], **given: Any) -> Settings:
@@ -86,7 +86,7 @@ def _checked(field: str, value: Any, label: str) -> Any:
         msgspec.convert({field: value}, Settings, strict=False)
     except msgspec.ValidationError as error:
         reason = str(error).split(" - at")[0]
-        shown = "***" if field in SECRET else repr(value)
+        shown = HIDDEN if field in SECRET else repr(value)
         raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}") from None
     return value
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import redis.connection as driver
 
 from headrace.errors import UrlError
+from headrace.settings import HIDDEN
 
 # The driver does not type it.
 _parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
@@ -74,7 +75,7 @@ def shown(url: str) -> str:
     if parts.password is None:
         return url
     user = parts.username or ""
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{parts.netloc.rpartition('@')[2]}"))
+    return urlunsplit(parts._replace(netloc=f"{user}:{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def passwords(url: str | None) -> set[str]:
