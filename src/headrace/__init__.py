@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.errors import RateLimited as RateLimited
     from headrace.model.activity import EventRecord as EventRecord
+    from headrace.model.hidden_values import Secret as Secret
     from headrace.model.job import State as State
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
@@ -58,6 +59,7 @@ _HOMES = {
     "State": "model.job",
     "Node": "workflows.node",
     "Retry": "model.retry",
+    "Secret": "model.hidden_values",
     "Limit": "tasks.limit",
     "Rate": "model.rates",
     "Unique": "model.unique_rules",

@@ -39,6 +39,7 @@ class CurrentJob:
             (``JobInterrupted`` was raised), ``cancel`` or ``soft`` (its soft time limit is over).
         args: what its function is called with, by position.
         kwargs: the same by name.
+        hide: ``job.hide(text)`` is the text without the values of arguments that are annotated ``Secret``.
         swallowed: the exception that a middleware swallowed; written by the runner.
         added: what it adds to its workflow; None until it asked for ``workflow``.
         passed_on: the headers that jobs inherit which it makes; None until it makes one.
@@ -46,7 +47,7 @@ class CurrentJob:
     """
 
     __slots__ = (
-        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_retry", "_stopping", "added", "args", "kwargs",
+        "_claim", "_emit", "_flow", "_headers", "_limit_of", "_retry", "_stopping", "added", "args", "hide", "kwargs",
         "passed_on", "state", "stopped_by", "swallowed",
     )  # fmt: skip
 
@@ -60,6 +61,7 @@ class CurrentJob:
         kwargs: Mapping[str, Any] = _NO_KWARGS,
         limit_of: Callable[[Claim, object], str] = name_of_any,
         retry: Retry = NO_RETRY,
+        hide: Callable[[str], str] = str,
     ) -> None:
         """Made by runners; ``flow`` makes what collects the nodes that this one adds to its workflow."""
         # Few lines, since every job passes here: what most jobs never ask for is read off the claim when they do.
@@ -70,6 +72,7 @@ class CurrentJob:
         self._headers: Mapping[str, str] | None = None
         self.passed_on: Mapping[str, str] | None = None
         self._retry = retry
+        self.hide = hide
         self.state = state
         self.args = args
         self.kwargs = kwargs
@@ -213,7 +216,7 @@ class CurrentJob:
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
-        self._emit(Note(self.id, self.token, progress=float(share), text=str(text)[:LINE_CAP]))
+        self._emit(Note(self.id, self.token, progress=float(share), text=self.hide(str(text))[:LINE_CAP]))
 
     @property
     def cost(self) -> int:
@@ -234,7 +237,8 @@ class CurrentJob:
 
     def log(self, text: str) -> None:
         """Add lines to the job's log, each cut at 4,000 characters; ``job.logs()`` reads the last 1,000. Cost: none."""
-        self._emit(Note(self.id, self.token, lines=tuple(x[:LINE_CAP] for x in str(text).splitlines()) or ("",)))
+        lines = self.hide(str(text)).splitlines()
+        self._emit(Note(self.id, self.token, lines=tuple(x[:LINE_CAP] for x in lines) or ("",)))
 
     def snooze(self, delay: Duration) -> NoReturn:
         """End this start by ``Snooze``, which passes ``except Exception``: the job runs again after ``delay`` seconds.
@@ -276,8 +280,7 @@ def inherited() -> Mapping[str, str]:
 
 
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
-    """Refuse a wait for other work where it does harm: in a job it keeps a runner from working, perhaps from the very
-    work that is waited for; on an event loop it stops all that runs there.
+    """Refuse a wait for other work where it does harm: in a job, which keeps a runner, and on an event loop.
 
     Args:
         pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.

@@ -26,7 +26,7 @@ TASKS = """
 import json, os
 import sentry_sdk
 from sentry_sdk.transport import Transport
-from headrace import Headrace, Retry, current_job
+from headrace import Headrace, Retry, Secret, current_job
 from headrace.contrib import sentry
 
 class Held(Transport):
@@ -60,6 +60,11 @@ def fails_fork(secret: str) -> None:
 @app.task(retries=0)
 async def fails_async(secret: str) -> None:
     raise ValueError("async")
+
+@app.task(retries=0)
+def tells(pin: Secret[str]) -> None:
+    sentry_sdk.add_breadcrumb(message=f"crumb {pin}")
+    raise ValueError(f"pin {pin}")
 
 @app.task
 def works(secret: str) -> int:
@@ -130,6 +135,17 @@ def test_each_kind_of_runner_reports_before_it_leaves_and_arguments_stay(program
     ]  # fmt: skip
     assert len(sent.of("transaction", "works")) == 1
     assert "hunter2" not in sent.text
+
+
+def test_a_secret_argument_stays_where_an_error_has_it_in_its_words(program: Program, url: str) -> None:
+    sent = run(program, "tells")
+    (event,) = sent.of("event")
+    assert event["exception"]["values"][0]["value"] == "pin ***"
+    assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == ["crumb ***"]
+    assert "hunter2" not in sent.text
+    with Headrace(url) as app:
+        (record,) = app.jobs.page("failed", limit=10).jobs
+        assert event["fingerprint"] == ["headrace", cause_id(record.task, record.error)]
 
 
 def test_control_flow_is_no_error(program: Program) -> None:

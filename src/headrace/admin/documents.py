@@ -13,11 +13,13 @@ import msgspec
 
 from headrace.model import codec
 from headrace.model.codec import decode, readable
+from headrace.model.hidden_values import hides, shown
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.notation import iso
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.operations import QueueFacts, RunnerFacts, WorkerFacts
+from headrace.settings import HIDDEN
 
 # The same times as integers: microseconds of server time, 0 when not reached.
 _TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
@@ -49,7 +51,7 @@ def job_summary(record: Record) -> dict[str, Any]:
 
 def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
     """A job with everything that is stored of it."""
-    args, kwargs = arguments_of(record.packed_args)
+    args, kwargs = arguments_of(record)
     facts: dict[str, Any] = job_summary(record) | {
         "expires": iso(record.expires_us),
         **{name: getattr(record, name) for name in _TIMES},
@@ -69,6 +71,8 @@ def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
         "swallowed": None if record.swallowed is None else msgspec.to_builtins(record.swallowed),
         "log": lines,
     }
+    if hides(record.secrets, "return") and record.packed_result is not None:
+        facts["result"] = HIDDEN
     if record.error is not None:
         facts["error"] = msgspec.to_builtins(record.error)
         if record.error.signal is not None:
@@ -102,10 +106,11 @@ def seconds_between(begin: int, end: int) -> float | None:
     return round((end - begin) / 1e6, 6) if begin and end >= begin else None
 
 
-def arguments_of(data: bytes) -> tuple[Any, dict[str, Any] | None]:
-    """Positions and keywords; or what cannot be read, as text, and None."""
+def arguments_of(record: Record | WorkflowRecord) -> tuple[Any, dict[str, Any] | None]:
+    """Positions and keywords without secret ones; or what cannot be read, as text, and None."""
+    data = record.packed_args
     try:
-        return codec.arguments(data)
+        return shown(record.secrets, *codec.arguments(data))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return readable(data), None
 
@@ -148,7 +153,7 @@ def workflow_summary(record: WorkflowRecord) -> dict[str, Any]:
 
 def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
     """A workflow with everything that is stored of it."""
-    args, kwargs = arguments_of(record.packed_args)
+    args, kwargs = arguments_of(record)
     return workflow_summary(record) | {
         "args": args,
         "kwargs": kwargs,

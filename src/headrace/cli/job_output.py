@@ -9,13 +9,16 @@ from headrace.admin.documents import arguments_of, seconds_between, signal_name
 from headrace.cli.output import to_json
 from headrace.cli.units import moment
 from headrace.model.codec import readable
+from headrace.model.hidden_values import hides
 from headrace.model.job_record import utc
 from headrace.model.notation import iso, size
+from headrace.settings import HIDDEN
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
     from headrace.model.job import JobError
     from headrace.model.job_record import AttemptRecord, Record
+    from headrace.model.workflow_record import WorkflowRecord
     from headrace.tasks.reasons import Why
 
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.
@@ -84,11 +87,11 @@ def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
     yield from _given(("worker", record.owner if record.state == "running" else ""))
     yield "attempts", _attempts(record)
     yield from _given(("progress", progress))
-    yield "arguments", call_of(record.packed_args)
+    yield "arguments", call_of(record)
     yield from _given(("headers", ", ".join(f"{name}={to_json(text)}" for name, text in record.headers.items())))
     yield from _given(("options", readable(record.options) if record.options else ""))
     if record.packed_result is not None:
-        yield "result", readable(record.packed_result)
+        yield "result", HIDDEN if hides(record.secrets, "return") else readable(record.packed_result)
 
 
 def _given(*rows: tuple[str, object]) -> Iterator[tuple[str, object]]:
@@ -126,9 +129,9 @@ def _attempts(record: Record) -> str:
     return f"{record.attempt}" + (f" ({words})" if words else "")
 
 
-def call_of(data: bytes) -> str:
+def call_of(record: Record | WorkflowRecord) -> str:
     """Arguments as they stand in a call, each as JSON."""
-    args, kwargs = arguments_of(data)
+    args, kwargs = arguments_of(record)
     if kwargs is None:
         return str(args)
     parts = [to_json(value) for value in args] + [f"{name}={to_json(value)}" for name, value in kwargs.items()]

@@ -17,6 +17,7 @@ from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
 from headrace.context import current_job
 from headrace.errors import NoCurrentJob
+from headrace.model.hidden_values import without
 from headrace.model.redaction import NAMES, Redactor
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ class Lines(logging.Formatter):
             fields = _job("job", "task", "attempt") | ({"code": code} if code and not ours else {}) | fields
         hide = self._redactor
         text = self._shape(record, hide.text(record.getMessage()), hide.value(fields), hide.text("\n".join(parts)))
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return without(self._secrets, _of_job(text))
 
 
 def text_line(record: logging.LogRecord, message: str, fields: dict[str, Any], trace: str) -> str:
@@ -123,6 +122,14 @@ def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
     if trace:
         line["traceback"] = trace
     return to_json(line)
+
+
+def _of_job(text: str) -> str:
+    """The text without the secret arguments of the job whose code logs this."""
+    try:
+        return current_job().hide(text)
+    except NoCurrentJob:
+        return text
 
 
 def _job(*names: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import typer
 from headrace.cli.exit_codes import Exit
 from headrace.cli.program import app
 from headrace.model.option_checks import rows_of
-from headrace.model.options import ROWS, TASK_ONLY, TaskOptions
+from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
 from headrace.model.unique_rules import UniqueRule
 from headrace.settings import Settings, environment_name
 from headrace.tasks.envelope_fields import OPTION_FIELDS
@@ -141,7 +141,7 @@ def options() -> str:
         _OPTIONS,
         "| option | meaning |\n|---|---|\n",
     ]
-    for name, row in ROWS.items():
+    for name, row in rows_of(CallOptions).items():
         of_job = " Of a job only." if row.travels == "request" else ""
         shell = f" In a shell: `headrace enqueue --{name.replace('_', '-')}`." if row.flag else ""
         parts.append(f"| `{name}` | {_markdown(row.doc)}{of_job}{shell} |\n")

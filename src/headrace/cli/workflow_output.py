@@ -86,7 +86,7 @@ def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) ->
     else:
         yield "active", f"{record.active:,}"
     yield "remaining", f"{record.total - record.done:,}"
-    yield "arguments", call_of(record.packed_args)
+    yield "arguments", call_of(record)
     yield "created", moment(record.created_us, now)
     yield "started", moment(record.started_us, now)
     if record.finished_us:

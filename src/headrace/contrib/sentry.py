@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, OptionsError, Snooze
 from headrace.model.fingerprint import cause_id
 from headrace.model.headers import SCHEDULE
+from headrace.model.hidden_values import hidden_within
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import JobError, parse_error
 from headrace.model.redaction import Redactor
@@ -112,6 +113,8 @@ class _Told:
             scope.set_context("headrace", {"job": job.id, "attempt": job.attempt, "workflow": job.workflow_id})
             if not self._variables:
                 scope.add_event_processor(_without_variables)
+            if job.hide is not str:
+                scope.add_event_processor(lambda event, _: hidden_within(event, job.hide))
             check = self._check_in(job)
             with _transaction(job) as transaction:
                 try:
@@ -129,7 +132,7 @@ class _Told:
 
         if not self._wanted(job, error):
             return
-        cause = cause_id(job.task, parse_error(evidence(error, job.attempt, "")))
+        cause = cause_id(job.task, parse_error(evidence(error, job.attempt, "", hide=job.hide)))
         with sentry_sdk.new_scope() as scope:
             scope.fingerprint = ["headrace", cause]
             scope.set_tag("headrace.cause", cause)

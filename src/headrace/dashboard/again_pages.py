@@ -15,9 +15,11 @@ from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import form_of, note
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import HeadraceError
+from headrace.model.hidden_values import named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
-from headrace.model.redaction import HIDDEN, Redactor
+from headrace.model.redaction import Redactor
+from headrace.settings import HIDDEN
 from headrace.tasks.edited_job import arguments_of
 
 # Characters of all texts that a form shows: the form that comes back has a bound.
@@ -49,12 +51,12 @@ class EditedArgument:
         return min(16, sum(1 + len(line) // 60 for line in (self.text or "").split("\n")))
 
 
-def shown_arguments(found: Mapping[str, Any], redactor: Redactor) -> list[EditedArgument]:
+def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str = "") -> list[EditedArgument]:
     """The arguments of a job as texts to edit; what is to be hidden is."""
     shown: list[EditedArgument] = []
     left = MOST
     for name, value in found.items():
-        text = json_text(redactor.value({name: value})[name])
+        text = json_text(redactor.value(named_shown(secrets, {name: value}))[name])
         if len(text) > left:
             shown.append(EditedArgument(name, None, size(len(text))))
             continue
@@ -112,12 +114,12 @@ def _decoded(text: str) -> Any:
 
 
 def changes_of(
-    found: Mapping[str, Any], form: Mapping[str, str], redactor: Redactor
+    found: Mapping[str, Any], form: Mapping[str, str], redactor: Redactor, secrets: str = ""
 ) -> tuple[dict[str, Any], list[EditedArgument]]:
     """The arguments that a form changes, and all of them as they were typed, with what is wrong about each."""
     changes: dict[str, Any] = {}
     typed: list[EditedArgument] = []
-    for one in shown_arguments(found, redactor):
+    for one in shown_arguments(found, redactor, secrets):
         text = form.get(_FIELD + one.name)
         if one.text is None or text is None or text.replace("\r\n", "\n") == one.text:
             typed.append(one)
@@ -138,7 +140,7 @@ def changes_of(
 async def edit(site: DashboardSite, request: Request) -> Response:
     """The form. Cost: one round trip."""
     record, found = await _stored(site, request.path_params["id"])
-    return await _form(site, request, record, shown_arguments(found, site.redactor))
+    return await _form(site, request, record, shown_arguments(found, site.redactor, record.secrets))
 
 
 async def begin(site: DashboardSite, request: Request) -> Response:
@@ -146,7 +148,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     id = request.path_params["id"]
     form = await form_of(request)
     record, found = await _stored(site, id)
-    changes, typed = changes_of(found, form, site.redactor)
+    changes, typed = changes_of(found, form, site.redactor, record.secrets)
     if any(one.problem for one in typed):
         return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.")
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import Shown, arguments_document, shown
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
+from headrace.model.hidden_values import named_shown
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.picture import MOST, around, boxes_of, of_nodes
@@ -154,7 +154,7 @@ async def _draw(
 
 def _arguments(site: DashboardSite, record: WorkflowRecord) -> list[Shown]:
     try:
-        found: dict[str, Any] = record.arguments
+        found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError):
         return []
     return [shown(name, value, site.redactor) for name, value in found.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,12 @@ import msgspec
 from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
 from headrace.model.codec import ParentOutput
+from headrace.model.hidden_values import hides, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
 from headrace.model.redaction import Redactor
 from headrace.model.workflow_record import WorkflowRecord
+from headrace.settings import HIDDEN
 
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
@@ -79,7 +80,7 @@ def arguments(record: Record, redactor: Redactor, *, unnamed: bool = True) -> li
         unnamed: whether to show those that are known by their number only: a name may have hidden them.
     """
     try:
-        found: Mapping[str, Any] = record.arguments
+        found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:
         return [Shown("", f"These {size(len(record.packed_args))} cannot be read: {redactor.text(str(error))}")]
     return [
@@ -95,7 +96,7 @@ def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, *, u
         unnamed: as for :func:`arguments`.
     """
     try:
-        found: Mapping[str, Any] = record.arguments
+        found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:
         return {"args": redactor.text(str(error)), "kwargs": None}
     numbered = [value if unnamed else type(value).__name__ for name, value in found.items() if name.isdecimal()]
@@ -107,7 +108,7 @@ def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
     if record.left_out:
         return f"{size(record.left_out)} of arguments"
     try:
-        found = record.arguments
+        found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError):
         return "arguments that cannot be read"
     hidden = redactor.value(found)
@@ -125,7 +126,7 @@ def result(record: Record, redactor: Redactor) -> Shown | None:
     if record.packed_result is None:
         return None
     try:
-        return shown("result", record.result, redactor)
+        return shown("result", HIDDEN if hides(record.secrets, "return") else record.result, redactor)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:
         return Shown("result", f"These {size(len(record.packed_result))} cannot be read: {redactor.text(str(error))}")
 

@@ -246,7 +246,7 @@ def asked(form: Form) -> dict[str, Any]:
     """What a form asks for, by the names of options; durations are seconds."""
     found: dict[str, Any] = {"queue": form.queue}
     for name in _SHARED:
-        if value := getattr(form, name):
+        if name != "secrets" and (value := getattr(form, name)):
             unit = ROWS[name].unit
             found[name] = (
                 value / 1e6 if unit == "wait" else _EPOCH + timedelta(microseconds=value) if unit == "moment" else value

@@ -39,10 +39,14 @@ class ValueReader(Protocol):
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
     def unpack_result(self, data: bytes) -> Any: ...
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]: ...
+    @property
+    def secrets(self) -> str: ...
 
 
 class PlainReader:
     """Reads jobs of a task whose code is elsewhere: numbers, texts, bytes, lists and dictionaries."""
+
+    secrets = ""
 
     def __init__(self, task: str) -> None:
         self.task = task
@@ -203,6 +207,11 @@ class Record:
         """
         return None if self.packed_result is None else self._reader.unpack_result(self.packed_result)
 
+    @property
+    def secrets(self) -> str:
+        """Where its secret values stand; see :mod:`headrace.model.hidden_values`."""
+        return f"{self.fields.get('secrets', b'').decode('utf-8', 'replace')} {self._reader.secrets}".strip()
+
     def read_with(self, finder: Finder) -> Record:
         """The same record, whose values are read by what ``finder`` gives for its task."""
         return replace(self, finder=finder)
@@ -217,14 +226,6 @@ class Record:
     @property
     def _reader(self) -> ValueReader:
         return PlainReader(self.task) if self.finder is None else self.finder(self.task)
-
-
-def plausible(record: Record) -> Record:
-    """The record without what is stored of starts that are not its last."""
-    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
-        return record
-    # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
-    return replace(record, started_us=record.started_us if record.attempt else 0, swallowed=None)
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):

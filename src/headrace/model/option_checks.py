@@ -160,3 +160,38 @@ LOOSE = OptionRow(
     doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
     travels="task",
 )
+
+
+def _places(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 4096:
+        raise OptionsError(f"{name} must be a text of at most 4,096 characters, not {value!r:.80}")
+    return value
+
+
+# No caller gives it: the signature of a task does, see hidden_values.py.
+SECRETS = OptionRow(
+    check=_places,
+    doc="where the values of arguments stand that are not shown.",
+    travels="field",
+    default="",
+    envelope="arguments that are never shown: their names, and their numbers from 1, with a space between two",
+)
+
+
+def trace(name: str, value: Any) -> str:
+    """Of which trace its first starts are.
+
+    Raises:
+        OptionsError: there is no such word.
+    """
+    if value not in ("parent", "link"):
+        raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
+    return str(value)
+
+
+TRACE = OptionRow(
+    check=trace,
+    doc="its first starts belong to the trace of their sender (``parent``), or begin one that links to it (``link``), "
+    "whatever the setting ``traces`` says of the others.",
+    travels="task",
+)

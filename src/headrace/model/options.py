@@ -280,8 +280,8 @@ class TaskOptions(JobOptions, total=False):
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 
-# What a job may be asked for, in the order of the table.
-ROWS = rows_of(CallOptions)
+# What a job may be asked for, in the order of the table; and what its task's signature says of it.
+ROWS = rows_of(CallOptions) | {"secrets": check.SECRETS}
 TASK_ONLY = frozenset(TaskOptions.__annotations__) - frozenset(JobOptions.__annotations__)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.model import codec, slots
 from headrace.model.annotations import hints, is_open, reason_unchecked
+from headrace.model.hidden_values import hides, places_of
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
 from headrace.model.type_registry import Types
@@ -190,6 +191,11 @@ class Signature:
         return {name: reason for name, reason in reasons.items() if reason}
 
     @cached_property
+    def secrets(self) -> str:
+        """Where values stand that are never shown, as :func:`headrace.model.hidden_values.places_of` says it."""
+        return places_of(self.parameters, hints(self._function))
+
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0."""
         found: dict[str, Any] = {}
@@ -310,12 +316,14 @@ class Signature:
         what, _, path = text.rpartition(" - at `$")
         path = path.removesuffix("`")
         name, inside = self.parameters.culprit(path, kwargs)
-        fault = _lower(what.replace("`", ""))
+        fault = "it is secret, and does not fit" if hides(self.secrets, name) else _lower(what.replace("`", ""))
         return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
 
 
 class Unchecked:
     """The signature of a task whose code is elsewhere: everything that can be sent is."""
+
+    secrets = ""
 
     def __init__(self, task: str, types: Types) -> None:
         self.task = task

@@ -122,6 +122,7 @@ class Graph(msgspec.Struct, frozen=True):
         key: at most one live workflow of this definition has it; empty: any number.
         ttl: microseconds that it stays after its end; -1: for ever.
         unstarted: microseconds that it waits for its start before it is removed; -1: for ever.
+        secrets: which arguments are never shown.
     """
 
     definition: str
@@ -133,6 +134,7 @@ class Graph(msgspec.Struct, frozen=True):
     key: str = ""
     ttl: int = FOR_EVER
     unstarted: int = FOR_EVER
+    secrets: str = ""
 
 
 class Graft(msgspec.Struct, frozen=True):

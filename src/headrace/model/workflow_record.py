@@ -165,6 +165,11 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         total = self.total
         return min(1.0, self.done / total) if total else 0.0
 
+    @property
+    def secrets(self) -> str:
+        """Where its secret arguments stand; see :mod:`headrace.model.hidden_values`."""
+        return f"{self.fields.get('secrets', b'').decode('utf-8', 'replace')} {self._reader.secrets}".strip()
+
     def read_with(self, finder: Finder) -> WorkflowRecord:
         """The same record, whose arguments are read by what ``finder`` gives for its definition."""
         return msgspec.structs.replace(self, finder=finder)

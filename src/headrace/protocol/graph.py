@@ -96,6 +96,8 @@ def _of_graph(graph: Graph) -> list[Any]:
         "ttl", graph.ttl,
         "roots", "".join(map(code_of, roots)),
     ]  # fmt: skip
+    if graph.secrets:
+        facts += ("secrets", graph.secrets)
     for name, number in (("on_success", graph.on_success), ("on_failure", graph.on_failure)):
         if number:
             facts += (name, code_of(number))
@@ -292,9 +294,3 @@ def graft(
         link = [code_of(added.join + base), edges(roots, base), jobs, int(added.gather)]
     call = load("graft").bind(keys, bytes.decode, owner=owner, id=id, token=token, nodes=rows, link=link)
     return call, last + 1
-
-
-# -- outputs --------------------------------------------------------------------------------------------------------
-
-
-# -- reading --------------------------------------------------------------------------------------------------------

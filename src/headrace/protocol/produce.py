@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from headrace.model.form import FIELDS, Form, NewJob
 from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
-from headrace.model.job_record import Finder, Record, parse_journal, plausible
+from headrace.model.job_record import Finder, Record, parse_journal
 from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, script_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.option_fields import fields_of
@@ -236,7 +236,15 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         left_out=number(get("left_out")),
         finder=finder,
     )
-    return plausible(record)
+    return _plausible(record)
+
+
+def _plausible(record: Record) -> Record:
+    """The record without what is stored of starts that are not its last."""
+    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
+        return record
+    # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
+    return replace(record, started_us=record.started_us if record.attempt else 0, swallowed=None)
 
 
 def _created(id: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import DuplicateLimit, OptionsError, UnknownLimit
+from headrace.model.hidden_values import hides
 from headrace.model.limit_rules import (
     MOST_LIMITS,
     Concurrency,
@@ -124,6 +125,10 @@ def _check_limits(task: Task[..., Any, Any], limits: Sequence[Limit]) -> None:
         by, takes = limit.rule.by, task.signature.parameters
         if by and by != "key" and by not in takes.positions and by not in takes.keywords:
             raise OptionsError(f"limit {limit.name} goes by {by!r}, and {task.name}{takes.text} has no such argument")
+        if by and by != "key" and hides(task.signature.secrets, by):
+            raise OptionsError(
+                f"limit {limit.name} goes by {by!r}, which is secret in {task.name}: values of limits show in lists"
+            )
 
 
 def _declared(context: AppContext) -> DeclaredLimits:

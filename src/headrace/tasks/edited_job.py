@@ -106,6 +106,8 @@ def options_again(record: Record) -> dict[str, Any]:
     headers = {name: text for name, text in record.headers.items() if name not in (SCHEDULE, TRACE)}
     if is_ordered(record.id) and not is_node(record.id):
         found["ordered"] = True
+    if known.get("secrets"):
+        found["secrets"] = known["secrets"]
     return found | {"headers": {**headers, AGAIN: record.id}}
 
 

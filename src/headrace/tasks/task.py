@@ -24,7 +24,7 @@ from headrace.model.headers import added, packed
 from headrace.model.ids import id_at, make_tail, ordered_id, unique_id
 from headrace.model.option_checks import check_strategy
 from headrace.model.options import CallOptions, Kind
-from headrace.model.retry import Retry
+from headrace.model.retry import NO_RETRY, Retry
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import operations, produce
@@ -69,6 +69,7 @@ class Plan:
         result_ttl: microseconds that a success stays.
         failure_ttl: microseconds that any other end stays.
         strategy: which runner gets it; empty: as the worker says.
+        secrets: which of its arguments are never shown.
     """
 
     retry: Retry
@@ -77,6 +78,10 @@ class Plan:
     result_ttl: int
     failure_ttl: int
     strategy: str = ""
+    secrets: str = ""
+
+
+NO_PLAN = Plan(NO_RETRY, None, None, 0, 0)
 
 
 class Task(Generic[P, R, V]):
@@ -91,6 +96,7 @@ class Task(Generic[P, R, V]):
         is_async: whether ``function`` is a coroutine function.
         defaults: the task's options.
         limits: names of its limits.
+        trace: ``parent`` or ``link``: of which trace its first starts are; empty: as the setting ``traces`` says.
         context: the application that it belongs to, if there is one already.
     """
 
@@ -116,6 +122,7 @@ class Task(Generic[P, R, V]):
         self.is_async = kind == "async"
         self.defaults = options
         self.limits = limits
+        self.trace = ""
         self.signature = Signature(name, function, context.types, loose=loose)
         self.context = context
         self._bound: BoundTask[P, R] = BoundTask(context, self.signature, options)
@@ -271,6 +278,7 @@ class Task(Generic[P, R, V]):
             microseconds(_first(own.result_ttl, task.result_ttl, settings.result_ttl)),
             microseconds(_first(own.failure_ttl, task.failure_ttl, settings.failure_ttl)),
             strategy or self.defaults.strategy,
+            self.signature.secrets,
         )
 
     def __repr__(self) -> str:
@@ -280,7 +288,7 @@ class Task(Generic[P, R, V]):
 class BoundTask(Generic[P, R]):
     """A task with the options of the next jobs: the verbs of :class:`Task`, each with the same guarantee."""
 
-    __slots__ = ("_form", "_heir", "_options", "_requests", "_signature", "context", "task")
+    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "context", "task")
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -290,7 +298,8 @@ class BoundTask(Generic[P, R]):
         self._options = options
         if options.unique:
             check_by(options.unique, signature)
-        self._form = form_of(self.task, options)
+        # Made at first use: annotations may name what the module defines further below.
+        self._shared: Form | None = None
         if options.cost:
             known = context.tasks.get(self.task)
             check_cost(context.limits_of(known.limits if known else (), options.queue), options.cost)
@@ -383,8 +392,8 @@ class BoundTask(Generic[P, R]):
             OptionsError: it is ordered, and nothing says by which key.
         """
         self.check_key()
-        id = ordered_id(id) if self._form.ordered else id
-        return unique_id(id) if self._form.unique else id
+        id = ordered_id(id) if self._options.ordered else id
+        return unique_id(id) if self._options.unique else id
 
     def check_key(self) -> None:
         """Refuse a job that is ordered, where nothing says by which key.
@@ -392,7 +401,7 @@ class BoundTask(Generic[P, R]):
         Raises:
             OptionsError: it is so.
         """
-        if self._form.ordered and not self._form.key:
+        if self._options.ordered and not self._options.key:
             raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
 
     def draw(self) -> str:
@@ -410,13 +419,20 @@ class BoundTask(Generic[P, R]):
         """
         if above is None:
             above = inherited()
+        own = self._shared or self._own_form()
         if not above:
-            return self._form
+            return own
         heir = self._heir
         if heir is None or heir[0] is not above:
-            form = msgspec.structs.replace(self._form, headers=packed(added(self._options.headers, above)))
+            form = msgspec.structs.replace(own, headers=packed(added(self._options.headers, above)))
             heir = self._heir = (above, form)
         return heir[1]
+
+    def _own_form(self) -> Form:
+        options, secrets = self._options, self._signature.secrets
+        own = msgspec.structs.replace(options, secrets=secrets) if secrets else options
+        self._shared = form_of(self.task, own)
+        return self._shared
 
     def handle(self, id: str, *, fresh: bool = False) -> Job[R]:
         """A handle on a job of this task. Cost: none."""

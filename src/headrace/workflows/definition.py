@@ -129,7 +129,8 @@ class Workflow(Generic[P]):
         )
         waits = microseconds(client.settings.unstarted_workflow_ttl)
         key = self._key(args, kwargs)
-        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, **ends)
+        secrets = self.definition.signature.secrets
+        return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, secrets=secrets, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
         """The same workflow with other options, for one or more creations.

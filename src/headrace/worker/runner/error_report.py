@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -33,18 +34,25 @@ _UNSAID: dict[type[Interrupt], str] = {
 }
 
 
-def evidence(error: BaseException, attempt: int, worker: str, kind: type[BaseException] | None = None) -> bytes:
+def evidence(
+    error: BaseException,
+    attempt: int,
+    worker: str,
+    kind: type[BaseException] | None = None,
+    hide: Callable[[str], str] = str,
+) -> bytes:
     """JSON of a :class:`headrace.model.job.JobError`; made of any exception, however broken, and never raises.
 
     Args:
         kind: shown as the type where it is not that of ``error``: the signal that a group of exceptions carries.
+        hide: takes out of a text what must not be stored: the values of secret arguments.
     """
     try:
         named = kind or type(error)
         found = JobError(
             type=_clean(_name(named)),
-            message=_clean(_message(error, named))[:MESSAGE_CAP],
-            traceback=_clean(_traceback(error))[-TRACEBACK_CAP:],
+            message=_clean(hide(_message(error, named)))[:MESSAGE_CAP],
+            traceback=_clean(hide(_traceback(error)))[-TRACEBACK_CAP:],
             attempt=attempt,
             worker=worker,
             where=_clean(_where(error.__traceback__)),

@@ -27,16 +27,17 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.headers import unpacked
+from headrace.model.hidden_values import hiding
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
-from headrace.model.retry import NO_RETRY, Retry, signal_in
+from headrace.model.retry import signal_in
 from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import name_of_own
 from headrace.tasks.middleware import Middleware
-from headrace.tasks.task import Plan, Task
+from headrace.tasks.task import NO_PLAN, Plan, Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
 from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
@@ -50,7 +51,6 @@ from headrace.workflows.builder import Flow
 Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
 Emit = Callable[[Note], None]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
-
 _NOTHING = object()
 
 
@@ -81,10 +81,11 @@ class RunnerContext:
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
-    def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, retry: Retry = NO_RETRY) -> CurrentJob:
+    def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: Plan = NO_PLAN) -> CurrentJob:
         """What the code of this start sees of itself."""
         flow = self._collecting if claim.facts else None
-        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, retry)
+        hide = hiding(plan.secrets, args, kwargs)
+        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
 
     def limit_of(self, claim: Claim, limit: object) -> str:
         """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
@@ -123,13 +124,13 @@ def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ende
 def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(runner, claim)
-        job = runner.job(claim, emit, args, kwargs, plan.retry)
+        job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
             return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _told(runner, claim, job.swallowed, emit)
+            _told(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -151,13 +152,13 @@ async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit
 async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
         task, plan, args, kwargs = prepare(runner, claim)
-        job = runner.job(claim, emit, args, kwargs, plan.retry)
+        job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
             return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _told(runner, claim, job.swallowed, emit)
+            _told(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -173,9 +174,9 @@ def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> End
         forget(error)
 
 
-def _told(runner: RunnerContext, claim: Claim, error: BaseException, emit: Emit) -> None:
+def _told(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
     """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
-    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, runner.place).decode()))
+    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, runner.place, hide=job.hide).decode()))
     forget(error)
 
 
@@ -291,7 +292,7 @@ def conclude(runner: RunnerContext, claim: Claim, plan: Plan, error: BaseExcepti
             return Snoozed(microseconds(seconds(signal.delay, "the delay of a snooze")))
         if isinstance(signal, RateLimited):
             return RateRefused(runner.limit_of(claim, signal.limit), pause_of(signal.after))
-        data = evidence(error, claim.attempt, runner.place, type(signal))
+        data = evidence(error, claim.attempt, runner.place, type(signal), job.hide)
         return of_error(plan, claim, signal, data, runner.dice(), job.stopped_by)
     except (OptionsError, UnknownLimit) as odd:
         return Failed(plain(odd, claim.attempt, runner.place), plan.failure_ttl)

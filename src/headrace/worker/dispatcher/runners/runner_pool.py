@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.model.ended import Cancelled
+from headrace.model.hidden_values import texts_in, without
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, Settings, preload_names
@@ -40,7 +41,6 @@ from headrace.worker.worker_options import WorkerOptions
 
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
-
 _GARBLED = "its runner was killed: a job wrote into a descriptor of the runner that is not its own"
 
 
@@ -286,7 +286,7 @@ class RunnerPool:
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
             peak_memory=died.memory,
-            stderr=died.stderr.decode("utf-8", "replace"),
+            stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
             worker=self._place,
         )
         stop_reason = start.stop_reason or ("other" if handle.condemned or self.stops.killing else "")

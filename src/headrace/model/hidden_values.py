@@ -1,0 +1,150 @@
+"""``Secret``: arguments and results that are never shown. What marks them, where they stand, and their texts. Pure.
+
+The places travel with each job, as a field of its record, so that a page hides them that has none of the task's code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args
+
+import msgspec
+
+from headrace.model import codec
+from headrace.model.parameters import Parameters
+from headrace.settings import HIDDEN
+
+T = TypeVar("T")
+
+
+class SecretMark:
+    """Marks what must not be shown, in an annotation."""
+
+    def __repr__(self) -> str:
+        return "Secret"
+
+
+# The value of an argument or result that is never shown: ``def login(user: str, password: Secret[str])``. To type
+# checkers, and to the code of the task, ``Secret[str]`` is ``str``.
+Secret: TypeAlias = Annotated[T, SecretMark()]
+
+# Shorter texts are not searched for in others: they would hide innocent words.
+SHORTEST = 4
+# Of the lines of a text, which a traceback shows one by one.
+_SHORTEST_LINE = 8
+
+
+def is_secret(annotation: Any) -> bool:
+    """Whether an annotation has the mark, on itself or within: ``Secret[str] | None``, ``list[Secret[str]]``."""
+    return isinstance(annotation, SecretMark) or any(is_secret(part) for part in get_args(annotation))
+
+
+def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:
+    """Where secret values stand: names, numbers from 1, ``*3`` for the third on, ``**`` for all names, ``return``."""
+    found: list[str] = []
+    for name, annotation in annotations.items():
+        if not is_secret(annotation):
+            continue
+        found.append(name)
+        if name in parameters.positions:
+            found.append(str(parameters.positions.index(name) + 1))
+        elif name == parameters.rest:
+            found.append(f"*{len(parameters.positions) + 1}")
+        elif name == parameters.others:
+            found.append("**")
+    return " ".join(found)
+
+
+def hides(places: str, place: str) -> bool:
+    """Whether the argument of a name, or of a number from 1, is secret."""
+    parts = places.split()
+    if place in parts:
+        return True
+    if place.isdecimal():
+        return any(part[1:].isdecimal() and int(place) >= int(part[1:]) for part in parts if part[0] == "*")
+    return "**" in parts
+
+
+def named_shown(places: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name, or by number, without secret values."""
+    return {name: HIDDEN if places and hides(places, name) else value for name, value in arguments.items()}
+
+
+def shown(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments without secret values."""
+    numbered = named_shown(places, {str(n): value for n, value in enumerate(args, 1)})
+    return list(numbered.values()), named_shown(places, kwargs)
+
+
+def texts_of(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts by which secret arguments would show in a message, a traceback or a log; long ones first."""
+    values = [value for n, value in enumerate(args, 1) if hides(places, str(n))]
+    values += [value for name, value in kwargs.items() if hides(places, name)]
+    found: set[str] = set()
+    for text in _leaves(values):
+        lines = text.splitlines()
+        found.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
+        found.update(line for line in lines if len(lines) > 1 and len(line) >= _SHORTEST_LINE)
+    return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=lambda text: (-len(text), text)))
+
+
+def hiding(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[str], str]:
+    """What takes the secret arguments of a start out of a text; ``str`` where it has none."""
+    if not places:
+        return str
+    found: list[tuple[str, ...]] = []
+
+    def hide(text: str) -> str:
+        # Looked at when the first text comes: most starts write none.
+        if not found:
+            found.append(texts_of(places, args, kwargs))
+        return without(found[0], text)
+
+    return hide
+
+
+def texts_in(places: str, data: bytes) -> tuple[str, ...]:
+    """As :func:`texts_of`, of stored arguments; none of those that cannot be read."""
+    if not places:
+        return ()
+    try:
+        return texts_of(places, *codec.arguments(data))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ()
+
+
+def without(texts: Iterable[str], text: str) -> str:
+    """A text without these texts."""
+    for secret in texts:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def hidden_within(value: Any, hide: Callable[[str], str]) -> Any:
+    """Mappings and lists with each text in them as ``hide`` gives it."""
+    if isinstance(value, Mapping):
+        mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return {key: hidden_within(one, hide) for key, one in mapping.items()}
+    if isinstance(value, (list, tuple)):
+        return [hidden_within(one, hide) for one in cast("Sequence[Any]", value)]
+    return hide(value) if isinstance(value, str) else value
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """What a value consists of, as texts; names and truths are none."""
+    try:
+        left = [msgspec.to_builtins(value, enc_hook=str, builtin_types=(bytes,))]
+    except Exception:  # noqa: BLE001 - a class of theirs raises while it is looked into
+        left = [str(value)]
+    while left:
+        one: Any = left.pop()
+        if isinstance(one, Mapping):
+            mapping: Mapping[Any, Any] = one  # pyright: ignore[reportUnknownVariableType]
+            left += mapping.values()
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            left += cast("Iterable[Any]", one)
+        elif isinstance(one, (bytes, bytearray, memoryview)):
+            yield bytes(one).decode("utf-8", "backslashreplace")
+        elif one is not None and not isinstance(one, bool):
+            yield str(one)
