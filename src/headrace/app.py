@@ -39,6 +39,7 @@ from headrace.tasks.app_context import AppContext
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
 from headrace.tasks.lifespan import F, kinds_of
+from headrace.tasks.propagation import Propagation
 from headrace.tasks.submission import Submission
 from headrace.tasks.task import BoundTask, Task
 from headrace.tasks.unsent_job import UnsentJob
@@ -85,6 +86,7 @@ class Headrace:
         preload_hooks: run once in the supervisor, before it forks.
         before_fork_hooks, after_fork_parent_hooks, after_fork_child_hooks: run around each fork, the last in the child.
         job_log: ``app.job_log("INFO")`` sends what jobs log with :mod:`logging` to their own logs, too.
+        propagate: ``app.propagate("tenant", variable)`` has a value of the context travel with jobs.
         exit_hooks, closers: run in each runner process before it leaves, within five seconds together.
     """
 
@@ -112,8 +114,7 @@ class Headrace:
         given = {**overrides, "url": url}
         self.settings, self.sources = setting_layers.chosen(os.environ, settings, given, defaults)
         self.client = Client(self.settings)
-        self.context = AppContext(self.client)
-        self.types = self.client.types
+        self.context, self.types = AppContext(self.client), self.client.types
         self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
         self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
         self.jobs = Jobs(self.client, self.tasks, self.by_name)
@@ -122,11 +123,10 @@ class Headrace:
         self.limit, self.on, self.alarm = self.limits.declare, self.hooks.on, self.alarms.declare
         self.acts, self.events, self.errands = ActLog(self.client), EventLog(self.client), Errands(self.client)
         self.middlewares: list[Callable[[CurrentJob], middleware.Manager]] = []
-        self.preload_hooks: list[Hook] = []
+        self.preload_hooks, self.after_fork_child_hooks = list[Hook](), list[Hook]()
         self.before_fork_hooks, self.after_fork_parent_hooks = list[Hook](), list[Hook]()
-        self.after_fork_child_hooks: list[Hook] = []
         self.exit_hooks, self.closers = list[Hook](), list[Hook]()
-        self.job_log = JobLog()
+        self.job_log, self.propagate = JobLog(), Propagation(self.client.enqueue_middlewares, self.middlewares)
         self._stats: Stats | None = None
         tracing.set_up(self.client, self.closers)
 

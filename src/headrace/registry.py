@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cas
 from weakref import WeakSet
 
 from headrace.errors import DuplicateTask, OptionsError
+from headrace.model import option_checks
 from headrace.model.form import of_task
 from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
@@ -141,6 +142,7 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
     _kind(None, checked.pop("kind", None))
     checked.pop("name", None)
     checked.pop("loose", None)
+    _trace(checked.pop("trace", None))
     limit_names("limits", checked.pop("limits", None) or ())
     of_task(checked)
     return decorate
@@ -157,7 +159,9 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
         kind = _kind(function, given.pop("kind", None))
         loose = flag("loose", given.pop("loose", None) or False)
         limits = limit_names("limits", given.pop("limits", None) or ())
+        trace = _trace(given.pop("trace", None))
         task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose, limits=limits)
+        task.trace = trace
         check_cost(context.limits_of(limits, task.defaults.queue), task.defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
@@ -256,6 +260,10 @@ def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[
         f"there is a {what} {name} already ({naming.place(known)}): give the one at {naming.place(other)} another name "
         f"with @app.{what}(name=...)"
     )
+
+
+def _trace(given: Any) -> str:
+    return "" if given is None else option_checks.trace("trace", given)
 
 
 def _kind(function: Callable[..., Any] | None, kind: Any) -> Kind:

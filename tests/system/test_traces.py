@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
+from headrace.errors import OptionsError
 from headrace.workflows.builder import Flow
 from tests.program import Program
 
@@ -82,6 +83,9 @@ def die():
 @app.task
 def parent():
     process.enqueue()
+
+@app.task(trace="link")
+def apart(): return _own("own")
 """
 
 
@@ -326,3 +330,23 @@ def test_a_provider_that_is_made_before_the_fork_is_told_with_the_hook_to_use(he
     said = headrace.burst().err
     assert "the import of tasks:app started" in said
     assert "start it in @app.after_fork_child" in said
+
+
+def test_a_task_says_itself_of_which_trace_its_starts_are(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
+) -> None:
+    headrace.environment["HEADRACE_TRACES"] = "parent"
+    for name in ("apart", "process"):
+        app.by_name(f"tasks.{name}").enqueue()
+    headrace.burst()
+    senders = {span.name.removeprefix("send tasks."): span.context.trace_id for span in sent.get_finished_spans()}
+    (apart,), (process,) = spans(headrace, "process tasks.apart"), spans(headrace, "process tasks.process")
+    assert apart["parent_id"] is None
+    assert [link["context"]["trace_id"] for link in apart["links"]] == [hexa(senders["apart"], 32)]
+    assert process["context"]["trace_id"] == hexa(senders["process"], 32)
+
+
+def test_another_word_for_it_is_refused() -> None:
+    app = Headrace("redis://127.0.0.1:1")
+    with pytest.raises(OptionsError, match="trace must be 'parent' or 'link', not 'both'"):
+        app.task(trace="both")  # type: ignore[call-overload]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, assert_type
 
@@ -18,6 +19,7 @@ from headrace import (
     Node,
     Rate,
     Retry,
+    Secret,
     Submission,
     Task,
     Tasks,
@@ -52,6 +54,20 @@ assert_type(app.limits["api"], Limit)
 @app.task(limits=[api, "account"])
 def call(account: str) -> str:
     return account
+
+
+@app.task(trace="link")
+def login(user: str, pin: Secret[str], more: Secret[list[int]] | None = None) -> Secret[bytes]:
+    assert_type(pin, str)
+    return f"{user}{pin}{more}".encode()
+
+
+assert_type(login.enqueue("ada", "0831", [1]), Job[bytes])
+assert_type(login("ada", pin="0831"), bytes)
+
+customer: ContextVar[str] = ContextVar("customer")
+app.propagate("customer", customer)
+app.propagate("language", lambda: "de", nullcontext)
 
 
 @app.task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace import Flow, Headrace, Node, Tasks
+from headrace import Flow, Headrace, Node, Secret, Tasks
 from headrace.testing import Kit
 
 app = Headrace()
@@ -18,6 +18,10 @@ def fetch(url: str, *, tries: int = 1) -> bytes:
 @app.task(timeout=30)
 async def notify(user: int) -> str:
     return str(user)
+
+
+@app.task
+def login(pin: Secret[str]) -> None: ...
 
 
 tasks = Tasks()
@@ -109,6 +113,8 @@ fetch.options(prio=3)  # refused
 fetch.options(priority="high")  # refused
 fetch.options(kind="fork")  # refused
 app.task(kind="rocket")  # refused
+app.task(trace="both")  # refused
+login.enqueue(7)  # refused
 app.task(limits=[7])  # refused
 app.limit("api", 500)  # refused
 fetch.options(limits=["api"])  # refused

@@ -277,6 +277,7 @@ class TaskOptions(JobOptions, total=False):
         ),
     ]
     loose: Annotated[bool | None, check.LOOSE]
+    trace: Annotated[Literal["parent", "link"] | None, check.TRACE]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 

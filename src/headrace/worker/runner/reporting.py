@@ -71,7 +71,9 @@ class Reporter:
                 job_reporter.waiting = False
                 self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
             cost = (time.monotonic_ns() - began) // 1000
-            self._channel.send(Done(token, ended, cost, self._memory()))
+            # What did not succeed has a line in the log, which tells it: the others need not pay for it.
+            memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
+            self._channel.send(Done(token, ended, cost, memory))
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""

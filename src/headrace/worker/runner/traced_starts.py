@@ -72,7 +72,9 @@ class TracedStarts:
         if headers:
             sent = propagate.extract(headers, _NOTHING)
             sender = trace.get_current_span(sent).get_span_context()
-            if sender.is_valid and not traces.is_child(claim, headers, self._mode):
+            task = runner_context.tasks.get(claim.task)
+            mode = (task.trace if task is not None else "") or self._mode
+            if sender.is_valid and not traces.is_child(claim, headers, mode):
                 links.append(Link(sender))
                 # Its baggage stays.
                 sent = trace.set_span_in_context(trace.INVALID_SPAN, sent)

@@ -126,7 +126,7 @@ class RunnerProcesses:
     ) -> runner_process.RunnerOptions:
         return runner_process.RunnerOptions(
             slots=options.slots(kind),
-            measure_memory=options.recycle_memory > 0,
+            measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all",
             place=self._place,
             forked=forked,
             forker=forker,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import fields_of
+from headrace.model.notation import size
 from headrace.settings import Settings
 from headrace.worker.preload.advice import format_duration
 
@@ -59,12 +60,13 @@ def level(kind: EndKind) -> int:
     return logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
 
 
-def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost: int) -> str:
+def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost: int, memory: int = 0) -> str:
     """``job ID (tasks.mean), attempt 1 failed: ZeroDivisionError: division by zero at tasks.py:8 in mean; ...``.
 
     Args:
         amount: microseconds until the next start, of ``retry`` and ``snoozed``.
         cost: microseconds that the runner was busy with it; 0: unknown.
+        memory: the most that its process had, bytes; 0: unknown.
     """
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
     if kind in ("retry", "snoozed"):
@@ -73,10 +75,12 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
         parts.append(f"waited {format_duration(claim.waited)}")
     if cost:
         parts.append(f"ran {format_duration(cost)}")
+    if memory or (memory := _peak(error)):
+        parts.append(f"peak {size(memory)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
 
 
-def facts(claim: Claim, kind: EndKind, error: JobError | None, cost: int) -> dict[str, Any]:
+def facts(claim: Claim, kind: EndKind, error: JobError | None, cost: int, memory: int = 0) -> dict[str, Any]:
     """What the line says, for logs that programs read. Durations in seconds, memory in bytes."""
     found: dict[str, Any] = {**fields_of(claim), "outcome": kind}
     if claim.waited is not None:
@@ -85,9 +89,13 @@ def facts(claim: Claim, kind: EndKind, error: JobError | None, cost: int) -> dic
         found["ran"] = cost / 1e6
     if error is not None:
         found["error"] = error.type
-        if error.peak_memory:
-            found["memory"] = error.peak_memory
+    if memory or (memory := _peak(error)):
+        found["memory"] = memory
     return found
+
+
+def _peak(error: JobError | None) -> int:
+    return (error.peak_memory or 0) if error is not None else 0
 
 
 def error_of(kind: EndKind, data: bytes) -> JobError | None:

@@ -62,7 +62,7 @@ class OutcomeBatch:
         if not self._waiting:
             self.since = now
         if kind in self._logged:
-            self._log(claim, ended, end.cost)
+            self._write_line(end, ended)
         if kind == "released":
             self.urgent = True
         else:
@@ -103,12 +103,13 @@ class OutcomeBatch:
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
 
-    def _log(self, claim: Claim, ended: Ended, cost: int) -> None:
-        kind = ended.kind
+    def _write_line(self, end: End, ended: Ended) -> None:
+        claim, kind = end.claim, ended.kind
         error = job_log.error_of(kind, ended.data)
-        extra: dict[str, Any] = {"code": job_log.CODES[kind], "facts": job_log.facts(claim, kind, error, cost)}
+        facts = job_log.facts(claim, kind, error, end.cost, end.memory)
+        extra: dict[str, Any] = {"code": job_log.CODES[kind], "facts": facts}
         # A crash with a traceback is a fault of Headrace's own code.
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback
-        line = job_log.line(claim, kind, error, ended.amount, cost)
+        line = job_log.line(claim, kind, error, ended.amount, end.cost, end.memory)
         self._actions.add(Log(job_log.level(kind), "%s", (line,), extra))

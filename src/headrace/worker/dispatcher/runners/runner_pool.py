@@ -226,7 +226,7 @@ class RunnerPool:
             self._tally.grew(done.memory)
         if handle.wears:
             self.supply.recycle(handle, done.memory)
-        return End(claim, done.ended, done.cost)
+        return End(claim, done.ended, done.cost, done.memory)
 
     def _said(self, handle: RunnerHandle, say: JobProgress) -> None:
         start = handle.starts.get(say.token)
