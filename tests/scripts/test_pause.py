@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from headrace.protocol.operations import pause
+from headrace.protocol.operations import overview, pause, resume, resume_due
+from headrace.protocol.streams import told
 from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import SECOND, START, Stage
 
@@ -39,3 +40,22 @@ def test_each_incarnation_hears_of_an_end(stage: Stage) -> None:
         assert ear.get_message(timeout=20)["data"] == HURRY.encode()
         assert ear.get_message(timeout=0) is None
         ear.close()
+
+
+def test_a_reason_lasts_as_long_as_the_pause(stage: Stage) -> None:
+    def notes() -> dict[str, str]:
+        seen = stage.run(overview(stage.keys, details=False, now=stage.now))
+        return {queue.name: queue.note for queue in seen.queues}
+
+    stage.run(pause(stage.keys, "default", note="an upgrade"))
+    stage.run(pause(stage.keys, "mail", 10 * SECOND, stage.now, "no <b>network</b>"))
+    assert notes() == {"default": "an upgrade", "mail": "no <b>network</b>"}
+    newest = stage.run(told(stage.keys, "events", 3, kinds=["queue_paused"])).rows[0][1]
+    assert (newest["queue"], newest["why"]) == ("mail", "no <b>network</b>")
+    stage.run(pause(stage.keys, "default"))
+    assert notes() == {"default": "", "mail": "no <b>network</b>"}
+    stage.now += 10 * SECOND
+    stage.run(resume_due(stage.keys, 10, stage.now))
+    stage.run(pause(stage.keys, "default", note="again"))
+    stage.run(resume(stage.keys, "default"))
+    assert stage.client.exists(stage.keys("pauses")) == 0

@@ -197,6 +197,7 @@ def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:
         "ready": queue.size,
         "paused": queue.paused,
         "paused_until": iso(queue.until),
+        "paused_because": queue.note or None,
         "oldest_wait": waited(queue, now),
         "workers": workers,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 
+from headrace.model.activity import LONGEST
 from headrace.model.ids import check_name
 from headrace.protocol import operations
 from headrace.protocol.script import Call
@@ -50,23 +51,24 @@ class Queue:
         """See :attr:`paused`."""
         return self.name in await self._client.arun(operations.paused(self._client.keys))
 
-    def pause(self, duration: Duration | None = None) -> bool:
+    def pause(self, duration: Duration | None = None, note: str = "") -> bool:
         """Let no more jobs of the queue start; those that run go on. False when it was paused already.
 
         Args:
             duration: after which workers resume it, counted from now by the server's clock. None: until ``resume``.
-                Either replaces what an earlier pause said.
+            note: why, for people: ``job.why()`` of its jobs, lists and the dashboard show it; 500 characters are kept.
+                Both replace what an earlier pause said.
 
         Raises:
             OptionsError: ``duration`` is not a number or timedelta above 0.
 
         Cost: one round trip.
         """
-        return self._client.run(self._pause(duration))
+        return self._client.run(self._pause(duration, note))
 
-    async def apause(self, duration: Duration | None = None) -> bool:
+    async def apause(self, duration: Duration | None = None, note: str = "") -> bool:
         """See :meth:`pause`."""
-        return await self._client.arun(self._pause(duration))
+        return await self._client.arun(self._pause(duration, note))
 
     def resume(self) -> bool:
         """Let jobs of the queue start again. False when it was not paused.
@@ -127,10 +129,11 @@ class Queue:
         """See :meth:`purge`."""
         return await self._client.adrive(self._purge())
 
-    def _pause(self, duration: Duration | None) -> Call[bool]:
+    def _pause(self, duration: Duration | None, note: str) -> Call[bool]:
         # Not even the shortest one may come out as 0, which has no end.
         length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
-        return operations.pause(self._client.keys, self.name, length)
+        kept = note[:LONGEST].encode("utf-8", "backslashreplace").decode()
+        return operations.pause(self._client.keys, self.name, length, note=kept)
 
     def _count(self) -> Call[operations.Page]:
         return operations.page(self._client.keys, f"ready:{self.name}", limit=1)

@@ -84,9 +84,10 @@ def _unknown(app: Headrace, name: str) -> str:
 
 
 def _paused(queue: QueueFacts, now: int) -> str:
+    note = f": {queue.note}" if queue.note else ""
     if queue.until:
-        return f"until {moment(queue.until, now / 1e6)}"
-    return "paused" if queue.paused else "-"
+        return f"until {moment(queue.until, now / 1e6)}{note}"
+    return f"paused{note}" if queue.paused else "-"
 
 
 @command(app, "load")
@@ -131,17 +132,18 @@ def pause(
         float | None,
         typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after TIME, such as 10m."),
     ] = None,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for others.", show_default="none")] = "",
     create: Annotated[bool, typer.Option("--create", help="Pause it even if there is no such queue yet.")] = False,
 ) -> None:
     """Pause a queue: none of its jobs starts; programs can still enqueue, running jobs finish.
 
-    A second pause replaces the end of the first one; without --for, it has no end.
+    A second pause replaces the end and the note of the first one; without --for, it has no end.
     """
     with session.acting("pause", "queues", name) as (app, act):
         queue = app.queues[name]
         if not create:
             _check_known(app, name, " Add --create to pause it all the same")
-        changed = queue.pause(duration)
+        changed = queue.pause(duration, note)
         text = f"{name} is paused" if changed else f"{name} was paused already"
         if duration is not None:
             text += f"; it is resumed in {span(duration)}"

@@ -99,9 +99,9 @@ async def _pause(site: DashboardSite, name: str, form: Form) -> str:
         duration = float(minutes) * 60 if minutes else None
     except ValueError:
         raise HTTPException(400, f"{minutes[:40]!r} is not a number of minutes.") from None
-    new = await site.app.queues[name].apause(duration)
-    note = form.get("note", "").strip()[:300]
-    end = (f"for {minutes} min" if minutes else "until it is resumed") + (f": {note}" if note else "")
+    note = form.get("note", "").strip()
+    new = await site.app.queues[name].apause(duration, note)
+    end = (f"for {minutes} min" if minutes else "until it is resumed") + (f": {note[:500]}" if note else "")
     return f"Queue {name} is paused {end}." if new else f"Queue {name} was paused already; now it is so {end}."
 
 

@@ -15,6 +15,7 @@ key                    type    meaning, owner and end
                                ``wake:<queue>|<kind>``: a worker without room for this kind passed over jobs of it.
 ``queues``             set     Names of queues that held work. Purge and the overview remove names of idle queues.
 ``paused``             set     Names of paused queues; resume removes.
+``pauses``             hash    Why queues are paused, where somebody said so. A field ends with the pause.
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.

@@ -25,6 +25,7 @@ class QueueFacts:
         size: its ready jobs.
         oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty.
         until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
+        note: why it is paused, as the person said who did it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class QueueFacts:
     paused: bool
     oldest: int
     until: int
+    note: str = ""
 
 
 # Runners of one worker that its heartbeat tells of.
@@ -123,8 +125,15 @@ def _overview(reply: Any) -> Overview:
         {states[n].decode("utf-8", "replace"): states[n + 1] for n in range(0, len(states), 2)},
         sorted(
             (
-                QueueFacts(name.decode("utf-8", "replace"), count, bool(paused), _since(score, priority), moment(until))
-                for name, count, paused, score, priority, until in lines
+                QueueFacts(
+                    name.decode("utf-8", "replace"),
+                    count,
+                    bool(paused),
+                    _since(score, priority),
+                    moment(until),
+                    note.decode("utf-8", "replace"),
+                )
+                for name, count, paused, score, priority, until, note in lines
             ),
             key=lambda queue: queue.name,
         ),
@@ -283,15 +292,16 @@ def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
     return load("stacks_read").bind(keys, bytes, owner=owner)
 
 
-def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0) -> Call[bool]:
+def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0, note: str = "") -> Call[bool]:
     """Stop claims of a queue; False when it was paused already.
 
     Args:
         duration: microseconds after which it ends by itself, whatever end it had; 0: only ``resume`` ends it.
+        note: why, for people.
 
     Cost: one round trip, O(workers) when it has an end.
     """
-    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration)
+    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration, note=note)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:

@@ -119,6 +119,8 @@ class WhyFacts:
         live: how many workers live.
         workers: the first ``MOST_WORKERS`` of them; of a job that runs, its own.
         server: what the server says of itself.
+        namespace: where it was looked for.
+        kept: seconds that a success, and any other end, stay by the settings here: ``result_ttl``, ``failure_ttl``.
         told: why some of the others do not run, by their ids.
         rate: jobs of its queue that started in a second, over the last ten minutes; 0: unknown.
     """
@@ -134,6 +136,8 @@ class WhyFacts:
     live: int = 0
     workers: tuple[WorkerSeen, ...] = ()
     server: Mapping[str, str] = field(default_factory=dict[str, str])
+    namespace: str = ""
+    kept: Mapping[str, float] = field(default_factory=dict[str, float])
     told: Mapping[str, str] = field(default_factory=dict[str, str])
     rate: float = 0.0
 
@@ -241,6 +245,7 @@ def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:
             live,
             tuple(map(_worker, workers)),
             _named(server),
+            namespace=keys.prefix.strip("{}:"),
         )
 
     script = load("why")

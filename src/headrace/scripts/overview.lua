@@ -11,6 +11,7 @@
 -- key     queues       set   queues
 -- key     paused       set   paused
 -- key     resumes      zset  resumes
+-- key     pauses       hash  pauses
 -- key     owners       zset  owners
 -- key     parking      set   parking
 -- key     totals       hash  totals
@@ -23,7 +24,7 @@
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
--- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+-- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0, why it is paused}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
 local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'since'}
 local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
 -- Queues by name, and whether they are told of even while they are idle.
@@ -59,7 +60,7 @@ for queue, stays in pairs(names) do
   else
     local priority = first[1] and redis.pcall('HGET', job .. first[1], 'priority')
     lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0, type(priority) == 'string' and priority or 0,
-      held[queue] and redis.call('ZSCORE', resumes, queue) or 0}
+      held[queue] and redis.call('ZSCORE', resumes, queue) or 0, held[queue] and redis.call('HGET', pauses, queue) or ''}
     waiting = waiting + size
   end
 end

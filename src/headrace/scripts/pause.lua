@@ -1,12 +1,14 @@
--- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish. The end of an earlier pause does not count any more.
+-- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish. End and reason of an earlier pause do not count any more.
 -- include hurry
 -- include telling
 -- clock   now
 -- key     paused    set   paused
 -- key     resumes   zset  resumes
+-- key     pauses    hash  pauses
 -- removes first paused
 -- arg     queue     text
 -- arg     duration  int   microseconds after which it ends by itself; 0: it does not
+-- arg     note      text  why, for people, or empty
 -- return  1 if it was not paused before
 if duration > 0 then
   redis.call('ZADD', resumes, now + duration, queue)
@@ -15,6 +17,11 @@ if duration > 0 then
 else
   redis.call('ZREM', resumes, queue)
 end
+if note ~= '' then redis.call('HSET', pauses, queue, note) else redis.call('HDEL', pauses, queue) end
 local new = redis.call('SADD', paused, queue)
-if new == 1 then telling().happened('queue_paused', {'queue', queue, 'until', duration > 0 and now + duration or 0}) end
+if new == 1 then
+  local fields = {'queue', queue, 'until', duration > 0 and now + duration or 0}
+  if note ~= '' then fields[5], fields[6] = 'why', note end
+  telling().happened('queue_paused', fields)
+end
 return new

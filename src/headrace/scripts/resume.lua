@@ -4,11 +4,13 @@
 -- include telling
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
+-- key     pauses   hash  pauses
 -- derive  ready    zset  ready:<queue>
 -- arg     queue    text
 -- return  1 if it was paused
 local was = redis.call('SREM', paused, queue)
 redis.call('ZREM', resumes, queue)
+redis.call('HDEL', pauses, queue)
 if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
 -- Those that know of the pause do not sleep on the queue.
 if was == 1 then

@@ -5,6 +5,7 @@
 -- clock   now
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
+-- key     pauses   hash  pauses
 -- derive  ready    zset  ready:<queue>
 -- arg     limit    int   most queues, at most 1000
 -- return  {resumed, now, next end of a pause or 0}
@@ -12,6 +13,7 @@ local due = redis.call('ZRANGE', resumes, '-inf', now, 'BYSCORE', 'LIMIT', 0, li
 if #due > 0 then
   redis.call('ZREM', resumes, unpack(due))
   redis.call('SREM', paused, unpack(due))
+  redis.call('HDEL', pauses, unpack(due))
   for _, queue in ipairs(due) do
     if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
     telling().happened('queue_resumed', {'queue', queue, 'why', 'the time of its pause is over'})

@@ -8,6 +8,8 @@
 -- key     scheduled  zset    scheduled
 -- key     paused     set     paused
 -- key     resumes    zset    resumes
+-- key     pauses     hash    pauses
+-- key     schema     string  schema
 -- derive  job        hash    job:<id>
 -- derive  flow       hash    flow:<flow>
 -- derive  ready      zset    ready:<queue>
@@ -22,8 +24,8 @@
 -- arg     limit      int     most workers that are looked at
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value, ...} of its place, others, gates, live
 --         workers, worker rows, {name, value, ...} of the server}; see why_others, why_gates, why_workers and why_server for the rows. A place has of
---         these what is known: score (in the structure of its state), ahead, behind, paused, until, next (score of the first in line), listens (1: somebody
---         was woken for its queue), request (the job that a request id of this name made), asked (1: its worker was told to stop it)
+--         these what is known: score (in the structure of its state), ahead, behind, paused, until, note (why it is paused), next (score of the first in line), listens (1: somebody
+--         was woken for its queue), request (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)
 local kind = redis.call('TYPE', job .. id).ok
 local place, others, gates_met, rows = {}, {}, {}, {}
 local function tell(name, value)
@@ -31,7 +33,10 @@ local function tell(name, value)
 end
 
 if kind ~= 'hash' then
-  if kind == 'none' then tell('request', redis.call('GET', asked .. id)) end
+  if kind == 'none' then
+    tell('request', redis.call('GET', asked .. id))
+    tell('schema', redis.call('GET', schema))
+  end
   return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {}, {}, 0, {}, {}}
 end
 
@@ -50,6 +55,7 @@ local function of_line()
   tell('next', redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2])
   tell('paused', redis.call('SISMEMBER', paused, queue))
   tell('until', redis.call('ZSCORE', resumes, queue))
+  tell('note', redis.call('HGET', pauses, queue))
   rows = workers_for(queue, task, limit)
 end
 

@@ -132,6 +132,8 @@ def explain(client: Client, id: str) -> Steps[Why]:
     Cost: one round trip; two for a job that waits for other jobs, is behind others, or that a person may have stopped.
     """
     facts: WhyFacts = yield why(client.keys, id)
+    settings = client.settings
+    facts = replace(facts, kept={"result_ttl": settings.result_ttl, "failure_ttl": settings.failure_ttl})
     others = [one.id for one in facts.others if one.state and one.state not in FINAL][:_OTHERS]
     plan = _plan(client, facts)
     calls: list[Call[Any]] = [why(client.keys, other) for other in others]

@@ -48,9 +48,11 @@ def queue_paused(facts: WhyFacts) -> Reason | None:
         return None
     until = facts.where("until")
     end = f" for another {lasting(until - facts.now)}" if until else ""
-    text = f"queue {facts.queue} is paused{end}"
+    note = facts.place.get("note", "")
+    text = f"queue {facts.queue} is paused{end}" + (f" ({note})" if note else "")
     step = f"headrace queues resume {facts.queue} lets its jobs start"
-    return Reason("queue_paused", text, {"queue": facts.queue, "until_us": until}, step)
+    evidence: Evidence = {"queue": facts.queue, "until_us": until}
+    return Reason("queue_paused", text, evidence | ({"note": note} if note else {}), step)
 
 
 def no_worker_serves(facts: WhyFacts) -> Reason | None:

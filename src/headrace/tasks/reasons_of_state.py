@@ -23,9 +23,16 @@ def unknown(facts: WhyFacts) -> Reason:
     if is_node(facts.id):
         there = "is stored" if facts.flow else "is not stored either"
         text = f"no node of this id is stored; its workflow {flow_of(facts.id)} {there}"
-    ago = f"; the id was made {lasting(facts.now - made_us)} ago" if 0 < made_us < facts.now else ""
-    step = "compare server, database and namespace with those of the worker; result_ttl and failure_ttl are retentions"
-    return Reason("unknown", text + ago, {"made_us": made_us}, step)
+    age = facts.now - made_us if 0 < made_us < facts.now else 0
+    evidence: Evidence = {"made_us": made_us, "namespace": facts.namespace, "schema": facts.place.get("schema", "none")}
+    if age:
+        text += f"; the id was made {lasting(age)} ago"
+        over = [f"{name} ({lasting(kept * 1e6)})" for name, kept in facts.kept.items() if kept * 1e6 < age]
+        text += f", longer than {' and '.join(over)}" if over else ""
+    if "schema" not in facts.place:
+        text += f"; nothing was ever stored under the namespace {facts.namespace}"
+    step = "compare server, database and namespace with those of the worker"
+    return Reason("unknown", text, evidence | dict(facts.kept), step)
 
 
 def not_consistent(facts: WhyFacts) -> Reason | None:

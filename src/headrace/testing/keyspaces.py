@@ -267,6 +267,8 @@ def _queues(space: Keyspace) -> Iterator[str]:
             yield f"wake:{queue}: holds {len(tokens)} tokens, one at most is allowed"
     for queue in set(space.one("resumes")) - set(space.one("paused")):
         yield f"resumes:{queue}: the end of a pause that is over"
+    for queue in set(space.one("pauses")) - set(space.one("paused")):
+        yield f"pauses:{queue}: the reason of a pause that is over"
     parking: set[str] = space.one("parking") or set()
     for task in parking ^ set(space.values["parked"]):
         yield f"parked:{task}: " + ("is empty, parking names it" if task in parking else "parking lacks it")
