@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.protocol import graph as protocol
 from headrace.protocol import produce
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
@@ -52,3 +53,18 @@ def test_a_node_is_not_rerun_apart_from_its_workflow(stage: Stage) -> None:
     before = stage.everything()
     assert stage.run(produce.rerun(stage.keys, flow["a"], "r", stage.now)) == "node"
     assert stage.everything() == before
+
+
+def test_a_failed_node_is_among_what_failed_until_it_runs_again(stage: Stage) -> None:
+    flow = Flow(stage, "a>c b>c").started()
+    claims = flow.claims()
+    stage.end(claims["a"], "failed", b"{}")
+    stage.end(claims["b"], "corrupt", b"{}")
+    assert stage.members("failed") == {flow["a"]: stage.now}
+    assert stage.members("quarantined") == {flow["b"]: stage.now}
+    assert stage.members("expires") == {}
+    flow.retry()
+    assert stage.members("failed") == stage.members("quarantined") == {}
+    stage.end(flow.claims()["a"], "failed", b"{}")
+    stage.run(protocol.delete(stage.keys, flow.id, stage.now))
+    assert stage.members("failed") == {}

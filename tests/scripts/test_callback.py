@@ -76,3 +76,12 @@ def test_a_callback_that_waits_for_its_worker_is_in_one_place(stage: Stage) -> N
     flow.end("a", "failed")
     assert stage.members("parked:later").keys() == {flow["no"]}
     assert stage.ready() == []
+
+
+def test_one_that_failed_is_among_what_failed_until_it_is_called_again(stage: Stage) -> None:
+    flow = Flow(stage, "a no", on_failure="no").started()
+    assert flow.play(a="failed", no="failed") == ["a", "no"]
+    assert set(stage.members("failed")) == {flow["a"], flow["no"]}
+    assert flow.retry() == "running"
+    assert flow.play(a="failed") == ["a", "no"]
+    assert set(stage.members("failed")) == {flow["a"]}

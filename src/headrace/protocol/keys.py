@@ -27,8 +27,9 @@ key                    type    meaning, owner and end
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
-``succeeded`` ...      zset    Finished and kept ids, by the time they finished; one per final state.
-``expires``            zset    Finished and kept ids, by the end of their retention.
+``succeeded`` ...      zset    Finished and kept ids, by the time they finished; one per final state. Of the nodes of
+                               workflows those that failed or are quarantined; they stay as long as their workflow.
+``expires``            zset    Finished and kept ids, by the end of their retention; no nodes.
 ``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait in chains. One per shard.
 ``turn:<key>``         string  The ordered job of this key whose turn it is. Ends with the last of the key.
 ``chain:<key>``        zset    Ordered jobs of this key that wait for their turn, first come first. Empty means absent.

@@ -2,9 +2,12 @@
 -- include ids
 -- include again
 -- lazy    graph call_back
--- derive  job  hash  job:<id>
+-- key     failed       zset  failed
+-- key     quarantined  zset  quarantined
+-- derive  job          hash  job:<id>
 local function start_callback(id)
-  local c = redis.call('HMGET', job .. id, 'queue', 'priority')
+  local c = redis.call('HMGET', job .. id, 'queue', 'priority', 'state')
+  if c[3] == 'failed' then redis.call('ZREM', failed, id) elseif c[3] == 'quarantined' then redis.call('ZREM', quarantined, id) end
   redis.call('HDEL', job .. id, 'result', 'error', 'finished', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'again')
   ready_again(id, c[1], c[2], 0)
 end

@@ -21,7 +21,9 @@ local function drop_nodes(fid, from, size)
     local id = node_of(fid, code_of(from))
     -- A record of another type must not keep the others.
     local n = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
-    if n[1] == 'running' then naming().ask_to_stop(id, n[4]) elseif n[1] then naming().take_out(id, n[1], n[2], n[3]) end
+    if n[1] == 'running' then naming().ask_to_stop(id, n[4])
+    elseif n[1] == 'failed' or n[1] == 'quarantined' then redis.call('ZREM', finals[n[1]], id)
+    elseif n[1] then naming().take_out(id, n[1], n[2], n[3]) end
     if anyone then tell_gone(id, 'cancelled') end
     dead[#dead + 1] = job .. id
     dead[#dead + 1] = log .. id

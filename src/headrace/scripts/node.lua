@@ -8,6 +8,8 @@
 -- lazy    graph is_part end_node open_node
 -- clock   now
 -- key     scheduled  zset  scheduled
+-- key     failed      zset  failed
+-- key     quarantined zset  quarantined
 -- derive  flow       hash  flow:<flow>
 -- derive  broken     zset  broken:<flow>
 -- derive  undo       zset  undo:<flow>
@@ -52,6 +54,8 @@ local function end_node(id, f, state, data)
   local field = state == 'succeeded' and 'result' or 'error'
   redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
   redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
+  -- For those who look at failures. It stays as long as its workflow does, so it has no retention of its own.
+  if state == 'failed' then redis.call('ZADD', failed, now, id) elseif state == 'quarantined' then redis.call('ZADD', quarantined, now, id) end
   if role == 'callback' then
     -- A callback was not counted as active either.
     count(f, 'active', 1)

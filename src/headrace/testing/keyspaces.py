@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from headrace.model.ids import FINAL, check_name, is_ordered, is_unique
+from headrace.model.ids import FINAL, check_name, is_node, is_ordered, is_unique
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.protocol import keys as layout
 from headrace.testing.lane_invariants import lane_breaches
@@ -238,7 +238,8 @@ def _owners(space: Keyspace) -> Iterator[str]:
 
 def _finished(space: Keyspace) -> Iterator[str]:
     records, expires, size = space.values["job"], space.one("expires"), 0
-    kept = {id: name for name in FINAL for id in space.one(name)}
+    # Failed nodes are indexed, too, and leave with their workflows.
+    kept = {id: name for name in FINAL for id in space.one(name) if not is_node(id)}
     for id in expires.keys() ^ kept.keys():
         where, other = ("expires", "a final state's index") if id in expires else (kept[id], "expires")
         yield f"job {id}: is in {where}, but not in {other}"

@@ -85,6 +85,8 @@ def home(id: str, state: str) -> str | None:
         return None
     if state == "stopped":
         return f"held:{flow_of(id)}"
+    if state in ("failed", "quarantined"):
+        return state
     return "" if state == "blocked" or state in ENDED else None
 
 
