@@ -76,6 +76,8 @@ def row_of_event(event: EventRecord) -> ActivityRow:
     tone = "bad" if event.kind in BAD else "warn" if event.kind in WARNING else ""
     rule = f"{facts['rule']}: {facts.get('value', '')}" if facts.get("rule") else ""
     text = rule or facts.get("error") or facts.get("why") or facts.get("text") or KINDS.get(event.kind, "")
+    if facts.get("count"):
+        text = f"{facts['count']} such failures in one minute; {text}"
     return ActivityRow(event.id, event.at_us, event.kind.replace("_", " "), tone, name, path, "", text)
 
 

@@ -4,11 +4,15 @@
 -- clock   now
 -- key     events  stream  events
 -- key     causes  zset    causes
+-- key     floods  hash    floods
 -- derive  job     hash    job:<id>
 -- batch   tells   nil     whether this script has told something
 -- batch   causes  {}      causes that this script has seen
+-- batch   floods  {}      how many failures of each of them there were in this minute
 -- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most causes.
 local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
+-- So many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
+local FEW, MINUTE = 100, 60000000
 
 -- Fields by turns with their values.
 local function happened(kind, fields)
@@ -35,13 +39,29 @@ local function cause_of(task, data)
   return string.sub(redis.sha1hex(task .. '\n' .. kind .. '\n' .. where), 1, 16), string.sub(line, 1, 200)
 end
 
+-- How many failures of a cause there were in this minute, this one included.
+local function flood_of(cause)
+  local minute, count = string.format('%.0f', math.floor(now / MINUTE)), batch.floods[cause]
+  if not count then
+    local at, known = string.match(redis.call('HGET', floods, cause) or '', '^(%d+) (%d+)$')
+    count = at == minute and tonumber(known) or 0
+    if redis.call('HLEN', floods) > MOST_CAUSES then redis.call('UNLINK', floods) end
+  end
+  batch.floods[cause] = count + 1
+  redis.call('HSET', floods, cause, minute .. ' ' .. count + 1)
+  if count == 0 then redis.call('EXPIRE', floods, 120) end
+  return count + 1
+end
+
 -- A job failed for good, or is quarantined.
 local function ended_badly(id, state, data)
   local f = redis.pcall('HMGET', job .. id, 'task', 'queue')
   local task = f[1] or ''
   local cause, line = cause_of(task, data)
   local fields = {'job', id, 'task', task, 'queue', f[2] or 'default', 'cause', cause, 'error', line}
-  happened(state, fields)
+  local flood = flood_of(cause)
+  if flood > FEW then fields[#fields + 1], fields[#fields + 2] = 'count', flood end
+  if flood <= FEW or string.find(string.format('%.0f', flood), '^10*$') then happened(state, fields) end
   if batch.causes[cause] then return end
   batch.causes[cause] = true
   local last = tonumber(redis.call('ZSCORE', causes, cause) or 0)

@@ -33,7 +33,7 @@ _READ: dict[str, Callable[[Any, str], object]] = {
 }
 _EXPIRING = (
     *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned"),
-    *("acts", "events", "causes", "errands", "errand", "watches", "watch", "stacks"),
+    *("acts", "events", "causes", "floods", "errands", "errand", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
 
