@@ -11,7 +11,7 @@ from tests.scripts.stage import SECOND, Stage
 def test_pieces_add_up(stage: Stage, limit: int) -> None:
     for n in range(5):
         stage.put(queue="mail" if n % 2 else "default", delay=SECOND)
-    matched, looked, after = 0, 0, ("", "")
+    matched, looked, after = 0, 0, ("", "", "")
     for _ in range(20):
         piece = stage.run(count_meant(stage.keys, JobFilter("scheduled", queue="mail"), limit, after, stage.now))
         matched, looked = matched + piece.matched, looked + piece.looked

@@ -172,7 +172,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
         index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
         page: operations.Page = yield operations.page(client.keys, index, 1)
         return JobCount(page.count, page.count, True)
-    matched, looked, after, each = 0, 0, ("", ""), EACH // 2 if which.cause else EACH
+    matched, looked, after, each = 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
     while looked < LOOK:
         piece: CountedPiece = yield errand_calls.count_meant(client.keys, which, each, after)
         matched, looked = matched + piece.matched, looked + piece.looked

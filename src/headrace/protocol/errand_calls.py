@@ -18,7 +18,7 @@ class CountedPiece:
 
     matched: int
     looked: int
-    last: tuple[str, str] | None
+    last: tuple[str, str, str] | None
 
 
 def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
@@ -52,15 +52,16 @@ def read_errands(keys: Keys, id: str = "", limit: int = 100) -> Call[list[Errand
 
 
 def count_meant(
-    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str] = ("", ""), now: int = 0
+    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str, str] = ("", "", ""), now: int = 0
 ) -> Call[CountedPiece]:
     """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> CountedPiece:
-        score, member = reply[2].decode(), reply[3].decode()
-        return CountedPiece(reply[0], reply[1], (score, member) if member else None)
+        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[2:])
+        return CountedPiece(reply[0], reply[1], (score, member, lane) if member else None)
 
     return load("errand_count").bind(
         keys, parsed, now=now, state=which.state, queue=which.queue, task=which.task, key=which.key,
-        cause=which.cause, after=after[0], member=after[1], limit=limit,
+        cause=which.cause, after=after[0], member=after[1],
+        lane=after[2], limit=limit,
     )  # fmt: skip

@@ -17,7 +17,7 @@ local DONE = {retried = true, cancelled = true, asked = true, deleted = true}
 local SHOWN, FEW = 604800, 100
 
 local function errand_of(id)
-  local flat, e = redis.call('HGETALL', of .. id), {id = id, queue = '', task = '', key = '', cause = '', after = '', member = ''}
+  local flat, e = redis.call('HGETALL', of .. id), {id = id, queue = '', task = '', key = '', cause = '', after = '', member = '', lane = ''}
   for n = 1, #flat, 2 do e[flat[n]] = flat[n + 1] end
   for _, name in ipairs({'bound', 'ttl', 'rate'}) do e[name] = tonumber(e[name]) or 0 end
   return e.verb and e
@@ -45,7 +45,7 @@ local function bite(id, limit)
   local sum = redis.call('HINCRBY', of .. id, 'done', done)
   if last then
     local due = now + (e.rate > 0 and math.ceil(done / e.rate * 1000000) or 0)
-    redis.call('HSET', of .. id, 'after', last[1], 'member', last[2], 'next', string.format('%.0f', due))
+    redis.call('HSET', of .. id, 'after', last[1], 'member', last[2], 'lane', last[3], 'next', string.format('%.0f', due))
     redis.call('ZADD', chores, due, 'errand:' .. id)
   else
     redis.call('HSET', of .. id, 'phase', 'ended', 'ended', now)

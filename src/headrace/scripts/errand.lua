@@ -1,6 +1,7 @@
 -- Errand: which jobs a verb on many is meant for, in bounded pieces. Included, never run alone.
 -- include slice
 -- include telling
+-- include queue_lanes
 -- derive  succeeded_at    zset  succeeded
 -- derive  failed_at       zset  failed
 -- derive  cancelled_at    zset  cancelled
@@ -8,6 +9,7 @@
 -- derive  scheduled_at    zset  scheduled
 -- derive  ready_at        zset  ready:<queue>
 -- derive  parked_at       zset  parked:<task>
+-- derive  lane_at         zset  lane:<lane>
 -- derive  job             hash  job:<id>
 -- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state later.
 local function line_of(e)
@@ -38,14 +40,23 @@ local function is_meant(e, id, score)
   return e.cause == '' or telling().cause_of(f[3] or '', redis.call('HGET', job .. id, 'error') or '') == e.cause
 end
 
--- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id} of the last one or nil: no more.
+-- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one or nil: no more.
+-- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among the first.
 local function pick(e, limit)
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
-  local _, rows = slice(line_of(e), e.after, e.member, 0, limit, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
-  local found = {}
-  for n = 1, #rows, 2 do
-    -- A class of lanes, or the first timer, is no job.
-    if string.byte(rows[n]) ~= 126 and is_meant(e, rows[n], tonumber(rows[n + 1])) then found[#found + 1] = rows[n] end
+  local found, looked, names = {}, 0, {e.lane}
+  if e.state == 'ready' then
+    for _, name in ipairs(queue_lanes(e.queue, e.lane ~= '' and e.lane or e.queue, 5000)) do names[#names + 1] = name end
   end
-  return found, #rows / 2, #rows == 2 * limit and {rows[#rows], rows[#rows - 1]} or nil
+  for n, name in ipairs(names) do
+    local _, rows = slice(name == '' and line_of(e) or lane_at .. name, n == 1 and e.after or '', n == 1 and e.member or '', 0, limit - looked, 0, '-inf',
+      ended and string.format('%.0f', e.bound) or '+inf')
+    for m = 1, #rows, 2 do
+      -- A class of lanes, or the first timer, is no job.
+      if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1])) then found[#found + 1] = rows[m] end
+    end
+    looked = looked + #rows / 2
+    if looked >= limit then return found, looked, {rows[#rows], rows[#rows - 1], name} end
+  end
+  return found, looked
 end

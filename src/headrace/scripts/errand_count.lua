@@ -8,8 +8,9 @@
 -- arg     cause   text
 -- arg     after   text  cursor: score of the last job seen, or empty
 -- arg     member  text  cursor: the last job seen
+-- arg     lane    text  cursor: the lane in which it waits, or empty
 -- arg     limit   int   jobs that are looked at, at most 1000
--- return  {jobs that are meant, jobs that were looked at, score and id of the last one where there may be more}
-local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member, bound = now}
+-- return  {jobs that are meant, jobs that were looked at, score, id and lane of the last one where there may be more}
+local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member, lane = lane, bound = now}
 local found, looked, last = pick(e, limit)
-return {#found, looked, last and last[1] or '', last and last[2] or ''}
+return {#found, looked, last and last[1] or '', last and last[2] or '', last and last[3] or ''}
