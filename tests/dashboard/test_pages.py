@@ -14,6 +14,7 @@ import redis
 import headrace.dashboard
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard, Visitor
+from headrace.model.fingerprint import cause_id
 from headrace.testing import Kit
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
@@ -207,10 +208,12 @@ async def test_a_list_goes_on_and_back_without_a_gap(empty: Shop) -> None:
 
 async def test_jobs_are_found_by_their_cause_and_time(shop: Shop) -> None:
     dashboard = Dashboard(shop.app, operator)
-    found = ids_of(await ask(dashboard, "/jobs?q=state:failed+cause:ValueError"))
-    assert shop.failed in found
-    assert shop.hostile not in found
-    assert shop.hostile in ids_of(await ask(dashboard, "/jobs?state=failed&cause=RuntimeError&since=1h"))
+    record = shop.app.job(shop.failed).refresh()
+    for words in ("error:ValueError", f"cause:{cause_id(record.task, record.error)}"):
+        found = ids_of(await ask(dashboard, f"/jobs?q=state:failed+{words}"))
+        assert shop.failed in found
+        assert shop.hostile not in found
+    assert shop.hostile in ids_of(await ask(dashboard, "/jobs?state=failed&error=RuntimeError&since=1h"))
     assert ids_of(await ask(dashboard, "/jobs?state=failed&until=1h")) == []
     assert ids_of(await ask(dashboard, "/jobs?state=failed&since=2026-01-01T00:00")) != []
     assert (await ask(dashboard, "/jobs?state=failed&since=yesterday")).status == 400

@@ -47,11 +47,6 @@ class Cause:
     last: int
     lost: bool
 
-    @property
-    def name(self) -> str:
-        """The last part of the exception's name."""
-        return self.kind.rpartition(".")[2]
-
 
 def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
     """Failures by their fingerprints, those with the newest failure first."""
@@ -73,6 +68,7 @@ def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
 
 def _document(cause: Cause) -> dict[str, Any]:
     return {
+        "id": cause.id,
         "task": cause.task,
         "type": cause.kind,
         "where": cause.where,

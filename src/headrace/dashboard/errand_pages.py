@@ -70,7 +70,7 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "errand_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
         verb=verb, which=which, counted=counted, must_type=_must_type(verb, counted),
-        back=link("/jobs", {name: getattr(which, name) for name in _FIELDS if name != "cause"}),
+        back=link("/jobs", {name: getattr(which, name) for name in _FIELDS}),
     )  # fmt: skip
 
 

@@ -69,9 +69,9 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
 
 def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     """The verbs for all jobs of a list; none where the list is made by looking at each job."""
-    if search.looks or search.since or search.until:
+    if search.text or search.error or search.since or search.until:
         return []
-    return bulk_links(JobFilter(search.state, search.queue, search.task, search.key))
+    return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
 
 
 def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[JobPage]]:

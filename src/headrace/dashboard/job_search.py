@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.admin.pagination import cursor_of, position
 from headrace.dashboard.wording import link
+from headrace.model.fingerprint import cause_id
 from headrace.model.job_record import Record
 
 LISTED = (
     "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
 )  # fmt: skip
-FIELDS = ("state", "queue", "task", "key", "cause", "since", "until")
+FIELDS = ("state", "queue", "task", "key", "cause", "error", "since", "until")
 
 _WORD = re.compile(rf'({"|".join(FIELDS)}):("[^"]*"|\S+)')
 _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
@@ -31,7 +32,8 @@ class JobSearch:
 
     Attributes:
         queue, task, key: only theirs; empty: all.
-        cause: only failures with this exception, by its name with or without its module.
+        cause: only failures of this cause, by its 16 digits.
+        error: only failures with this exception, by its name with or without its module.
         since, until: only jobs of this time, as it was typed.
         text: only jobs that have it in what a list shows of them.
         after, before: the cursor of an older, and of a newer page.
@@ -42,6 +44,7 @@ class JobSearch:
     task: str = ""
     key: str = ""
     cause: str = ""
+    error: str = ""
     since: str = ""
     until: str = ""
     text: str = ""
@@ -62,7 +65,7 @@ class JobSearch:
     @property
     def looks(self) -> bool:
         """Whether each job must be looked at here."""
-        return bool(self.text or self.cause)
+        return bool(self.text or self.cause or self.error)
 
     @property
     def newer(self) -> str:
@@ -88,11 +91,11 @@ class JobSearch:
         return moment_of(self.since, now), moment_of(self.until, now)
 
     def failed_so(self, record: Record) -> bool:
-        """Whether a job failed of the cause that is asked for."""
-        if not self.cause:
-            return True
+        """Whether a job failed of the cause, and with the exception, that are asked for."""
         kind = record.error.type if record.error is not None else ""
-        return self.cause in (kind, kind.rpartition(".")[2])
+        if self.error not in ("", kind, kind.rpartition(".")[2]):
+            return False
+        return self.cause in ("", cause_id(record.task, record.error))
 
 
 def moment_of(text: str, now: int) -> datetime | None:
