@@ -22,7 +22,7 @@ for _, batch in ipairs(batches) do
     named[id], wished[id] = name, wish
     -- What this request has stored, or its request id made before, is not made again, and clashes with nothing.
     if rule[2] == 'raise' and before ~= number and (wish == '' or redis.call('EXISTS', asked .. wish) == 0) then
-      local holder = met[name] or naming().holder_of(name)
+      local holder = met[name] or uniques().holder_of(name)
       if holder then clashes[#clashes + 1], clashes[#clashes + 2] = id, holder end
       met[name] = met[name] or id
     end
@@ -46,7 +46,9 @@ local function store_unique(left, twice)
   return rest
 end
 
-local reply = #clashes > 0 and {'clash', clashes} or accept(turns().take, store_unique)
+local function in_turn(key, line) return turns().take(key, line) end
+
+local reply = #clashes > 0 and {'clash', clashes} or accept(in_turn, store_unique)
 -- A repeat is answered alike, though names may have changed hands.
 if type(reply) == 'table' and reply[1] ~= 'repeated' then redis.call('SET', seen, number .. '|' .. cmsgpack.pack(reply), 'EX', 600) end
 return reply

@@ -29,8 +29,8 @@ local function store_named(id, name, args, head)
   local rule, ttl = head[8], {}
   if rule[1] == 'within' or rule[1] == 'window' then ttl = {'PX', math.ceil(rule[3] / 1000)} end
   if not redis.call('SET', unique .. name, id, 'NX', unpack(ttl)) then
-    local done, other = naming().clash(id, name, args, head, ttl, put)
-    if done then return other end
+    local holder, f, follower = uniques().take_over(name, id, ttl)
+    if holder then return rule[2] == 'existing' and holder or naming().clash(id, name, args, head, put, holder, f, follower) end
   end
   if rule[2] ~= 'debounce' then return put(id, name, args, head) end
   put(id, name, args, naming().at_time(head, now + rule[3]), false, rule[4] > 0 and now + rule[4] or nil)
