@@ -161,6 +161,17 @@ def test_enqueue_with_options(headrace: Program) -> None:
     assert (facts["args"], facts["kwargs"]) == (["text", {"a": [1, None]}], {"x": 1})
 
 
+def test_enqueue_says_that_another_job_has_the_name(headrace: Program) -> None:
+    stored = headrace("enqueue", "tasks.add", "1", "--unique", "nightly", "--json").json
+    assert stored["fresh"] is True
+    again = headrace("enqueue", "tasks.add", "2", "--unique", "nightly")
+    assert again.out.split() == [stored["id"]]
+    assert again.err == f"no new job was stored: {stored['id']} has this name\n"
+    assert headrace("enqueue", "tasks.add", "2", "--unique", "nightly", "--json").json == stored | {"fresh": False}
+    headrace.enqueue("tasks.add", "1", "--request-id", "order-2")
+    assert "has this name or request id" in headrace("enqueue", "tasks.add", "1", "--request-id", "order-2").err
+
+
 def test_enqueue_and_wait(headrace: Program) -> None:
     worker = headrace.start("worker", "tasks:app", "--processes", "1", "--max-jobs", "2", "--quiet")
     try:

@@ -46,7 +46,9 @@ def enqueue(
 ) -> None:
     """Store a job, and print its id.
 
-    Without --app, the worker that runs the job checks the arguments. Write an argument that starts with - after --.
+    If another job has its name or its request id, no new job is stored: the id is that of the other one, and JSON says
+    fresh false. Without --app, the worker that runs the job checks the arguments. Write an argument that starts with -
+    after --.
     """
     import msgspec
 
@@ -59,7 +61,10 @@ def enqueue(
             _defined(app, task)
         job = app.by_name(task, **given).enqueue_json(*packed)
         name = given.get("queue") or (app.tasks[task].defaults.queue if application else "default")
-        facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name}
+        facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name, "fresh": job.fresh}
+        if not job.fresh:
+            what = "name or request id" if "request_id" in given else "name"
+            session.output.remark(f"no new job was stored: {job.id} has this {what}")
         if not wait:
             session.output.done(job.id, facts)
             seen = None if session.output.json else app.overview()
