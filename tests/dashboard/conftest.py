@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
 from headrace.dashboard import joint_client
-from headrace.protocol import consume
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
 
@@ -74,10 +74,7 @@ class Shop:
         self.add.options(delay=3600).enqueue(6)
         self.app.queues["paused"].pause()
         self.app.cache.set("price-7", 12.5, ttl=600, tags=["prices"])
-        # A worker came and went: what it told of limits stays.
-        keys, lease = self.app.client.keys, 10_000_000
-        self.app.client.run(consume.register(keys, "w9", lease, ["place", "host:9"], limits=self.app.limits.declared()))
-        self.app.client.run(consume.retire(keys, "w9"))
+        self.app.client.run(declare_limits(self.app.client.keys, "", [], self.app.limits.declared()))
         for customer in ("<b>acme</b>", "globex"):
             self.charge.enqueue(customer)
         self.app.schedules.put("shop.nightly", Cron("0 3 * * *", "Europe/Berlin"), self.add, 1, 2).run()

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, task_row
 from headrace.model.limit_state import part_of
+from headrace.model.limit_values import gates_of
 from headrace.model.rates import Rate
 from headrace.protocol import consume, operations, produce
-from headrace.protocol.limit_verbs import change_limit
+from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants
-from headrace.testing.lane_invariants import own_gates, shared_gates
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 10_000 * SECOND
@@ -97,7 +97,7 @@ class LaneMachine(RuleBasedStateMachine):
             if names:
                 rows += [f"task:{task}", task_row([self.rules[name] for name in names], ["account"], {})]
         limits = DeclaredLimits([(one.name, one.fields) for one in self.rules.values()], rows)
-        self.stage.run(consume.register(self.keys, "w1", LEASE, [], self.stage.now, {}, limits))
+        self.stage.run(declare_limits(self.keys, "w1", [], limits, self.stage.now))
 
     @precondition(lambda self: self.limited)
     @rule(
@@ -147,8 +147,7 @@ class LaneMachine(RuleBasedStateMachine):
                 assert gate.open(rule_, self.stage.now), f"{claim.id} exceeds {rule_}"
                 gate.charge(rule_, self.stage.now)
             del self.waiting[claim.id]
-            lane = (self.client.hget(f"{self.keys.prefix}slots:{owner}", claim.id) or b"").decode().partition(" ")[0]
-            names = [*shared_gates(lane), *own_gates(lane)] if lane else []
+            names = gates_of(claim.lane)
             assert len(names) == len(gates)
             self.running[owner][claim.id] = (claim.token, names)
         # One that is moved to its lane is not taken by the claim that met it.

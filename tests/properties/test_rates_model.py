@@ -22,6 +22,7 @@ from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits, LimitRule, task_row
 from headrace.model.rates import Rate
 from headrace.protocol import consume
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants
 from tests.scripts.stage import SECOND, Stage
 
@@ -61,7 +62,8 @@ class RateMachine(RuleBasedStateMachine):
         for one in rules:
             rows += (f"task:{one.name}", task_row([one], ["account"], {}))
         limits = DeclaredLimits([(one.name, one.fields) for one in rules], rows)
-        self.stage.run(consume.register(self.keys, "w1", LEASE, [], self.stage.now, {}, limits))
+        self.stage.register("w1", LEASE)
+        self.stage.run(declare_limits(self.keys, "w1", [], limits, self.stage.now))
 
     @rule(
         shape=st.sampled_from(list(RATES)), value=st.sampled_from(VALUES),

@@ -163,3 +163,20 @@ def test_what_a_start_spends_counts(stage: Stage, units: int) -> None:
         said = Note(claim.id, claim.token, spent=((limit, units),))
         stage.run(consume.note(stage.keys, "w1", [said], request=request, now=stage.now))
     assert gate(stage, "slow:")[0] == stage.now + (290 + 100 * units) * SECOND
+
+
+def test_workers_that_hold_limited_jobs_hear_of_a_gate_that_a_refused_call_closes(stage: Stage) -> None:
+    calls = LimitRule("calls", by="account")
+    for owner in ("w1", "holds", "idle"):
+        declare(stage, {"call": [calls]}, owner)
+    put(stage, *["x"] * 4)
+    mine, other = stage.take("w1", 2), stage.take("holds", 1)
+    boxes = {name: stage.subscribe(stage.keys.mail(name)) for name in ("w1", "holds", "idle")}
+    news = f"closed:{other[0].token}:calls:x"
+    for claim in mine:
+        stage.settle(stage.outcome(claim, "limited", b"calls", SECOND))
+    for name, box in boxes.items():
+        stage.client.publish(stage.keys.mail(name), "the end")
+        # Once: the second refusal finds it closed. The first one's worker holds another job of the gate by then.
+        wanted = [b"the end"] if name == "idle" else [news.encode(), b"the end"]
+        assert [box.get_message(timeout=20)["data"] for _ in wanted] == wanted

@@ -138,3 +138,11 @@ def test_a_claim_moves_so_many_jobs_to_their_lanes_that_came_before_their_limit(
     assert len(waiting) * 500 - left[0] <= 510
     assert all(before - after <= 510 for before, after in pairwise(left))
     assert left[-1] == 0
+
+
+def test_a_claim_tells_the_lane_of_each_limited_job_also_when_its_reply_was_lost(stage: Stage) -> None:
+    declare(stage, {"call": [API, ACCOUNT]})
+    limited, plain = put(stage, "x", task="call", key="k"), put(stage, "x", task="plain")
+    lanes = {limited[0]: "default|api,account=|x", plain[0]: ""}
+    for _ in range(2):
+        assert {claim.id: claim.lane for claim in stage.claim(limit=9, request=7).jobs} == lanes

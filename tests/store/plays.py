@@ -8,11 +8,20 @@ from typing import Any
 from headrace.model.errand import JobFilter
 from headrace.model.form import Form
 from headrace.model.job import Outcome
+from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import cache, consume, errand_calls, operations, produce, stats, streams, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
-from headrace.protocol.limit_verbs import change_limit, delete_limit, hold_limit, keep_hold, read_limits, release_hold
+from headrace.protocol.limit_verbs import (
+    change_limit,
+    declare_limits,
+    delete_limit,
+    hold_limit,
+    keep_hold,
+    read_limits,
+    release_hold,
+)
 from headrace.protocol.queue_load import store_load
 from headrace.protocol.script import Call
 from headrace.protocol.watches import hold_watches, note_watch, stored_watches
@@ -160,6 +169,11 @@ JOBS: dict[str, Play] = {
         lambda s: limits.change(s, "account", value="x", paused=True, declared=limits.ACCOUNT),
         lambda k, _, t: delete_limit(k, "account", t),
         lambda first, second: (first.word, second.word) == ("deleted", "unknown"),
+    ),
+    "limit_declare": Play(
+        lambda s: s.register(),
+        lambda k, o, t: declare_limits(k, o, ["call"], DeclaredLimits([("api", limits.API.fields)], []), t),
+        says(0),
     ),
     "limit_hold": Play(
         lambda s: limits.declare(s, {"call": [limits.API]}),

@@ -12,6 +12,7 @@ import pytest
 from headrace import Concurrency, Headrace, Limit, Rate
 from headrace.errors import LaneFull, LimitInUse, OptionsError, UnknownLimit
 from headrace.protocol import consume
+from headrace.protocol.limit_verbs import declare_limits
 
 Verb = Callable[..., Any]
 
@@ -102,7 +103,8 @@ def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: H
 
 def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) -> None:
     limit, keys = app.limits["account"], app.client.keys
-    app.client.run(consume.register(keys, "w1", 10**9, ["place", "here:1"], limits=app.limits.declared()))
+    app.client.run(consume.register(keys, "w1", 10**9, ["place", "here:1"]))
+    app.client.run(declare_limits(keys, "w1", [], app.limits.declared()))
     do(limit, "pause", "acme")
     with pytest.raises(LimitInUse, match=r"limit account is declared by code that runs \(here:1\): take it out"):
         do(limit, "delete")
@@ -120,7 +122,7 @@ def test_a_full_backlog_refuses_a_call_as_a_whole(url: str) -> None:
         @app.task(name="call", limits=["few"])
         def call(account: str) -> None: ...
 
-        app.client.run(consume.register(app.client.keys, "w1", 10**9, [], limits=app.limits.declared()))
+        app.client.run(declare_limits(app.client.keys, "", [], app.limits.declared()))
         call.enqueue("acme")
         with pytest.raises(
             LaneFull, match="1 jobs wait for one value of limit few, and its backlog is 3: enqueue fewer"

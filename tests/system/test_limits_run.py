@@ -18,12 +18,13 @@ pytestmark = pytest.mark.system
 CODE = """
 import os, time
 from pathlib import Path
-from headrace import Concurrency, Headrace, Rate
+from headrace import Concurrency, Headrace, Rate, current_job
 
 app = Headrace()
 one = app.limit("one", Concurrency(1), by="account")
 few = app.limit("few", Concurrency(3))
 app.limit("rate", Rate(200, per=1))
+app.limit("fair", by="key", queue="bulk")
 
 def note(text):
     with open("notes", "a") as file:
@@ -47,6 +48,11 @@ app.limit("pace", Rate(20, per=1))
 @app.task(limits=["pace"])
 def paced() -> int:
     return 2
+
+@app.task(queue="bulk")
+def share() -> None:
+    note(f"K {current_job().key}")
+    time.sleep(0.01)
 
 @app.task
 def free() -> int:
@@ -124,3 +130,19 @@ def test_a_runner_that_is_killed_gives_its_slot_back(
     for job in (first, second):
         job.result(timeout=30)
     assert len([line for line in notes(headrace) if line[0] == "H"]) == 3
+
+
+def test_a_key_with_many_jobs_keeps_no_other_key_waiting(
+    headrace: Program, worker: Callable[..., Worker], app: Headrace
+) -> None:
+    """A hundred jobs of the one key waited in the worker for the runner of that key, and no other was claimed."""
+    hot, cold = (app.by_name("tasks.share", queue="bulk", key=key) for key in ("hot", "cold"))
+    app.enqueue_many(hot.job() for _ in range(300))
+    worker("--processes", "2", "--queues", "bulk")
+    eventually(lambda: len(notes(headrace)) > 4)
+    job = cold.enqueue()
+    before = len(notes(headrace))
+    job.result(timeout=20)
+    lines = notes(headrace)
+    assert lines.index(["K", "cold"]) - before < 10
+    app.queues["bulk"].purge()

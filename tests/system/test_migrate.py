@@ -17,8 +17,9 @@ from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, Sto
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
-from headrace.protocol import consume, graph, graph_reads
+from headrace.protocol import graph, graph_reads
 from headrace.protocol.keys import Keys
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.settings import Settings
 from headrace.store.url import parse
 from headrace.testing import assert_invariants
@@ -102,10 +103,9 @@ def test_what_older_programs_do_not_know_is_removed_on_the_way_down(client: redi
         @app.task(name="call", limits=[limit])
         def call(account: str) -> None: ...
 
-        app.client.run(consume.register(KEYS, "w1", 10**6, [], limits=app.limits.declared()))
+        app.client.run(declare_limits(KEYS, "", [], app.limits.declared()))
         limit.pause("acme", 3600)
         job = call.enqueue("acme")
-        app.client.run(consume.retire(KEYS, "w1"))
         with pytest.raises(MigrationRefused, match="limited jobs wait in default"):
             migrate(url, 2)
         job.cancel()

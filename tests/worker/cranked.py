@@ -1,12 +1,13 @@
 """A world for the core of a dispatcher: a store, runners, a supervisor and a clock, all simulated and turned by hand.
 
 The store keeps queues as the scripts do, in as few words as possible: what a claim takes and leaves, wake-up tokens,
-leases, requests that are repeated. Every reply may be late, and may be lost after the store has acted.
+gates of limits, leases, requests that are repeated. Every reply may be late, and may be lost after the store has acted.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -17,6 +18,7 @@ import msgspec
 from headrace import Headrace
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
+from headrace.model.limit_values import gates_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings
@@ -57,6 +59,9 @@ QUEUES = ("a", "b", "c")
 # Entries of a queue that a claim with kinds to pass over looks at; of those, so many at the front.
 LOOK, FRONT = 6, 2
 ORDERED = "8"
+# Limits, and how many of their jobs run at once: two of all, one of each account; of others any number.
+LIMITS = {"api": 2, "account": 1}
+MANY = 10**9
 
 app = Headrace(startup_profiling=False)
 
@@ -87,10 +92,11 @@ def arguments(call: Call[Any]) -> dict[str, Any]:
 _MEMBERS: dict[str, Any] = {member.kind: member for member in get_args(Ended)}
 
 
-def ended_as(kind: str, amount: int) -> Ended:
-    """An outcome of this kind that brings no bytes."""
+def ended_as(kind: str, amount: int, lane: str = "") -> Ended:
+    """An outcome of this kind that brings no bytes; a refused call is one of the first limit of its lane."""
     member = _MEMBERS[kind]
-    values = {"result": b"", "error": b"", "ttl": amount, "delay": amount, "limit": "api"}
+    limit = (gates_of(lane) or ["api:"])[0].partition(":")[0]
+    values = {"result": b"", "error": b"", "ttl": amount, "delay": amount, "limit": limit}
     return member(**{name: values[name] for name in member.__struct_fields__})
 
 
@@ -108,6 +114,7 @@ class Job:
     score: int
     key: str = ""
     crashes: int = 0
+    lane: str = ""
     state: str = "ready"
     token: int = 0
     due: int = 0
@@ -141,6 +148,9 @@ class Store:
         self.claims = 0
         self._token = 0
         self._orders: dict[str, list[str]] = {}
+        # How many hold each gate; until when it is closed since a call was refused.
+        self.held = Counter[str]()
+        self.closed: dict[str, int] = {}
 
     @property
     def now(self) -> int:
@@ -149,11 +159,19 @@ class Store:
     # -- what others do ---------------------------------------------------------------------------------------------
 
     def add(
-        self, task: str, queue: str, *, key: str = "", crashes: int = 0, first: bool = False, order: str = ""
+        self,
+        task: str,
+        queue: str,
+        *,
+        key: str = "",
+        crashes: int = 0,
+        first: bool = False,
+        order: str = "",
+        lane: str = "",
     ) -> Job:
         number = len(self.jobs) + 1
         id = f"{number:020}{ORDERED}0" if order else f"j{number}"
-        job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes)
+        job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes, lane)
         self.jobs[id] = job
         if order:
             line = self._orders.setdefault(order, [])
@@ -169,6 +187,27 @@ class Store:
         insort(self.ready.setdefault(job.queue, []), (job.score, job.id))
         self.tokens.add(job.queue)
 
+    def open(self, id: str) -> bool:
+        """Whether the limits of a job let it start."""
+        gates = gates_of(self.jobs[id].lane)
+        return not any(
+            gate in self.closed or self.held[gate] >= LIMITS.get(gate.partition(":")[0], MANY) for gate in gates
+        )
+
+    def let_go(self, job: Job) -> None:
+        """A start left the claims: others may pass its gates."""
+        self.held.subtract(gates_of(job.lane))
+        self._wake(gates_of(job.lane))
+
+    def _wake(self, gates: list[str]) -> None:
+        for queue, line in self.ready.items():
+            if any(set(gates).intersection(gates_of(self.jobs[id].lane)) for _, id in line):
+                self.tokens.add(queue)
+
+    def waits(self, queue: str) -> bool:
+        """Whether jobs of a queue may start."""
+        return any(self.open(id) for _, id in self.ready.get(queue, ()))
+
     def end(self, job: Job) -> None:
         assert job.state != "ended", f"{job} ends twice"
         job.state = "ended"
@@ -183,6 +222,7 @@ class Store:
         incarnation = self.owners.pop(owner, None)
         for id in incarnation.claims.values() if incarnation else ():
             self.jobs[id].crashes += 1
+            self.let_go(self.jobs[id])
             self.line_up(self.jobs[id])
 
     def broadcast(self, owner: str, task: str) -> None:
@@ -210,6 +250,7 @@ class Store:
             # What it passed over is not told again.
             jobs = [id for token, id in incarnation.claims.items() if token >= incarnation.first]
             return self._claimed(incarnation, jobs, None)
+        self._token = max(self._token, self.now)
         incarnation.claimed, incarnation.first = args["request"], self._token + 1
         passing = _unpack(args["passing"]) if args["passing"] else []
         names = [queue for queue in _unpack(args["names"]) if queue not in self.paused]
@@ -218,12 +259,12 @@ class Store:
             taken, looked = self._pass_over(names, limit, *passing)
         else:
             for queue in names:
-                line = self.ready.get(queue, [])
-                room = limit - len(taken)
-                taken += [id for _, id in line[:room]]
-                del line[:room]
+                for row in list(self.ready.get(queue, ())):
+                    if len(taken) < limit and self.open(row[1]):
+                        self._take(queue, row)
+                        taken.append(row[1])
         if len(taken) == limit:
-            self.tokens |= {queue for queue in names if self.ready.get(queue)}
+            self.tokens |= {queue for queue in names if self.waits(queue)}
         for id in taken:
             self._token += 1
             job = self.jobs[id]
@@ -231,6 +272,10 @@ class Store:
             job.starts += 1
             incarnation.claims[self._token] = id
         return self._claimed(incarnation, taken, looked)
+
+    def _take(self, queue: str, row: tuple[int, str]) -> None:
+        self.ready[queue].remove(row)
+        self.held.update(gates_of(self.jobs[row[1]].lane))
 
     def _pass_over(self, names: list[str], limit: int, over: list[Any], at: list[Any]) -> tuple[list[str], list[Any]]:
         rooms = {kind: most for kind, most, _ in over}
@@ -240,6 +285,8 @@ class Store:
         for queue in names:
             line = self.ready.get(queue, [])
             after = cursors.get(queue)
+            # What is behind a gate is not in the line.
+            line = [row for row in line if self.open(row[1])]
             behind = [row for row in line if after is None or row[0] > after]
             windows = [behind[:LOOK]] if after is None else [line[:FRONT], behind[: LOOK - FRONT]]
             rest = len(behind) > len(windows[-1])
@@ -254,6 +301,8 @@ class Store:
                         continue
                     if last:
                         after = row[0]
+                    if not self.open(row[1]):
+                        continue
                     kind = kinds.get(self.jobs[row[1]].task)
                     if kind is not None and rooms[kind] <= 0:
                         passed.add(kind)
@@ -261,10 +310,9 @@ class Store:
                         continue
                     if kind is not None:
                         rooms[kind] -= 1
+                    self._take(queue, row)
                     found.append(row)
                     rest = rest or not last
-            for row in found:
-                line.remove(row)
             taken += [id for _, id in found]
             if after is not None:
                 rows += [queue.encode(), str(after).encode(), b"x", int(rest)]
@@ -272,6 +320,8 @@ class Store:
 
     def _claimed(self, incarnation: Incarnation, ids: list[str], looked: list[Any] | None) -> list[Any]:
         flat, more = list[Any](), list[Any]()
+        lanes = [(id, self.jobs[id].lane) for id in ids if self.jobs[id].lane]
+        held = [part for id, lane in lanes for part in (id.encode(), f"{lane} 1 0".encode())]
         for id in ids:
             job = self.jobs[id]
             flat += [
@@ -285,12 +335,13 @@ class Store:
             if job.key or job.crashes:
                 crashes = str(job.crashes).encode() if job.crashes else None
                 more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
-        reply = [b"ok", self.now, self.due, flat, more, [], [], len(self.paused)]
+        reply = [b"ok", self.now, self.due, flat, more, [], [], len(self.paused), held]
         return reply if looked is None else [*reply, *looked]
 
     @property
     def due(self) -> int:
-        return min((job.due for job in self.jobs.values() if job.state == "scheduled"), default=0)
+        due = [job.due for job in self.jobs.values() if job.state == "scheduled"]
+        return min([*due, *self.closed.values()], default=0)
 
     def settle(self, args: dict[str, Any]) -> Any:
         incarnation = self.owners.get(args["owner"])
@@ -307,12 +358,22 @@ class Store:
                     continue
                 del incarnation.claims[number]
                 job.settled = (args["owner"], args["request"], self.world.now)
+                self.let_go(job)
                 self._settled(job, kind, amount)
         return [b"ok", stale, 0, 0, 0]
+
+    def close(self, gate: str, amount: int) -> None:
+        """A call was refused: the gate is closed for so long, and who holds limited jobs hears of it."""
+        if gate not in self.closed:
+            self.closed[gate] = self.now + amount
+            self.world.mail(f"closed:{self._token}:{gate}")
 
     def _settled(self, job: Job, kind: str, amount: int) -> None:
         if job.id in self.cancelled and kind in ("released", "retry", "snoozed", "limited", "interrupted"):
             self.end(job)
+        elif kind == "limited" and job.lane:
+            self.close(gates_of(job.lane)[0], amount)
+            self.line_up(job)
         elif kind in ("retry", "snoozed", "limited"):
             job.state, job.due = "scheduled", self.now + amount
         elif kind in ("released", "interrupted", "parked") or (kind == "crashed" and job.crashes < 3):
@@ -326,11 +387,14 @@ class Store:
         self.owners.setdefault(args["owner"], Incarnation())
         return 0
 
+    def limit_declare(self, args: dict[str, Any]) -> Any:
+        return 0
+
     def renew(self, args: dict[str, Any]) -> Any:
         incarnation = self.owners.get(args["owner"])
         if incarnation is None:
             return [b"gone"]
-        waiting = {queue for queue in _unpack(args["names"]) if self.ready.get(queue)}
+        waiting = {queue for queue in _unpack(args["names"]) if self.waits(queue)}
         self.tokens |= waiting
         cancels = [id.encode() for id in incarnation.claims.values() if id in self.cancelled]
         held = len(incarnation.claims)
@@ -359,7 +423,11 @@ class Store:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
         for job in due:
             self.line_up(job)
-        return [len(due), self.now, self.due, 0]
+        opened = [gate for gate, until in self.closed.items() if until <= self.now]
+        for gate in opened:
+            del self.closed[gate]
+        self._wake(opened)
+        return [len(due) + len(opened), self.now, self.due, int(bool(opened))]
 
     def reclaim(self, args: dict[str, Any]) -> Any:
         self.take_over(args["owner"])
@@ -686,7 +754,10 @@ class World:
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed", "limited") else 0
         self.inbox.append(
-            Heard(runner.number, [Done(claim.token, ended_as(kind, amount), 100, self.dice.choice((0, 0, 200)))])
+            Heard(
+                runner.number,
+                [Done(claim.token, ended_as(kind, amount, claim.lane), 100, self.dice.choice((0, 0, 200)))],
+            )
         )
         return True
 
@@ -732,7 +803,8 @@ class World:
             runner.kind
             for runner in self.runners.values()
             if not (runner.leaving or runner.killed or runner.starting)
-            and len(runner.held) < runner.room
+            # It may have been born with the size before.
+            and len(runner.held) < min(runner.room, self.core.runner_pool.assignment.handles[runner.number].slots)
             # One that was forked for a suspect takes no other job.
             and not self.core.runner_pool.assignment.handles[runner.number].single
         }
@@ -742,7 +814,7 @@ class World:
                 for _, id in self.store.ready.get(queue, ()):
                     job = self.store.jobs[id]
                     kind = app.tasks[job.task].kind
-                    if kind in room and not (job.crashes and kind in ("thread", "async")):
+                    if self.store.open(id) and kind in room and not (job.crashes and kind in ("thread", "async")):
                         found.append(job)
         return found
 
@@ -767,7 +839,8 @@ class World:
 
     def calm(self) -> None:
         """Let all that is under way come to its end, while no job that runs ends and nothing else happens."""
-        end = self.now + 6.0
+        # A retry, and then a look from the front.
+        end = self.now + 8.0
         for _ in range(2000):
             if self.settle_down():
                 # What the dispatcher does not hear of wakes it as little as it would wake the loop.

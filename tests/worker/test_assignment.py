@@ -58,6 +58,35 @@ def table() -> Table:
     return Table()
 
 
+def test_a_limited_job_prefers_the_runner_of_its_key_and_waits_for_none(table: Table) -> None:
+    both = {table.handle(), table.handle()}
+
+    def prefer(token: int) -> RunnerHandle | None:
+        claim = Claim("id", token, "default", 0, "job", b"", key="k", lane="default|api|")
+        handle = table.assignment.prefer("process", claim, "hash", NOW, suspect=False)
+        if handle is not None:
+            table.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)
+        return handle
+
+    first, second, third = prefer(1), prefer(2), prefer(3)
+    assert ({first, second}, third) == (both, None)
+    for token, handle in ((1, first), (2, second)):
+        assert handle is not None
+        table.end(handle.starts[token])
+    assert prefer(4) is first
+
+
+def test_a_runner_that_leaves_does_not_hide_the_one_that_has_its_place_since(table: Table) -> None:
+    """A worker was made smaller and larger again while a job ran: the new runner was given no job."""
+    places, leaving = table.assignment.places("process"), table.handle()
+    places.resize(0)
+    places.resize(1)
+    follower = RunnerHandle(2, "process", 0)
+    table.assignment.attach(follower)
+    table.assignment.reindex(leaving)
+    assert places.ranks.least() is follower.place
+
+
 def test_an_unmeasured_task_is_never_sent_ahead(table: Table) -> None:
     table.handle()
     assert table.start("new") is not None

@@ -1,7 +1,7 @@
 """The core of a dispatcher, in a world that is turned by hand: never idle with work that could start, nothing lost.
 
 Each order is a world of its own (kinds, sizes, queues, weights, strategies) and twenty events in it, in any order: jobs
-come, end, retry and are cancelled; requests are served late, and connections are cut before and after the store has
+come, end, retry and are cancelled, and limits hold some of them back; requests are served late, and connections are cut before and after the store has
 acted; runners start, die and are recycled; queues are paused; the worker is resized, loses its lease and is drained.
 A failure names the number of its order, with which ``play`` plays it again.
 """
@@ -51,6 +51,7 @@ def enqueue(world: World) -> None:
         world.store.add(
             f"{kind}-{strategy}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
+            lane=dice.choice(("", "", "", f"{queue}|api|", f"{queue}|account=|x", f"{queue}|api,account=|y")),
         )  # fmt: skip
 
 
@@ -222,3 +223,14 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     (job,) = world.store.jobs.values()
     assert (job.state, job.crashes) == ("running", 0)
     assert job.starts > 1
+
+
+def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
+    """A hundred of them waited for the runner of their key, and held what others of their limits waited for."""
+    world = made(("process",), processes=3)
+    for _ in range(50):
+        world.store.add("process-hash", "a", key="k", lane="a|fair=|k")
+    world.calm()
+    assert sum(job.state == "running" for job in world.store.jobs.values()) == 3
+    assert world.core.lines.waiting == 0
+    assert world.store.claims < 12

@@ -6,7 +6,7 @@ from headrace.protocol import consume
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
 from headrace.worker.dispatcher.duties.duty import BATCH
-from headrace.worker.dispatcher.duties.maintenance import ASK_AGAIN, Maintenance
+from headrace.worker.dispatcher.duties.maintenance import AGAIN, ASK_AGAIN, Maintenance
 from headrace.worker.dispatcher.duties.renewal import RENEW
 
 LEASE = 15.0
@@ -257,3 +257,15 @@ def test_a_piece_that_is_due_later_is_done_then_and_not_at_the_next_renewal() ->
     assert step[0].script.name == "tend"
     step[1]((0, 4 * SECOND, 0))
     assert names(made, 105) == []
+
+
+def test_limits_are_declared_again_while_newer_code_says_otherwise() -> None:
+    made = maintenance()
+    renewed(made, 100)
+    made.limits.on_reply(2, 100)
+    assert "limit_declare" not in names(made, 100 + AGAIN - 0.01)
+    ((_, handler),) = [step for step in made.steps(100 + AGAIN) if step[0].script.name == "limit_declare"]
+    handler(0)
+    assert "limit_declare" not in names(made, 100 + 10 * AGAIN)
+    made.limits.on_reply(-1, 500)
+    assert "limit_declare" in names(made, 500)

@@ -14,7 +14,9 @@ from headrace.migrations.step import Command, Piece, Reads, Step, walked
 from headrace.protocol.keys import Keys
 
 # Keys that the schema before does not know, by what comes before their colon, or whole.
-_OURS = frozenset({"limits", "limited", "limit", "overrides", "gate", "behind", "waiting", "timers", "unique"})
+_OURS = frozenset(
+    {"limits", "limited", "limit", "overrides", "superseded", "gate", "behind", "waiting", "timers", "unique"}
+)
 
 
 def up(keys: Keys, cursor: str, size: int) -> Reads:  # noqa: ARG001 - the form of a move

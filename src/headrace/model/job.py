@@ -120,6 +120,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
         journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
         headers: as enqueued, undecoded; empty for none.
         cost: of how many starts it uses up the rates of its limits.
+        lane: the lane that it left, which names its limits and their values; empty: it has none.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     headers: bytes = b""
     cost: int = 1
     limited: int = 0
+    lane: str = ""
 
     @property
     def waited(self) -> int | None:

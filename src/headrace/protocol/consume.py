@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.model.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
-from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import Kind
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load
@@ -65,11 +64,12 @@ def _name_of(value: bytes) -> str:
         return ""
 
 
-def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> tuple[list[Claim], list[Alien]]:
-    simple = not (more or nodes)
+def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]) -> tuple[list[Claim], list[Alien]]:
+    simple = not (more or nodes or held)
     rest = {} if simple else {fields[0]: fields[1] for fields in more}
     about = zip(nodes[1::4], nodes[2::4], nodes[3::4], strict=True)
     graph = {} if simple else dict(zip(nodes[::4], about, strict=True))
+    lanes = {} if simple else dict(zip(held[::2], held[1::2], strict=True))
     claims: list[Claim] = []
     aliens: list[Alien] = []
     fields = iter(flat)
@@ -80,10 +80,10 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any]) -> tuple[list[Cl
             if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
             head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
-            if not simple and (id in rest or id in graph):
-                claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE)))
-            else:
+            if simple or not (id in rest or id in graph or id in lanes):
                 claims.append(Claim(*head))
+            else:
+                claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE), lanes.get(id, b"")))
         except (ValueError, OverflowError, TypeError):
             aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
     return claims, aliens
@@ -94,7 +94,7 @@ _MOST = 1 << 62
 _NO_REST, _NO_NODE = [None] * 10, [b""] * 3
 
 
-def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> Claim:
+def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held: bytes) -> Claim:
     options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *late = fields
     wishes, parents, facts = node
     # Most of it is absent in most jobs, and every node of a workflow passes here.
@@ -114,7 +114,7 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> C
         number(attempts) if attempts else 0,
     )
     headers, cost, limited = (*late, None, None, None)[:3]
-    rest += (headers or b"", number(cost) or 1, number(limited))
+    rest += (headers or b"", number(cost) or 1, number(limited), _name(held.partition(b" ")[0]))
     if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])
     return Claim(*head, *rest)
@@ -123,8 +123,8 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes]) -> C
 def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
-    _, now, due, jobs, more, nodes, lost, *_ = reply
-    claims, aliens = _claims(jobs, more, nodes)
+    _, now, due, jobs, more, nodes, lost, _, held, *_ = reply
+    claims, aliens = _claims(jobs, more, nodes, held)
     # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
     return Claimed(True, now, moment(due) if due else 0, claims, [_text_of(id) for id in lost] if lost else [], aliens)
 
@@ -175,14 +175,14 @@ def summary(reply: Any) -> ClaimSummary:
     """Read that from a reply."""
     if len(reply) == 1:
         return ClaimSummary(0)
-    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 9 else None)
+    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 10 else None)
 
 
 def _looked(reply: Any) -> Looked:
-    fields = iter(reply[9])
+    fields = iter(reply[10])
     rows = list(zip(*[fields] * 4, strict=True))
     cursors = {queue.decode("utf-8", "replace"): (score, id) for queue, score, id, _ in rows}
-    return Looked(frozenset(kind.decode() for kind in reply[8]), cursors, any(rest for *_, rest in rows))
+    return Looked(frozenset(kind.decode() for kind in reply[9]), cursors, any(rest for *_, rest in rows))
 
 
 def claim(
@@ -378,7 +378,6 @@ def register(
     facts: Sequence[str | int],
     now: int = 0,
     tasks: Mapping[str, str] | None = None,
-    limits: DeclaredLimits = NO_LIMITS,
 ) -> Call[int]:
     """Begin an incarnation's lease.
 
@@ -386,7 +385,6 @@ def register(
         lease: microseconds.
         facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
         tasks: the kind of each task that it knows.
-        limits: that its code declares. Numbers that changed count at once, also for what waits.
 
     Returns:
         microseconds for which it is not known whether other incarnations live, since the server, or all of them, were
@@ -402,8 +400,6 @@ def register(
         lease=lease,
         facts=list(facts),
         tasks=[word for row in (tasks or {}).items() for word in row],
-        limits=list(limits.limits),
-        rows=[part if isinstance(part, str) else blob(part) for part in limits.rows],
     )
 
 

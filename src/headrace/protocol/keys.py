@@ -23,7 +23,9 @@ key                    type    meaning, owner and end
 ``owners``             zset    Dispatcher incarnations, scored by the end of their lease.
 ``owner:<owner>``      hash    What an incarnation says of itself, its declared lease, its last request. Ends with it.
 ``tasks:<owner>``      hash    Tasks that an incarnation knows, each with its kind; schedules that its code declares,
-                               as ``~<name>``, each with its fingerprint. Ends with the incarnation.
+                               as ``~<name>``, each with its fingerprint; what its code says of limits, as
+                               ``%limit:<limit>``, ``%task:<task>`` and ``%queue:<queue>``, each with a mark (see
+                               declare.lua). Ends with the incarnation.
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.
@@ -39,13 +41,15 @@ key                    type    meaning, owner and end
 ``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
 ``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
 ``limits``             zset    Names of limits, all with the score 0. Until they are deleted.
-``limit:<limit>``      hash    Numbers of a limit, as the code of the last worker that began declares them; how many
-                               ``overrides`` it has, ``since`` when they count. Until it is deleted.
+``limit:<limit>``      hash    Numbers of a limit, as the newest code declares them; how many ``overrides`` it has,
+                               ``since`` when they count. Until it is deleted.
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
                                end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
                                the task, or the limit, change them. ``back``: the last token when the clock was last
                                set back.
+``superseded``         hash    What was said before of limits, and of tasks and queues that have limits: by
+                               ``limit:<limit>``, ``task:<task>`` and ``queue:<queue>`` the last ten marks.
 ``lane:<lane>``        zset    Ids of one queue that pass the same gates, scored as in their queue. Empty means absent.
 ``class:<class>``      zset    Lanes with the same limits that hold any, scored by their turn: behind a gate, above
                                2**50. Their class is ``~<limits>`` in ``ready:<queue>``. Empty means absent.

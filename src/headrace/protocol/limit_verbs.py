@@ -1,21 +1,43 @@
-"""What is said of limits: read them, and put an operator's numbers, weights and pauses over what code declares."""
+"""What is said of limits: what code declares, what an operator puts over it, and how they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headrace.model.job import number
+from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.limit_state import ALL, LimitPage, state_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, blob, load
 
 # Rows of one page, of limits or of values.
 MOST_ROWS = 500
 
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, int, str]]).decode
+
+
+def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: DeclaredLimits, now: int = 0) -> Call[int]:
+    """Say which limits code has. Numbers that changed count at once, also for what waits.
+
+    What was said first by newer code, and a live worker says, stays: so of two releases that run side by side the newer
+    one counts, whichever worker begins last.
+
+    Args:
+        owner: the incarnation whose code it is; empty: a program that is no worker.
+        tasks: that it knows: one that is not limited by ``declared`` has no limits any more.
+
+    Returns:
+        of how many limits, tasks and queues newer code says otherwise; below 0: the incarnation is gone.
+
+    Cost: one round trip; a command for each limit and each task that has some.
+    """
+    rows = [part if isinstance(part, str) else blob(part) for part in declared.rows]
+    return load("limit_declare").bind(
+        keys, int, now=now, owner=owner, tasks=list(tasks), limits=list(declared.limits), rows=rows
+    )
 
 
 def _page(reply: Any) -> LimitPage:

@@ -22,7 +22,8 @@
 -- arg     names      packed  queues, first come first
 -- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
 --                            are; behind which entries of a queue to go on looking for them
--- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids, how many paused queues it met} | {gone}
+-- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids,
+--         how many paused queues it met, {limited id, what it holds, ...}} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited.
 -- What every node has comes in a list of its own.
@@ -53,12 +54,13 @@ end
 local before = redis.call('HMGET', self, 'request', 'first', 'limits')
 -- An older number is a request that was given up and reached the server late: it must not claim for nobody.
 if (tonumber(before[1]) or 0) >= request then
-  local held = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES')
+  local held, ids = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES'), {}
   for n = 1, #held, 2 do
     local fields = redis.pcall('HMGET', job .. held[n], 'task', 'args', 'more', 'options', 'parents', 'facts', 'queue')
     if not fields.err then claimed(held[n], held[n + 1], fields[7] or 'default', 0, fields) end
+    ids[#ids + 1] = held[n]
   end
-  return {'ok', now, nearest, jobs, more, nodes, lost, 0}
+  return {'ok', now, nearest, jobs, more, nodes, lost, 0, #ids > 0 and limiting().held_by_these(owner, ids) or {}}
 end
 
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
@@ -120,7 +122,8 @@ for _, queue in ipairs(names) do
     end
   end
 end
-local due = batch.limiting and batch.limiting.store_holding(owner)
+local due, limits_held = nil, {}
+if batch.limiting then due, limits_held = batch.limiting.store_holding(owner) end
 if due and (tonumber(nearest) == 0 or tonumber(due) < tonumber(nearest)) then nearest = due end
 -- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
 if left <= 0 then
@@ -136,5 +139,5 @@ if size > 0 then redis.call('ZADD', claims, unpack(holds)) end
 if large then redis.call('ZREM', claims, string.rep('-', 65)) end
 if size > 0 then redis.call('SET', last, token - 1) end
 redis.call('HSET', self, 'request', request, 'first', first)
-if not crowded then return {'ok', now, nearest, jobs, more, nodes, lost, halted} end
-return {'ok', now, nearest, jobs, more, nodes, lost, halted, crowded.kinds(), crowded.looked}
+if not crowded then return {'ok', now, nearest, jobs, more, nodes, lost, halted, limits_held} end
+return {'ok', now, nearest, jobs, more, nodes, lost, halted, limits_held, crowded.kinds(), crowded.looked}

@@ -161,15 +161,18 @@ local function gates()
   end
 
   -- The other side has refused a call: closed for so long; 0: for a second, twice as long each time in a row, up to five minutes.
+  -- Returns whether it was not closed so before.
   self.hold_off = function(g, delay)
+    local closed = g.till > now
     -- Those that ran beside one that was refused were refused with it.
-    if delay == 0 and g.till > now then return end
+    if delay == 0 and closed then return false end
     if delay == 0 then
       delay = math.min(2 ^ g.strikes, 300) * 1000000
       g.strikes = math.min(g.strikes + 1, 9)
     end
     g.till, g.at = math.max(g.till, now + delay), now
     self.changed[g.name] = g
+    return not closed
   end
 
   -- A lane or a class waits for it.

@@ -4,7 +4,10 @@
 -- lazy    limiting let_go hold_again hold_off spend_held
 -- clock   now
 -- key     limited  hash  limited
+-- derive  newest   string  token
+-- derive  owners_at  zset  owners
 -- derive  slots    hash  slots:<owner>
+-- channel mail     mail:<owner>
 -- What a start holds: its lane, what it cost, and when that was charged.
 local function held_by(text)
   local name, cost, since = string.match(text, '^(%S+) (%d+) (%d+)$')
@@ -57,13 +60,23 @@ local function hold_again(owner, id)
   end
 end
 
+-- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have claimed of it and not begun comes back.
+-- At most so many hear of it.
+local TOLD = 100
+local function tell_closed(name)
+  local word = 'closed:' .. (redis.call('GET', newest) or 0) .. ':' .. name
+  for _, other in ipairs(redis.call('ZRANGE', owners_at, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, TOLD)) do
+    if redis.call('EXISTS', slots .. other) == 1 then redis.call('PUBLISH', mail .. other, word) end
+  end
+end
+
 -- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual). False: it passed none of this limit.
 local function hold_off(id, limit, delay)
   local name, found = redis.pcall('HGET', job .. id, 'lane'), false
   for _, list in ipairs(type(name) == 'string' and passed_by(name) or {}) do
     for _, g in ipairs(list) do
       if string.match(g.name, '^[^:]*') == limit then
-        gates().hold_off(g, delay)
+        if gates().hold_off(g, delay) then tell_closed(g.name) end
         found = true
       end
     end

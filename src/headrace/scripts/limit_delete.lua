@@ -11,6 +11,8 @@
 -- key     timers       zset  timers
 -- derive  classes      hash  classes:<queue>
 -- derive  slots        hash  slots:<owner>
+-- derive  known_by     hash  tasks:<owner>
+-- derive  former       hash  superseded
 -- removes first timers
 -- arg     limit        text
 -- return  {unknown} | {declared, {places of workers whose code has it}} | {held, how many jobs and programs hold it} | {some: call again} | {deleted, how many jobs wait for it}
@@ -26,8 +28,7 @@ end
 
 local places, held = {}, 0
 for _, owner in ipairs(redis.call('ZRANGE', owners, 0, -1)) do
-  local said = redis.call('HMGET', about .. owner, 'declares', 'place')
-  if said[1] and string.find(' ' .. said[1] .. ' ', ' ' .. limit .. ' ', 1, true) then places[#places + 1] = said[2] or owner end
+  if redis.call('HEXISTS', known_by .. owner, '%limit:' .. limit) == 1 then places[#places + 1] = redis.call('HGET', about .. owner, 'place') or owner end
   for _, text in ipairs(redis.call('HVALS', slots .. owner)) do
     if has(text) then held = held + 1 end
   end
@@ -59,6 +60,7 @@ if left > 0 then
 end
 redis.call('UNLINK', numbers)
 redis.call('ZREM', limit_names, limit)
+redis.call('HDEL', former, 'limit:' .. limit)
 local rows = redis.call('HGETALL', limited)
 for n = 1, #rows, 2 do
   local rest, met = {}, string.find(rows[n], ':', 1, true) and cmsgpack.unpack(rows[n + 1]) or {}

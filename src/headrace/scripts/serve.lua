@@ -1,6 +1,6 @@
 -- Serve: a claim takes limited jobs from the lanes of a class, by turns. Included by claim, never run alone.
 -- include lanes
--- lazy    limiting serve_line store_holding take_plain to_lane
+-- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
 -- clock   now
 -- derive  slots  hash  slots:<owner>
 -- many    HSET
@@ -216,15 +216,24 @@ local function serve_line(queue, popped, room, ways)
   return room
 end
 
--- What this claim leases holds its gates until it leaves the claims.
+-- What this claim leases holds its gates until it leaves the claims. Returns when the next gate opens, if that is to be told, and what is held.
 local function store_holding(owner)
-  if not batch.lanes then return end
-  local large = #batch.holding > 32
+  if not batch.lanes then return nil, {} end
+  local held, large = batch.holding, #batch.holding > 32
   -- As for the claims: keeps the hash out of the form that is searched from end to end.
   if large then redis.call('HSET', slots .. owner, string.rep('-', 65), '') end
-  hset_all(slots .. owner, batch.holding)
+  hset_all(slots .. owner, held)
   batch.holding = {}
   if large then redis.call('HDEL', slots .. owner, string.rep('-', 65)) end
   batch.lanes.store(true)
-  return batch.lanes.due
+  return batch.lanes.due, held
+end
+
+-- What a claim has leased whose reply was lost, as it told of it.
+local function held_by_these(owner, ids)
+  local found = {}
+  for n, text in ipairs(redis.call('HMGET', slots .. owner, unpack(ids))) do
+    if text then found[#found + 1], found[#found + 2] = ids[n], text end
+  end
+  return found
 end

@@ -21,6 +21,7 @@ from headrace.model.ended import Corrupt, Ended, Failed, Growing, Released, Retr
 from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.consume import Renewed
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.operations import Overview
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
@@ -128,9 +129,8 @@ class DrainWorker:
         facts: list[str | int] = ["place", PLACE, *budgets(app.tasks, app.settings.max_crashes)]
         tasks = {name: task.kind for name, task in app.tasks.items()}
         lease = microseconds(app.settings.lease)
-        spared: int = yield consume.register(
-            self._keys, self.owner, lease, facts, tasks=tasks, limits=app.limits.declared()
-        )
+        spared: int = yield consume.register(self._keys, self.owner, lease, facts, tasks=tasks)
+        yield declare_limits(self._keys, self.owner, tasks, app.limits.declared())
         # Of workers that were silent it is not known yet whether they live; here there is none that does.
         left = spared + BEYOND if spared else 0
         while left > 0:

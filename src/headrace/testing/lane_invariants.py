@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headrace.model.limit_state import overrides_of
+from headrace.model.limit_values import gates_of, own_gates, shared_gates
 
 # In a class, lanes that are behind a gate have their turn above this.
 PARKED = 2**50
@@ -20,18 +21,6 @@ Values = Mapping[str, Mapping[str, Any]]
 def class_of(lane: str) -> str:
     """The class of a lane: its queue and its limits."""
     return "|".join(lane.split("|")[:2])
-
-
-def shared_gates(name: str) -> list[str]:
-    """The gates that all lanes of a class pass."""
-    return [f"{word}:" for word in name.split("|")[1].split(",") if not word.endswith("=")]
-
-
-def own_gates(lane: str) -> list[str]:
-    """The gates of a lane's values."""
-    _, limits, *values = lane.split("|")
-    names = [word[:-1] for word in limits.split(",") if word.endswith("=")]
-    return [f"{name}:{value}" for name, value in zip(names, values, strict=False)]
 
 
 def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
@@ -95,7 +84,7 @@ def _gates(values: Values) -> Iterator[str]:
     for owner, slots in values["slots"].items():
         for id, raw in slots.items():
             lane = raw.decode().partition(" ")[0]
-            held.update([*shared_gates(class_of(lane)), *own_gates(lane)])
+            held.update(gates_of(lane))
             if id not in values["claims"].get(owner, {}):
                 yield f"slots:{owner}: {id} holds gates, and is not claimed"
     timers = values["timers"].get("", {})

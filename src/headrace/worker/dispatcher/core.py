@@ -86,7 +86,7 @@ class Core:
         self.report = SelfReport(worker, runner_pool)
         maintenance = self.maintenance = Maintenance(
             context.keys, context.settings, context.tasks, context.options.queues.names, self.report.news, self._held,
-            context.schedules, worker.actions.log, self._ticked,
+            context.schedules, worker.actions.log, self._ticked, context.limits,
         )  # fmt: skip
         demand = self.demand = Demand(
             runner_pool, {task.name: task.kind for task in context.tasks.values()}, worker.timers
@@ -105,7 +105,9 @@ class Core:
         self._departure = Departure(
             worker, requests, runner_pool, endings, placing, claiming, settling, demand, maintenance, reconciler
         )
-        self._control = RemoteControl(worker, runner_pool, lines, demand, maintenance, self.report, self._departure)
+        self._control = RemoteControl(
+            worker, runner_pool, lines, placing, demand, maintenance, self.report, self._departure
+        )
         self.vitals = Vitals(worker, runner_pool, requests, claiming, maintenance.renewal)
         self._heed = self._hearers()
         self.gave_first = False
@@ -196,8 +198,8 @@ class Core:
         runner_pool.stops.enforce(now)
         while cancels:
             self._placement.cancel(cancels.popleft())
-        if self.ends.refused:
-            self._placement.recall(self.ends.refused)
+        if refused := self.ends.take_refused():
+            self._placement.close(refused)
         runner_pool.recall_stalled(now)
         runner_pool.supply.respawn(now)
         if runner_pool.assignment.changed and not worker.fenced:
@@ -268,8 +270,8 @@ class Core:
         facts += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)
-        call = consume.register(worker.keys, owner, lease, facts, tasks=tasks, limits=context.limits)
-        return [(call, lambda spared: self._registered(owner, now, spared))]
+        call = consume.register(worker.keys, owner, lease, facts, tasks=tasks)
+        return [(call, lambda spared: self._registered(owner, now, spared)), self.maintenance.limits.first(owner, now)]
 
     def _registered(self, owner: str, sent: float, spared: int) -> None:
         worker = self.worker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -12,6 +12,7 @@ from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.job_facts import fields_of
+from headrace.model.limit_values import gates_of
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
@@ -28,8 +29,8 @@ from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start
 
-# So long after a refused call what runners give back of its task goes on to the server (seconds).
-RECALL = 1.0
+# So long it is known that a gate was closed (microseconds). What was claimed before has begun by then, or gone back.
+RECALL = 1_000_000
 # A claim that fits nowhere, and the kind of runner that it needs.
 Refused = tuple[Claim, Kind]
 
@@ -52,8 +53,8 @@ class Placement:
         self._demand = demand
         # Kind and plan of jobs without options of their own, by task: every job passes here.
         self._plans: dict[str, tuple[Kind, Plan]] = {}
-        # Until when what comes back of a task goes on to the server.
-        self._refused: dict[str, float] = {}
+        # Gates that refused calls closed, each with the last token that was given before.
+        self._closed: dict[str, int] = {}
 
     @property
     def busy(self) -> bool:
@@ -87,31 +88,39 @@ class Placement:
     def returned(self, returned: Returned) -> None:
         """Work came back from a runner: it goes to another one, or waits where its strategy wants it."""
         self._endings.ended(returned.ends)
-        back = [start for start in returned.back if not self._released(start.claim)]
+        back = returned.back
         bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
         if bound:
             self._lines.put_back(bound)
         self.hand_out([start.claim for start in back if not (bound and start.bound)])
 
-    def recall(self, tasks: set[str]) -> None:
-        """Calls of these tasks were refused: their jobs that have not begun go back to the server.
+    def close(self, gates: Collection[str], token: int = 0) -> None:
+        """Calls were refused, here or in another worker: jobs of these gates that have not begun go back to the server.
 
-        Only the server knows which of them have the limit, and the value, that is closed now. It gives the others out
-        again.
+        Args:
+            token: the last one that was given before they closed: later starts have passed them since. 0: of ours.
         """
-        self._refused |= dict.fromkeys(tasks, self._worker.now + RECALL)
-        self._pool.recall(tasks)
-        for claim, _ in self._lines.take(tasks):
-            if not self._released(claim):
-                self.hand_out([claim])
-        tasks.clear()
+        oldest = self._server_now - RECALL
+        self._closed = {gate: last for gate, last in self._closed.items() if last > oldest}
+        self._closed |= dict.fromkeys(gates, token or max(self._worker.starts.held, default=0))
+        self._pool.recall(self._shut)
 
-    def _released(self, claim: Claim) -> bool:
-        """Whether a job that has not begun goes back to the server, since a call of its task was refused."""
-        if claim.queue[0] == "@" or self._refused.get(claim.task, 0.0) < self._worker.now:
+    def _shut(self, claim: Claim) -> bool:
+        """Whether a gate of a job was closed after the job had passed it."""
+        return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
+
+    def _sent_back(self, claim: Claim, kind: Kind) -> bool:
+        """Whether that is so, and it goes back to the server without having started."""
+        if not self._shut(claim):
             return False
         self._endings.end(claim, Released())
+        # The runner that had it may take another job.
+        self._pool.supply.freed.add(kind)
         return True
+
+    @property
+    def _server_now(self) -> int:
+        return round(self._worker.server_ahead + self._worker.now * 1e6)
 
     def hand_out(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
@@ -128,7 +137,7 @@ class Placement:
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
-            if found is None:
+            if found is None or (self._closed and self._sent_back(claim, found[0])):
                 continue
             kind, plan = found
             handle = None
@@ -142,6 +151,9 @@ class Placement:
                     handle = self._pool.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
                     handle = assignment.choose(kind, claim.task, now, suspect=suspect)
+                elif claim.lane:
+                    # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
+                    handle = assignment.prefer(kind, claim, strategy, now, suspect=suspect)
                 elif self._lines.add((claim, plan), kind, strategy):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self._lines.serve(now, self.in_time)
@@ -202,7 +214,7 @@ class Placement:
 
     def in_time(self, waiting: Waiting) -> bool:
         """Whether a job that waited here may still start; one whose time is over ends."""
-        return self._may_start(waiting[0], round(self._worker.server_ahead + self._worker.now * 1e6))
+        return self._may_start(waiting[0], self._server_now)
 
     def _may_start(self, claim: Claim, now: int) -> bool:
         ended = before_start(claim, now, microseconds(self._worker.settings.failure_ttl))

@@ -10,6 +10,7 @@ from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
@@ -31,6 +32,7 @@ class RemoteControl:
         worker: WorkerState,
         runner_pool: RunnerPool,
         lines: Lines,
+        placement: Placement,
         demand: Demand,
         maintenance: Maintenance,
         report: SelfReport,
@@ -39,6 +41,7 @@ class RemoteControl:
         self._worker = worker
         self._pool = runner_pool
         self._lines = lines
+        self._placement = placement
         self._demand = demand
         self._maintenance = maintenance
         self._report = report
@@ -57,7 +60,9 @@ class RemoteControl:
                 self._departure.drain(now=message.now)
 
     def mailed(self, text: str) -> None:
-        """What others wrote: ``show:JOB`` or ``stacks:REQUEST``, questions; ``parked:TASK``, news; or a wish.
+        """What others wrote: ``show:JOB`` or ``stacks:REQUEST``, questions; news; or a wish.
+
+        News is ``parked:TASK``, or ``closed:TOKEN:GATE``: a call was refused, and the gate was closed after this token.
 
         The first is answered by a renewal out of turn, whose facts show that job. Wishes are ``scale:KIND:SIZE``, and
         the id of a job to cancel.
@@ -75,6 +80,8 @@ class RemoteControl:
             self.stacks.ask(rest)
         elif verb == "parked" and rest in self._worker.tasks:
             self._maintenance.unparking.parked.add(rest)
+        elif verb == "closed" and kind.isdecimal():
+            self._placement.close([size], int(kind))
         elif verb != "scale":
             self._maintenance.renewal.cancels.append(text)
         elif kind in self._worker.kinds and size.isdecimal():

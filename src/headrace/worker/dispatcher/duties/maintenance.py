@@ -6,10 +6,12 @@ the next request to the store; nothing is sent from here. Duties of more than a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
@@ -29,6 +31,8 @@ SOON = 0.1
 PIECE = 250
 # Seconds after which the dispatcher that opened gates asks when the next ones open.
 ASK_AGAIN = 0.05
+# Seconds after which limits are declared again of which newer code says otherwise: its workers may have left.
+AGAIN = 10.0
 
 
 class Promotion:
@@ -152,6 +156,34 @@ class WorkflowSweep:
         self.at = min(self.at, moment(sent, renewed.now, renewed.ends))
 
 
+class LimitDeclaration:
+    """Say which limits the code has: once with the registration, and again while newer code says otherwise."""
+
+    makes_ready = False
+
+    def __init__(self, keys: Keys, tasks: Collection[str], limits: DeclaredLimits) -> None:
+        self.at = NEVER
+        self._keys, self._tasks, self._limits = keys, tasks, limits
+        self._owner = ""
+
+    def first(self, owner: str, now: float) -> Step:
+        """What a new incarnation says, behind its registration."""
+        self._owner = owner
+        return _step(self, now)
+
+    def call(self, _: float) -> Call[int]:
+        self.at = NEVER
+        return declare_limits(self._keys, self._owner, self._tasks, self._limits)
+
+    def on_reply(self, reply: int, sent: float) -> None:
+        if reply:
+            # Below 0 the registration came after it, since the server had forgotten that script.
+            self.at = sent + AGAIN if reply > 0 else sent
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        """A renewal tells nothing of it."""
+
+
 class BackgroundWork:
     """Do the next piece of long verbs on workflows."""
 
@@ -187,15 +219,16 @@ class Maintenance:
         self,
         keys: Keys,
         settings: Settings,
-        tasks: Container[str],
+        tasks: Collection[str],
         queues: Sequence[str],
         facts: Callable[[], Sequence[str | int]] = tuple,
         expected: Callable[[], int] = int,
         schedules: Sequence[Row] = (),
         log: Log = no_log,
         ticked: Ticked = no_log,
+        limits: DeclaredLimits = NO_LIMITS,
     ) -> None:
-        """Make one; ``facts`` and ``expected`` are for :class:`Renewal`, the last three for :class:`TickDuty`."""
+        """Make one; ``facts`` and ``expected`` are for :class:`Renewal`, the three after them for :class:`TickDuty`."""
         self.renewal = Renewal(keys, settings, queues, facts, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
@@ -204,7 +237,9 @@ class Maintenance:
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, schedules, log, ticked)
+        self.limits = LimitDeclaration(keys, tasks, limits)
         self._duties: tuple[Duty, ...] = (
+            self.limits,
             self.renewal,
             self.promotion,
             Resumption(keys),

@@ -6,8 +6,9 @@ import logging
 from collections import deque
 from typing import Any
 
-from headrace.model.ended import Cancelled, Ended, EndKind, Failed, Retried, Succeeded
+from headrace.model.ended import Cancelled, Ended, EndKind, Failed, RateRefused, Retried, Succeeded
 from headrace.model.job import Claim, JobError, Outcome, error_json
+from headrace.model.limit_values import gates_of
 from headrace.protocol import consume
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -34,7 +35,7 @@ class OutcomeBatch:
     Attributes:
         finished: how many jobs have run here, or ended without.
         since: since when the oldest of what is gathered waits (monotonic seconds).
-        refused: tasks whose calls were refused as too frequent; what has not begun of them goes back.
+        refused: gates that are to be closed, since a call was refused; what has not begun of their jobs goes back.
         urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
     """
 
@@ -74,9 +75,9 @@ class OutcomeBatch:
             row = Outcome(claim.id, claim.token, kind, ended.result, ended.ttl)
         else:
             row = Outcome(claim.id, claim.token, kind, ended.data, ended.amount)
-            if kind == "limited":
+            if isinstance(ended, RateRefused):
                 # The sooner its limit is closed, the fewer others are refused.
-                self.refused.add(claim.task)
+                self.refused.update(gate for gate in gates_of(claim.lane) if gate.partition(":")[0] == ended.limit)
                 self.urgent = True
         self._waiting.append((row, claim))
 
@@ -85,6 +86,13 @@ class OutcomeBatch:
         self._waiting.append(
             (Outcome(id, token, kind, error_json(error), self._keep), Claim(id, token, "", 0, "", b""))
         )
+
+    def take_refused(self) -> set[str]:
+        """Gates that are to be closed since this was asked last."""
+        refused = self.refused
+        if refused:
+            self.refused = set[str]()
+        return refused
 
     def take(self) -> Outcomes:
         """The next batch to settle."""

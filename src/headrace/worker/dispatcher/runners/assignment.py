@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.dispatch.strategy import STRATEGIES
+from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_places import LAST, Place, Places
@@ -143,6 +145,15 @@ class Assignment:
                 return None
             places.demote(place)
         return None
+
+    def prefer(self, kind: Kind, claim: Claim, strategy: str, now: float, *, suspect: bool) -> RunnerHandle | None:
+        """The runner that a strategy chooses for a job, if that has room now, else as :meth:`choose`."""
+        snapshot = self.places(kind).snapshot
+        place: Place | None = STRATEGIES[strategy](snapshot, claim.key) if snapshot.size else None
+        handle = None if place is None or place.line else place.handle
+        if handle is not None and handle.ready and self.fits(handle, claim.task, now, suspect=suspect):
+            return handle
+        return self.choose(kind, claim.task, now, suspect=suspect)
 
     def fits(self, handle: RunnerHandle, task: str, now: float, *, suspect: bool) -> bool:
         """Whether a runner may be given one more job now."""

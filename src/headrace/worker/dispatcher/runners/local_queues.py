@@ -1,7 +1,8 @@
 """Jobs that wait in a worker for one place: what strategies other than ``available`` chose for it. Sends nothing.
 
 Owns the lines of all places and the homes of keys. What waits here is claimed: the lease of the dispatcher covers it,
-a shutdown hands it back, and how much waits is bounded by not claiming (``MOST``).
+a shutdown hands it back, and how much waits is bounded by not claiming (``MOST``). Jobs that have limits do not wait
+here, since others would wait for what these hold.
 
 A key has a *home* while jobs of it are in the worker: all of them go to one place, so that a resize lets no later one
 overtake. Where a place runs several at once (threads, coroutines), and where it is being removed, the next of a key
@@ -11,7 +12,7 @@ joins it only when the one before has ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from headrace.dispatch.strategy import STRATEGIES
 from headrace.model.options import Kind
@@ -154,13 +155,6 @@ class Lines:
                     self.waiting -= 1
                     return waiting
         return None
-
-    def take(self, tasks: Collection[str]) -> list[Waiting]:
-        """Take out the jobs of some tasks."""
-        found = [waiting for line in self._lines() for waiting in line if waiting[0].task in tasks]
-        for waiting in found:
-            self.cancel(waiting[0].id)
-        return found
 
     def take_all(self) -> list[Waiting]:
         """Take out everything, oldest first: the worker stops."""

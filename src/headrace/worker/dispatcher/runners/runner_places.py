@@ -91,8 +91,11 @@ class Places:
 
     def reindex(self, place: Place) -> None:
         """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
+        if place.leaving:
+            # It is ranked no longer, and another place may have its number by now.
+            return
         handle = place.handle
-        if handle is None or not handle.ready or place.leaving:
+        if handle is None or not handle.ready:
             self.ranks.remove(place)
             return
         held = len(handle.starts) + len(place.line)

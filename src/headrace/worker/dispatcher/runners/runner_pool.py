@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -146,9 +146,9 @@ class RunnerPool:
             soonest = min(soonest, handle.look_at)
         self._timers.set("stall", soonest)
 
-    def recall(self, tasks: Collection[str] = ()) -> None:
+    def recall(self, concerns: Callable[[Claim], bool] | None = None) -> None:
         for handle in self.assignment.handles.values():
-            if not tasks or any(start.claim.task in tasks for start in handle.starts.values()):
+            if concerns is None or any(concerns(start.claim) for start in handle.starts.values()):
                 self._commands.take_back(handle)
 
     def taken_back(self, event: TakenBack, now: float) -> Returned:
