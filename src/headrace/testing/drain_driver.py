@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from headrace.app import Headrace
 from headrace.errors import WaitRefused
+from headrace.protocol.limit_verbs import declare_limits
 from headrace.settings import Settings
 from headrace.testing.drain import DrainWorker, RunHere, Steps
 from headrace.testing.drained import DrainError, Wishes
@@ -49,6 +50,11 @@ class DrainDriver:
         self._faults = faults
         self._store = KitStore(url, settings, Wire(clock))
         self._astore = AsyncKitStore(url, settings, Wire(clock))
+
+    def declare(self) -> None:
+        """Tell the store which limits the code has, as its workers have done before a program enqueues."""
+        if (limits := self._app.limits.declared()).limits:
+            self._store.run(declare_limits(self._store.keys, "", self._app.tasks, limits))
 
     def run(self, make: Make[T], wishes: Wishes) -> T:
         """Carry out a drain in this thread.
