@@ -1,10 +1,11 @@
-"""The included script ``queue_lanes``: errands reach the jobs that wait behind a limit."""
+"""The included script ``queue_lanes``: lists and errands reach the jobs that wait behind a limit."""
 
 from __future__ import annotations
 
 import pytest
 
 from headrace.model.errand import JobFilter
+from headrace.protocol import operations
 from headrace.protocol.errand_calls import begin_errand, bite, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import KEEP, Stage
@@ -19,6 +20,28 @@ def limited(stage: Stage) -> dict[str, list[str]]:
         "push": put(stage, 1, 2, task="push"),
     }
     return found | {"free": put(stage, 1, 2, 3, task="free")}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("desc", [True, False])
+def test_a_walk_passes_the_lanes_behind_the_line(stage: Stage, limit: int, desc: bool) -> None:
+    jobs = limited(stage)
+    stage.put(queue="after")
+    names, last, seen = ["default", "after"], None, list[tuple[str, str]]()
+    for _ in range(40):
+        told = stage.run(operations.walk(stage.keys, "ready", names, limit, last, desc)).rows
+        rows = [(name, id, score) for name, found in told for id, score in found]
+        seen += [(name, id) for name, id, _ in rows]
+        if len(rows) < limit:
+            break
+        name, id, score = rows[-1]
+        names, last = ([name, "after"] if name != "after" else [name]), (score, id)
+    assert len(seen) == len(set(seen)) == 11
+    assert {id for name, id in seen if name.startswith("default")} == {id for found in jobs.values() for id in found}
+    assert [id for name, id in seen if name == "default"] == (jobs["free"][::-1] if desc else jobs["free"])
+    # One lane follows the other: none is left and come back to.
+    places = [name for name, _ in seen]
+    assert list(dict.fromkeys(places)) == sorted(set(places), key=lambda name: (name == "after", name))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 250])

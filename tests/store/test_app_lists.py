@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, Job, Limit, Task
-from headrace.admin.jobs import LOOK, READ, Jobs
+from headrace.admin.job_paging import LOOK, READ
+from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
 from headrace.model.job import Outcome

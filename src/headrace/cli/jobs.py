@@ -16,7 +16,7 @@ from headrace.cli.units import distance, parse_duration, several
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
-    from headrace.admin.jobs import JobPage
+    from headrace.admin.job_paging import JobPage
     from headrace.app import Headrace
     from headrace.model.job_record import Record
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
+from headrace.admin.job_paging import JobPage, page_of
 from headrace.admin.job_query import query_of
-from headrace.admin.jobs import JobPage, page_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, to, visitor_of
 from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of

@@ -243,9 +243,12 @@ WALK = 50
 
 @dataclass(frozen=True, slots=True)
 class WalkedPart:
-    """Parts of several indexes: ids and scores of each that was looked at, and what is stored of each job, if asked."""
+    """Parts of several indexes: ids and scores of each that was looked at, and what is stored of each job, if asked.
 
-    rows: list[list[tuple[str, int]]]
+    Behind each queue come the lanes in which its limited jobs wait, ``<queue>|...``, as indexes of their own.
+    """
+
+    rows: list[tuple[str, list[tuple[str, int]]]]
     records: list[Record | None]
 
 
@@ -265,19 +268,20 @@ def walk(
 
     Args:
         kind: ``ready``, ``parked`` or ``claims``.
-        names: queues, tasks or owners, at most ``WALK``.
+        names: queues, tasks or owners, at most ``WALK``; the first may be a lane.
         limit: at most 1000; 500 with records.
         after: score and id of the last row seen of the first of them.
         since, until: inclusive bounds of the score, microseconds.
         values, finder: as of :func:`page`.
 
-    Cost: one round trip, O(names log n + limit).
+    Cost: one round trip, O(names log n + limit), and a command for each lane.
     """
     piece = slice_of(limit, after, 0, desc, since, until)
     del piece["offset"]
 
     def parsed(reply: Any) -> WalkedPart:
-        return WalkedPart([rows_of(rows) for rows in reply[0]], records_of(reply[1], finder))
+        parts = [(name.decode("utf-8", "surrogateescape"), rows_of(rows)) for name, rows in reply[0]]
+        return WalkedPart(parts, records_of(reply[1], finder))
 
     return load("walk").bind(keys, parsed, kind=kind, names=list(names), most=_most(values), **piece)
 

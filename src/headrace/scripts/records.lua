@@ -2,6 +2,7 @@
 -- key     scheduled  zset    scheduled
 -- derive  job        hash    job:<id>
 -- derive  ready      zset    ready:<queue>
+-- derive  lane       zset    lane:<lane>
 local function lean(key, most)
   local names = redis.pcall('HKEYS', key)
   if names.err or #names == 0 then return names end
@@ -31,7 +32,8 @@ local function records(ids, most)
       for m = 1, #fields, 2 do
         if fields[m] == 'state' and fields[m + 1] == 'scheduled' then due = redis.call('ZSCORE', scheduled, id) or 0 end
         if fields[m] == 'state' and fields[m + 1] == 'ready' then
-          due = redis.call('ZSCORE', ready .. (redis.call('HGET', job .. id, 'queue') or 'default'), id) or 0
+          local f = redis.call('HMGET', job .. id, 'queue', 'lane')
+          due = redis.call('ZSCORE', ready .. (f[1] or 'default'), id) or f[2] and redis.call('ZSCORE', lane .. f[2], id) or 0
         end
       end
     end
