@@ -22,6 +22,7 @@ from headrace.protocol.limit_verbs import (
     read_limits,
     release_hold,
 )
+from headrace.protocol.looking import look
 from headrace.protocol.queue_load import store_load
 from headrace.protocol.script import Call
 from headrace.protocol.watches import hold_watches, note_watch, stored_watches
@@ -194,6 +195,7 @@ JOBS: dict[str, Play] = {
         lambda k, _, t: read_limits(k, ["account"], values=True, now=t),
     ),
     "delete": Play(Stage.finished, produce.delete, says("missing")),
+    "look": Play(lambda s: s.finished("failed"), lambda k, _, __: look(k, "failed", ["add"])),
     "stacks_tell": Play(nothing, lambda k, _, __: operations.tell_stacks(k, "w1", "{}")),
     "stacks_read": Play(nothing, lambda k, _, __: operations.read_stacks(k, "w1")),
     "move": Play(lambda s: s.put()[0], lambda k, id, t: produce.move(k, id, "mail", 5, now=t)),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PORT = 8355
 TOKEN, VIEWER = "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN"
+PRODUCER = "HEADRACE_DASHBOARD_PRODUCER_TOKEN"
 # Characters that a token of a person's own has at least.
 SHORTEST = 16
 
@@ -51,8 +52,9 @@ def dashboard(
     """Serve pages about jobs, queues, tasks, workflows and workers until Ctrl-C.
 
     It prints a link that lets one browser in, within five minutes. HEADRACE_DASHBOARD_TOKEN is the token of operators,
-    HEADRACE_DASHBOARD_VIEWER_TOKEN that of people who may only look. Without the first, each start makes a new one. To
-    listen on an address that other machines reach you must set it.
+    HEADRACE_DASHBOARD_VIEWER_TOKEN that of people who may only look, HEADRACE_DASHBOARD_PRODUCER_TOKEN that of programs
+    which may only send jobs (POST /v1/jobs). Without the first, each start makes a new one. To listen on an address
+    that other machines reach you must set it.
     """
     missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
     if missing:
@@ -62,8 +64,11 @@ def dashboard(
     address, port = _address(listen)
     root = _prefix(prefix)
     operator = os.environ.get(TOKEN, "")
+    viewer, producer = os.environ.get(VIEWER, ""), os.environ.get(PRODUCER, "")
     _check(address, operator)
-    login = TokenLogin(operator or secrets.token_urlsafe(32), os.environ.get(VIEWER, ""))
+    for name, token in ((VIEWER, viewer), (PRODUCER, producer)):
+        _check_length(name, token)
+    login = TokenLogin(operator or secrets.token_urlsafe(32), viewer, producer)
     app = session.code(target) if target else session.app()
     with _bound(address, port) as sock:
         port = sock.getsockname()[1]
@@ -117,14 +122,18 @@ def _prefix(prefix: str) -> str:
 
 def _check(address: str, token: str) -> None:
     """Refuse what would let strangers in."""
-    if token and len(token) < SHORTEST:
-        raise UsageFault(f"{TOKEN} is too short: it needs {SHORTEST} characters, better 32 random ones")
+    _check_length(TOKEN, token)
     try:
         near = ipaddress.ip_address(address).is_loopback
     except ValueError:
         near = address == "localhost"
     if not near and not token:
         raise UsageFault(f"{address} can be reached from other machines: set {TOKEN} to a secret of your own first")
+
+
+def _check_length(name: str, token: str) -> None:
+    if token and len(token) < SHORTEST:
+        raise UsageFault(f"{name} is too short: it needs {SHORTEST} characters, better 32 random ones")
 
 
 def _bound(address: str, port: int) -> socket.socket:

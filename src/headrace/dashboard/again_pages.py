@@ -73,7 +73,7 @@ def restored(typed: Any, shown: Any, stored: Any) -> Any:
     """
     if _same(typed, shown):
         return stored
-    kinds = {type(typed), type(shown), type(stored)}
+    kinds: set[type[Any]] = {type(typed), type(shown), type(stored)}
     if kinds == {dict}:
         return _of_dict(typed, shown, stored)
     if kinds == {list}:

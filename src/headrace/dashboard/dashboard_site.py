@@ -21,6 +21,7 @@ from headrace.admin.declared_alarms import AlarmRecord
 from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
+from headrace.dashboard.csv_rows import document_answer, has_rows
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.graph_drawing import Drawer
 from headrace.dashboard.joint_client import JointClient
@@ -28,8 +29,8 @@ from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.token_login import TokenLogin
-from headrace.dashboard.values_shown import json_bytes
 from headrace.dashboard.visitors import Visitor
+from headrace.dashboard.wording import quoted_path
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
@@ -131,10 +132,11 @@ class DashboardSite:
         found, _ = await asyncio.gather(asked, self.frames.get())
         return found
 
-    async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
+    async def course(self, span: TimeRange, kind: str = "tasks", name: str = "", back: int = 0) -> Course:
         """The course of all jobs, a task or a queue, shared by the tabs that show it."""
         found: Course = await self.reading(
-            ("course", span.name, kind, name), lambda: figures.course(self.app, self.counts, span, kind, name)
+            ("course", span.name, kind, name, str(back)),
+            lambda: figures.course(self.app, self.counts, span, kind, name, back),
         )
         return found
 
@@ -195,7 +197,7 @@ class DashboardSite:
         """A page; tabs of one role share the answer to a refresh, of which only figures are shown."""
         visitor = visitor_of(request)
         async with asyncio.timeout(PATIENCE):
-            if POLL not in request.headers or wants_json(request) or visitor is None:
+            if POLL not in request.headers or form_wanted(request) or visitor is None:
                 return await handler(self, request)
             request.scope["headrace.visitor"] = replace(visitor, name="")
             key = ("refresh", visitor.role, base_of(request), path_of(request), request.url.query)
@@ -208,10 +210,10 @@ class DashboardSite:
         """A page, with the frame that all of them show something of; or its document, where a program asks for that.
 
         Args:
-            document: makes what ``.json`` of the page holds. It is redacted here.
+            document: makes what ``.json`` of the page holds, and ``.csv`` the rows of. It is redacted here.
         """
-        if wants_json(request):
-            return Response(json_bytes(self.redactor.value(document())), status, media_type="application/json")
+        if form := form_wanted(request):
+            return document_answer(form, path_of(request), self.redactor.value(document()), status)
         # What a page has read at its beginning is good to its end.
         frame = context.pop("frame", None) or await self.frames.get(age=PATIENCE)
         return self.bare(request, template, status=status, frame=frame, now=frame.now, **context)
@@ -230,7 +232,8 @@ class DashboardSite:
             "base": base_of(request),
             "path": path_of(request),
             "query": request.url.query,
-            "as_json": _as_json(request),
+            "as_json": _as_form(request, "json"),
+            "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
             "theme": theme_of(request),
             "when": partial(_when, now),
             "said": said,
@@ -262,15 +265,15 @@ def path_of(request: Request) -> str:
     return (path[len(base) :] if base and path.startswith(base) else path) or "/"
 
 
-def _as_json(request: Request) -> str:
-    """The link to the page as JSON."""
-    path = quote(path_of(request).rstrip("/") or "/overview").replace(".json", "%2Ejson")
-    return f"{base_of(request)}{path}.json" + (f"?{request.url.query}" if request.url.query else "")
+def _as_form(request: Request, form: str) -> str:
+    """The link to the page as JSON or CSV."""
+    path = quoted_path(path_of(request).rstrip("/") or "/overview")
+    return f"{base_of(request)}{path}.{form}" + (f"?{request.url.query}" if request.url.query else "")
 
 
-def wants_json(request: Request) -> bool:
-    """Whether a page was asked for as JSON, with ``.json`` behind its path."""
-    return bool(request.scope.get("headrace.json"))
+def form_wanted(request: Request) -> str:
+    """``json`` or ``csv``, where a page was asked for so, with that behind its path; else empty."""
+    return str(request.scope.get("headrace.form", ""))
 
 
 def theme_of(request: Request) -> str:

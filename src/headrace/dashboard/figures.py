@@ -54,7 +54,7 @@ SPANS = {
 NORMAL = SPANS["1h"]
 
 # How a start ended that gave its job no result.
-_WRONG = ("failed", "crashed", "quarantined")
+WRONG = ("failed", "crashed", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
         name,
         bucket["started"],
         bucket["succeeded"],
-        sum(bucket[field] for field in _WRONG),
+        sum(bucket[field] for field in WRONG),
         bucket["retried"],
         (run.percentile(50), run.percentile(95)),
         (wait.percentile(50), wait.percentile(95)),
@@ -136,9 +136,16 @@ def _course(reading: Reading) -> Steps[list[Bucket]]:
     return reading.series()
 
 
-async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
-    """The course of all jobs, of one task, or of one queue. Cost: one round trip."""
-    reading = app.stats.find(_label(kind, name), time.time() - span.seconds, every=span.every)
+async def course(
+    app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "", back: int = 0
+) -> Course:
+    """The course of all jobs, of one task, or of one queue. Cost: one round trip.
+
+    Args:
+        back: how many seconds before now it ends.
+    """
+    end = time.time() - back
+    reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
     buckets = await way.adrive(_course(reading))
     whole = _sum(buckets)
     return Course(span, reading.label, buckets, whole, figures_of(name, whole))
@@ -162,7 +169,7 @@ async def last_minutes(app: Headrace, way: Client) -> dict[datetime, tuple[int, 
     """
     reading = app.stats.find(_label("tasks", ""), time.time() - 60, every="minute")
     buckets = await way.adrive(_course(reading))
-    failed = [sum(bucket[field] for field in _WRONG) for bucket in buckets]
+    failed = [sum(bucket[field] for field in WRONG) for bucket in buckets]
     return {one.start: (one["succeeded"] + wrong, wrong) for one, wrong in zip(buckets, failed, strict=True)}
 
 

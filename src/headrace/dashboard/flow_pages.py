@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, wants_json
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, form_wanted
 from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import Shown, arguments_document, shown
 from headrace.dashboard.wording import link
@@ -86,7 +86,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(404, str(error)) from None
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
-    graph = None if wants_json(request) else await _draw(site, request, record, page.nodes, jobs)
+    graph = None if form_wanted(request) else await _draw(site, request, record, page.nodes, jobs)
     return await site.page(
         request, "workflow.html",
         lambda: {

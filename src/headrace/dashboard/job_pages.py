@@ -16,6 +16,7 @@ from headrace.admin.job_paging import JobPage, page_of
 from headrace.admin.job_query import query_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, to, visitor_of
 from headrace.dashboard.errand_pages import bulk_links
+from headrace.dashboard.job_look import LookedJobs, index_of, look_on
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.ticked_jobs import MEANS, TICKED
 from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
@@ -33,7 +34,7 @@ from headrace.tasks.reasons import reason
 from headrace.tasks.verb_replies import check_id
 
 PAGE = 50
-# Jobs that one press of a search looks at.
+# Jobs of several structures that one press of a search reads.
 LOOK = 500
 # Lines of a job's log that its page shows.
 LINES = 200
@@ -52,7 +53,9 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
     try:
-        found = JobPage([], 0, None) if passes else await site.reading(("jobs", repr(search)), _finder(site, search), 2)
+        nothing = LookedJobs(JobPage([], 0, None), 0)
+        looked = nothing if passes else await site.reading(("jobs", repr(search)), _finder(site, search), 2)
+        found = looked.page
         older = search.older if search.before else search.link(after=found.next) if found.next else ""
         newer = search.link(before=found.next) if search.before and found.next else search.newer
     except (HeadraceError, ValueError) as error:
@@ -61,9 +64,13 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     rows = [(one, preview(one, site.redactor, unnamed=unnamed), error_line(one, site.redactor)) for one in found.jobs]
     return await site.page(
         request, "jobs.html",
-        lambda: {"jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next},
-        frame=frame, search=search, rows=rows, page=found, listed=LISTED, look=LOOK, older=older, newer=newer,
-        stands=first and not passes, bulk=_bulk(search), ticked=TICKED.get(search.state, ()), means=MEANS,
+        lambda: {
+            "jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next,
+            "looked": looked.looked,
+        },
+        frame=frame, search=search, rows=rows, page=found, listed=LISTED, looked=looked.looked, older=older,
+        newer=newer, stands=first and not passes, bulk=_bulk(search),
+        ticked=TICKED.get(search.state, ()), means=MEANS,
     )  # fmt: skip
 
 
@@ -74,12 +81,19 @@ def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
 
 
-def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[JobPage]]:
+def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[LookedJobs]]:
     return lambda: _found(site, search)
 
 
-async def _found(site: DashboardSite, search: JobSearch) -> JobPage:
+async def _found(site: DashboardSite, search: JobSearch) -> LookedJobs:
     frame = await site.frames.get()
+    wanted = search.text.lower()
+
+    def matches(record: Record) -> bool:
+        return search.failed_so(record) and _holds(record, wanted, site)
+
+    if search.looks and index_of(search):
+        return await site.client.adrive(look_on(site, search, frame.now, matches))
     query = query_of(
         search.state, search.queue or None, search.task or None, search.key or None,
         LOOK if search.looks else PAGE, search.before or search.after or None, "asc" if search.before else "desc",
@@ -87,12 +101,10 @@ async def _found(site: DashboardSite, search: JobSearch) -> JobPage:
     )  # fmt: skip
     page = await site.client.adrive(page_of(site.client, site.app.jobs.reader, query, frame.overview))
     if search.before:
-        return JobPage(page.jobs[::-1], page.count, page.next)
+        return LookedJobs(JobPage(page.jobs[::-1], page.count, page.next), 0)
     if not search.looks:
-        return page
-    wanted = search.text.lower()
-    kept = [record for record in page.jobs if search.failed_so(record) and _holds(record, wanted, site)]
-    return JobPage(kept, page.count, page.next)
+        return LookedJobs(page, 0)
+    return LookedJobs(JobPage([one for one in page.jobs if matches(one)], page.count, page.next), len(page.jobs))
 
 
 def _holds(record: Record, wanted: str, site: DashboardSite) -> bool:

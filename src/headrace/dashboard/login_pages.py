@@ -24,9 +24,11 @@ async def login(site: DashboardSite, request: Request) -> Response:
         return site.bare(request, "login.html", status=429, code="", problem="Too many failed. Wait a second.")
     role: Role | None = "operator" if site.login.use(form.get("code", "")) else None
     role = role or site.login.role_of(form.get("token", "").strip())
-    if role is None:
+    if role is None or role == "producer":
         site.login.failed()
         log.warning("a log-in from %s failed", request.client.host if request.client else "?")
+        if role is not None:
+            return site.bare(request, "login.html", status=403, code="", problem="This token is for programs.")
         text = "This link was used or is older than five minutes." if form.get("code") else "This is not the token."
         return site.bare(request, "login.html", status=403, code="", problem=text)
     response = to(request, "/")

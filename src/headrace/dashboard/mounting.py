@@ -23,6 +23,7 @@ from headrace.dashboard import (
     cause_pages,
     errand_pages,
     flow_pages,
+    job_intake,
     job_pages,
     limit_pages,
     login_pages,
@@ -33,7 +34,7 @@ from headrace.dashboard import (
     store_pages,
     ticked_jobs,
 )
-from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, path_of, wants_json
+from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
 from headrace.errors import StoreUnavailable
@@ -163,12 +164,22 @@ class Dashboard:
         if not isinstance(visitor, Visitor):
             return await self._unknown(request)
         request.scope["headrace.visitor"] = visitor
-        changes = request.method not in SAFE and path not in ("/theme", "/logout")
-        if changes and (self._site.read_only or not visitor.operates):
-            why = "This dashboard is read only." if self._site.read_only else "Only operators may do this."
+        why = self._denied(request, path, visitor)
+        if why and request.method not in SAFE:
             await page_verbs.note_refused(self._site, request, path, why)
-            return await self._problem(request, 403, why)
-        return None
+        return await self._problem(request, 403, why) if why else None
+
+    def _denied(self, request: Request, path: str, visitor: Visitor) -> str:
+        """Why a visitor may not do what a request asks for; empty: the visitor may."""
+        if path == job_intake.PATH:
+            denied = "" if visitor.produces else "Only producers and operators may send jobs."
+            return "This dashboard is read only." if self._site.read_only else denied
+        if not visitor.looks:
+            return f"A producer may only send jobs: POST {job_intake.PATH}."
+        if request.method in SAFE or path in ("/theme", "/logout"):
+            return ""
+        denied = "" if visitor.operates else "Only operators may do this."
+        return "This dashboard is read only." if self._site.read_only else denied
 
     async def _unknown(self, request: Request) -> Response:
         if self._site.login is not None and request.method in SAFE and not _is_program(request):
@@ -182,18 +193,20 @@ class Dashboard:
 
 
 def _page_of(scope: Scope) -> Scope:
-    """The page that a request means: ``/queues.json`` is the page of queues, as JSON."""
+    """The page that a request means: ``/queues.json`` is the page of queues, as JSON; ``/queues.csv`` its rows."""
     path, raw = str(scope["path"]), scope.get("raw_path") or b""
+    _, dot, form = path.rpartition(".")
     # A queue may be named so; links to it have an escape there.
-    asked = scope["method"] in SAFE and path.endswith(".json") and (not raw or raw.endswith(b".json"))
-    if not asked:
+    asked = dot and form in ("json", "csv") and (not raw or raw.endswith(f".{form}".encode()))
+    if not asked or scope["method"] not in SAFE:
         return scope
-    path, root = path.removesuffix(".json"), str(scope.get("root_path", "")).rstrip("/") + "/"
-    return {**scope, "path": root if path == f"{root}overview" else path, "headrace.json": True}
+    path, root = path.removesuffix(f".{form}"), str(scope.get("root_path", "")).rstrip("/") + "/"
+    return {**scope, "path": root if path == f"{root}overview" else path, "headrace.form": form}
 
 
 def _is_program(request: Request) -> bool:
-    return wants_json(request) or "text/html" not in request.headers.get("accept", "text/html")
+    asked = request.headers.get("accept", "text/html")
+    return path_of(request) == job_intake.PATH or bool(form_wanted(request)) or "text/html" not in asked
 
 
 def _headers(frames: str) -> list[tuple[bytes, bytes]]:
@@ -226,6 +239,7 @@ def _routes(site: DashboardSite) -> list[Any]:
     if site.login is not None:
         routes += [route("/login", login_pages.login, "GET", "POST"), route("/logout", login_pages.logout, "POST")]
     if not site.read_only:
+        routes.append(route(job_intake.PATH, job_intake.take, "POST"))
         routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
         routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
         routes.append(route("/jobs/{id}/act/stacks", stack_pages.of_job, "POST"))

@@ -12,19 +12,25 @@ from starlette.responses import Response
 
 from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
 from headrace.admin.jobs import Jobs
+from headrace.admin.queue_scale import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
+from headrace.dashboard.cause_pages import Cause, causes_of
+from headrace.dashboard.comparison import EARLIER, compared, comparison_document, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite
-from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
+from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import LiveFrame, read_frame
-from headrace.dashboard.wording import quoted
+from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
+from headrace.model.activity import Act
 from headrace.model.notation import iso
 from headrace.protocol.operations import QueueFacts
 
-# Tasks and queues that the overview lists.
-TOP = 6
+# Tasks and queues that the overview lists; rows of a page of queues; acts among which that of a pause is looked for.
+TOP, PAGE, ACTS = 6, 100, 200
+# Failures of a task that its page looks at, and the causes of them that it shows.
+FAILURES, CAUSES = 50, 3
 
 
 def span_of(request: Request) -> TimeRange:
@@ -72,16 +78,25 @@ def _counts(frame: LiveFrame) -> dict[str, Any]:
 
 
 async def queues(site: DashboardSite, request: Request) -> Response:
-    """All queues: what waits in each, for how long, who serves it, and what became of its jobs."""
-    span = span_of(request)
+    """Queues: what waits in each, for how long, and who serves it; of many those that need work first, or by name."""
+    span, after = span_of(request), request.query_params.get("after")
     frame, table = await asyncio.gather(site.frames.get(), site.table(span, "queues"))
     figures = {one.name: one for one in table}
+    found = _by_need(frame) if after is None else [one for one in frame.queues if one.name > after]
+    rows = found[:PAGE]
+    by_name = "" if len(found) <= PAGE else rows[-1].name if after is not None else ""
     return await site.page(
         request, "queues.html",
-        lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in _by_need(frame)]},
-        frame=frame, rows=_by_need(frame), figures=figures, span=span, spans=SPANS.values(),
-        served=frame.overview.served,
+        lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in rows]},
+        frame=frame, rows=rows, figures=figures, span=span, spans=SPANS.values(), count=len(frame.queues),
+        served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
+        drains={one.name: _drain(one.size, figures.get(one.name), span) for one in rows},
     )  # fmt: skip
+
+
+def _drain(size: int, figures: TaskFigures | None, span: TimeRange) -> float | None:
+    """Seconds until so many jobs have started at the pace of a range; None: none started in it."""
+    return size * span.seconds / figures.started if figures is not None and figures.started else None
 
 
 def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:
@@ -99,20 +114,34 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         site.app.queues[name]
     except HeadraceError:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
-    frame, course, page = await asyncio.gather(
+    ask = LoadQuestion(site.client.keys, site.app.stats, name, 30)
+    frame, course, _, seen, page = await asyncio.gather(
         site.frames.get(), site.course(span, "queues", name),
+        site.counts.adrive(ask.of_stats()), site.client.adrive(ask.of_store()),
         Jobs(site.client, site.app.tasks).apage("ready", queue=name, limit=10, order="asc", values=False),
     )  # fmt: skip
+    load = ask.answer(seen)
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
     return await site.page(
         request, "queue.html",
         lambda: {
-            **_queue_document(found, frame), "next": [job_summary(job) for job in page.jobs], "course": course.document,
+            **_queue_document(found, frame), "running": load.running, "drain": load.drain,
+            "next": [job_summary(job) for job in page.jobs], "course": course.document,
         },
-        frame=frame, queue=found, course=course, span=span, spans=SPANS.values(),
+        frame=frame, queue=found, load=load, course=course,
+        pause=await _pause_of(site, name) if found.paused else None, span=span, spans=SPANS.values(),
         plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.jobs,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
+
+
+async def _pause_of(site: DashboardSite, name: str) -> Act | None:
+    """Who paused a queue, and why. Cost: one round trip."""
+    page = await site.app.acts.apage(limit=ACTS)
+    asked = ("pause", "queues", name)
+    return next(
+        (act for act in page if (act.verb, act.kind, act.name) == asked and act.reply.startswith("Queue")), None
+    )
 
 
 async def tasks(site: DashboardSite, request: Request) -> Response:
@@ -137,6 +166,9 @@ async def task(site: DashboardSite, request: Request) -> Response:
         frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     except OptionsError:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
+    found: list[Cause] = []
+    if course.total.failed:
+        found = await site.reading(("causes", name), lambda: _causes(site, name))
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
@@ -144,8 +176,14 @@ async def task(site: DashboardSite, request: Request) -> Response:
             **figures_document(course.total), "parked": frame.overview.parked.get(name, 0), "course": course.document,
         },
         frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
-        parked=frame.overview.parked.get(name, 0),
+        parked=frame.overview.parked.get(name, 0), causes=found,
     )  # fmt: skip
+
+
+async def _causes(site: DashboardSite, name: str) -> list[Cause]:
+    """The causes of a task's newest failures. Cost: two round trips where most failures are its own."""
+    page = await Jobs(site.client, site.app.tasks).apage("failed", task=name, limit=FAILURES, values=False)
+    return causes_of(page.jobs, site)[:CAUSES]
 
 
 async def workers(site: DashboardSite, request: Request) -> Response:
@@ -178,19 +216,30 @@ async def worker(site: DashboardSite, request: Request) -> Response:
 
 
 async def statistics(site: DashboardSite, request: Request) -> Response:
-    """The course of a task, a queue or of all, over a range of up to a year."""
+    """The course of a task, a queue or of all, over a range of up to a year; beside another one, if that is asked."""
     span = span_of(request)
-    kind = "queues" if request.query_params.get("kind") == "queues" else "tasks"
-    name = request.query_params.get("name", "").strip()
+    asked = request.query_params
+    kind = "queues" if asked.get("kind") == "queues" else "tasks"
+    name, other, ago = asked.get("name", "").strip(), asked.get("other", "").strip(), asked.get("ago", "")
+    there: Course | None = None
     try:
         course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
+        if other or ago in EARLIER:
+            back = (EARLIER[ago][1] or span.seconds) if ago in EARLIER else 0
+            there = await site.course(span, kind, other or name, back)
     except OptionsError as error:
         raise HTTPException(400, str(error)) from None
     rows: list[TaskFigures] = sorted(table, key=lambda one: -one.started)
     plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
+    more = {"kind": kind, "name": name, "other": other, "ago": ago if ago in EARLIER else ""}
     return await site.page(
         request, "statistics.html",
-        lambda: {**course.document, "below": [figures_document(one) for one in rows]},
-        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
-        spans=SPANS.values(), more=f"&kind={kind}&name={quoted(name)}",
+        lambda: {
+            **course.document, "below": [figures_document(one) for one in rows],
+            **({"other": comparison_document(there)} if there else {}),
+        },
+        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span, other=other, ago=ago, there=there,
+        earlier=EARLIER, pairs=pairs_of_plots(course, there) if there else [],
+        figures=compared(course.total, there.total) if there else [],
+        spans=SPANS.values(), more=link("", more).replace("?", "&", 1),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from headrace.dashboard.figures import Course, TimeRange
+from headrace.dashboard.figures import WRONG, Course, TimeRange
 from headrace.dashboard.live_strip import StripPoint
 from headrace.dashboard.wording import DASH, count, duration, short
 
@@ -54,24 +54,39 @@ class Plot:
     empty: bool
 
 
-def throughput(course: Course, title: str = "Throughput") -> Plot:
-    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes."""
-    failed = [float(sum(one[field] for field in ("failed", "crashed", "quarantined"))) for one in course.buckets]
+def throughput(course: Course, title: str = "Throughput", least: float = 0.0) -> Plot:
+    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes.
+
+    Args:
+        least: to what the axis goes at least, so that two plots have one scale.
+    """
+    failed = [float(sum(one[field] for field in WRONG)) for one in course.buckets]
     done = [float(one["succeeded"]) for one in course.buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
-    tops = [a + b for a, b in zip(failed, done, strict=True)]
-    return _plot(title, f"jobs a {course.span.every}", course, series, _round_up(max(tops)), bars, count, short)
+    top = _round_up(max(most_ended(course), least))
+    return _plot(title, f"jobs a {course.span.every}", course, series, top, bars, count, short)
 
 
-def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
-    """The median and the 95th percentile of a time in each bucket; a gap where no job started."""
+def most_ended(course: Course) -> float:
+    """The most jobs that ended in a bucket."""
+    return float(max(one["succeeded"] + sum(one[field] for field in WRONG) for one in course.buckets))
+
+
+def longest(course: Course, field: str = "wait") -> float:
+    """The highest 95th percentile of a time in a bucket."""
+    found = [one.histogram(field) for one in course.buckets]
+    return max((one.percentile(95) for one in found if one.count), default=0.0)
+
+
+def waits(course: Course, field: str = "wait", title: str = "Wait before a start", least: float = 0.0) -> Plot:
+    """The median and the 95th percentile of a time in each bucket; a gap where no job started; ``least`` as above."""
     found = [one.histogram(field) for one in course.buckets]
     series = [
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
-    highest = max((value for one in series for value in one.values if value is not None), default=0.0)
-    return _plot(title, "seconds", course, series, _round_up_seconds(highest), lines, duration, duration)
+    top = _round_up_seconds(max(longest(course, field), least))
+    return _plot(title, "seconds", course, series, top, lines, duration, duration)
 
 
 Draw = Callable[[Sequence[Series], float, Sequence[str]], Markup]

@@ -32,13 +32,15 @@ class TokenLogin:
         tokens: by role; a role without one cannot come in.
     """
 
-    def __init__(self, operator: str, viewer: str = "", clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, operator: str, viewer: str = "", producer: str = "", *, clock: Callable[[], float] = time.time
+    ) -> None:
         """Make one.
 
         Args:
-            operator, viewer: the tokens; empty: nobody comes in so.
+            operator, viewer, producer: the tokens; empty: nobody comes in so.
         """
-        self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer}
+        self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer, "producer": producer}
         self._key = hashlib.sha256(
             b"headrace dashboard session\0" + operator.encode() + b"\0" + viewer.encode()
         ).digest()

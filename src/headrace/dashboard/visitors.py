@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-Role = Literal["viewer", "operator"]
-ROLES: tuple[Role, ...] = ("viewer", "operator")
+Role = Literal["producer", "viewer", "operator"]
+ROLES: tuple[Role, ...] = ("producer", "viewer", "operator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Visitor:
 
     Attributes:
         name: stands in the log beside what they did.
-        role: ``viewer`` looks; ``operator`` may retry, cancel, pause and delete, too.
+        role: ``viewer`` looks; ``operator`` may retry, cancel, pause and delete, too, and send jobs; ``producer``, a
+            program, may do nothing but send jobs.
     """
 
     name: str
@@ -29,6 +30,16 @@ class Visitor:
     def operates(self) -> bool:
         """Whether the visitor may change anything."""
         return self.role == "operator"
+
+    @property
+    def looks(self) -> bool:
+        """Whether the visitor may see pages."""
+        return self.role in ("viewer", "operator")
+
+    @property
+    def produces(self) -> bool:
+        """Whether the visitor may send jobs."""
+        return self.role in ("producer", "operator")
 
 
 Authorize: TypeAlias = Callable[[Request], "Visitor | Awaitable[Visitor | None] | None"]

@@ -114,7 +114,12 @@ def last_part(name: str) -> str:
 
 def quoted(name: object) -> str:
     """A name as a part of a link. At the end of a path ``.json`` asks for JSON, so within a name it is escaped."""
-    return quote(str(name), safe="").replace(".json", "%2Ejson")
+    return quoted_path(str(name), safe="")
+
+
+def quoted_path(path: str, safe: str = "/") -> str:
+    """A path as a link to the page of it; see :func:`quoted`."""
+    return quote(path, safe=safe).replace(".json", "%2Ejson").replace(".csv", "%2Ecsv")
 
 
 def jobs_wait(number: int) -> str:

@@ -93,7 +93,8 @@ def _checked(field: str, value: Any, label: str) -> Any:
 
 #: Variables of Headrace that are no settings; the last three are between a worker's own processes.
 NO_SETTINGS = (
-    "HEADRACE_APP", "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN", "HEADRACE_SERVER_BINARY",
+    "HEADRACE_APP", "HEADRACE_DASHBOARD_PRODUCER_TOKEN", "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN",
+    "HEADRACE_SERVER_BINARY",
     "HEADRACE_LINEAGE", "HEADRACE_ANCHOR", "HEADRACE_ORDER",
 )  # fmt: skip
 

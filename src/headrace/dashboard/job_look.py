@@ -1,0 +1,96 @@
+"""A search by text or exception: a script looks at 500 jobs a bite in the store, and only what may match is read.
+
+What a page shows decides, since values are hidden there: a script that matches too much costs a read, no more. So a
+word is given to the script only if whatever shows it has it in what is stored, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from headrace.admin.jobs import JobPage
+from headrace.admin.pagination import cursor_of, position, window
+from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.job_search import JobSearch
+from headrace.model.job_record import Record
+from headrace.protocol import produce
+from headrace.protocol.looking import LookedPiece, look
+from headrace.store.client import Steps
+
+# Bites of one press, records that it reads, those of one script, and jobs on a page.
+BITES, READS, READ, PAGE = 20, 1000, 100, 50
+# A list looks for these words in what it writes itself, and not in what is stored.
+_OURS = (
+    "true false null bytes nested too deeply shown arguments that cannot be read the result of a parent which not there"
+)
+
+_WORD = re.compile(r"[a-z]{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class LookedJobs:
+    """What a press found: a page, and how many jobs it looked at."""
+
+    page: JobPage
+    looked: int
+
+
+def words_of(text: str, names: Collection[str]) -> list[str]:
+    """Words of a search that each job which shows the text has stored, in lower case.
+
+    Args:
+        names: of parameters: a list shows them beside values, and they are not stored.
+    """
+    found = dict.fromkeys(_WORD.findall(text.lower()))
+    unsure = [*_OURS.split(), *(name.lower() for name in names)]
+    return [word for word in found if not any(word in other for other in unsure)]
+
+
+def index_of(search: JobSearch) -> str:
+    """The one structure that holds the jobs of a search; empty: there are several, or its order is another one."""
+    if search.state in ("ready", "parked"):
+        name = search.queue if search.state == "ready" else search.task
+        timed = search.state == "ready" and (search.since or search.until)
+        return f"{search.state}:{name}" if name and not timed else ""
+    return "" if search.state in ("running", "blocked") else search.state
+
+
+def names_of(site: DashboardSite) -> set[str]:
+    """The names of parameters that lists show: those of tasks that are defined here."""
+    return {name for task in site.app.tasks.values() for name in task.signature.parameters.names}
+
+
+def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[[Record], bool]) -> Steps[LookedJobs]:
+    """The next page of a search, of at most 10,000 jobs, of which at most 1,500 are read.
+
+    Cost: a round trip for each 500 jobs, and one more where some of them may match.
+    """
+    index, keys = index_of(search), site.app.client.keys
+    words = words_of(f"{search.text} {search.cause.rpartition('.')[2]}", names_of(site))
+    low, high = window(*search.window(now))
+    last: tuple[int, str] | None = position(search.after, "after")[:2] if search.after else None
+    found, looked, read, count = list[Record](), 0, 0, 0
+    for _ in range(BITES):
+        piece: LookedPiece = yield look(
+            keys, index, words, queue=search.queue, task=search.task, key=search.key, after=last, since=low, until=high
+        )
+        looked, count, last = looked + piece.looked, piece.count, piece.last
+        records: list[Record | None] = []
+        if piece.rows:
+            ids = [id for id, _ in piece.rows]
+            parts: list[list[Record | None]] = yield [
+                produce.read(keys, ids[n : n + READ], finder=site.app.jobs.reader, lean=True)
+                for n in range(0, len(ids), READ)
+            ]
+            records = [record for part in parts for record in part]
+        for (id, score), record in zip(piece.rows, records, strict=True):
+            if record is not None and matches(record):
+                found.append(record)
+            if len(found) == PAGE:
+                return LookedJobs(JobPage(found, count, cursor_of(score, id, index)), looked)
+        read += len(records)
+        if last is None or read >= READS:
+            break
+    return LookedJobs(JobPage(found, count, cursor_of(*last, index) if last else None), looked)

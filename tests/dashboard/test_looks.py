@@ -1,0 +1,72 @@
+"""Searches by text and exception: far with one press, bounded, and blind for what is hidden."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.dashboard import Dashboard
+from headrace.dashboard.job_look import words_of
+from headrace.testing import Kit
+from tests.dashboard.asking import ask, operator
+from tests.dashboard.conftest import CANARY, Shop
+
+ROWS = re.compile(r'data-id="(\w{22})"')
+
+
+@pytest.fixture
+def dashboard(shop: Shop) -> Dashboard:
+    return Dashboard(shop.app, operator)
+
+
+async def test_one_press_looks_far_and_reads_only_what_may_match(shop: Shop, dashboard: Dashboard) -> None:
+    needle = shop.show.options(delay=60).enqueue("the needle of it").id
+    shop.app.enqueue_many(shop.show.options(delay=3600 + n).job(f"hay {n}") for n in range(3000))
+    before = shop.app.client.astore.round_trips
+    answer = await ask(dashboard, "/jobs?state=scheduled&q=Needle")
+    assert ROWS.findall(answer.text) == [needle]
+    assert "of 3,002 that were looked at" in answer.text
+    # Seven looks and a read, the frame that all pages share, and the scripts that the server learns.
+    assert shop.app.client.astore.round_trips - before <= 14
+
+
+async def test_a_press_ends_after_ten_thousand_and_looks_on(shop: Shop, dashboard: Dashboard) -> None:
+    needle = shop.show.options(delay=60).enqueue("the needle of it").id
+    shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(10_100))
+    answer = await ask(dashboard, "/jobs?state=scheduled&q=needle")
+    assert ROWS.findall(answer.text) == []
+    assert "Looked at 10,000 of 10,102 jobs" in answer.text
+    (on,) = {link for link in answer.links() if "after=" in link}
+    assert ROWS.findall((await ask(dashboard, on)).text) == [needle]
+
+
+async def test_a_search_reads_a_bounded_number_of_jobs_that_only_may_match(shop: Shop, dashboard: Dashboard) -> None:
+    # The name of a parameter is shown and not stored, so the script cannot pass over anything.
+    shop.app.enqueue_many(shop.show.options(delay=60).job("x") for _ in range(1700))
+    answer = await ask(dashboard, "/jobs?state=scheduled&q=tex+99")
+    assert "Looked at 1,000 of 1,701 jobs" in answer.text
+    shown = await ask(dashboard, "/jobs?state=scheduled&q=text%3D%22x%22")
+    assert len(ROWS.findall(shown.text)) == 50
+
+
+async def test_by_exception_and_by_everything_that_a_list_shows(shop: Shop, dashboard: Dashboard, kit: Kit) -> None:
+    for query, wanted in (
+        ("cause=ValueError", shop.failed), ("q=cause:RuntimeError", shop.hostile),
+        (f"q={shop.failed[:10]}", shop.failed), ("q=shop.SIGN", shop.failed), ("q=key", shop.hostile),
+        ("q=ValueError: no", shop.failed), ("q=onerror", shop.hostile),
+    ):  # fmt: skip
+        answer = await ask(dashboard, "/jobs?state=failed&" + query.replace(" ", "+"))
+        assert wanted in ROWS.findall(answer.text), query
+    for query in ("cause=Value", f"q={CANARY}", f"q={CANARY[:6]}", "q=nothing+of+it"):
+        answer = await ask(dashboard, f"/jobs?state=failed&{query}")
+        assert ROWS.findall(answer.text) == [], query
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
+def test_a_word_is_given_to_the_script_only_if_what_shows_it_has_it(before: str, text: str, after: str) -> None:
+    for word in words_of(text, ["customer"]):
+        assert word in (before + text + after).lower()
+        assert word not in "customer"
