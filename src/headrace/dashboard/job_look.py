@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from headrace.admin.jobs import JobPage
+from headrace.admin.job_paging import JobPage
 from headrace.admin.pagination import cursor_of, position, window
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.job_search import JobSearch
