@@ -54,13 +54,13 @@ async def test_a_search_reads_a_bounded_number_of_jobs_that_only_may_match(shop:
 
 async def test_by_exception_and_by_everything_that_a_list_shows(shop: Shop, dashboard: Dashboard, kit: Kit) -> None:
     for query, wanted in (
-        ("cause=ValueError", shop.failed), ("q=cause:RuntimeError", shop.hostile),
+        ("error=ValueError", shop.failed), ("q=error:RuntimeError", shop.hostile),
         (f"q={shop.failed[:10]}", shop.failed), ("q=shop.SIGN", shop.failed), ("q=key", shop.hostile),
         ("q=ValueError: no", shop.failed), ("q=onerror", shop.hostile),
     ):  # fmt: skip
         answer = await ask(dashboard, "/jobs?state=failed&" + query.replace(" ", "+"))
         assert wanted in ROWS.findall(answer.text), query
-    for query in ("cause=Value", f"q={CANARY}", f"q={CANARY[:6]}", "q=nothing+of+it"):
+    for query in ("error=Value", f"q={CANARY}", f"q={CANARY[:6]}", "q=nothing+of+it"):
         answer = await ask(dashboard, f"/jobs?state=failed&{query}")
         assert ROWS.findall(answer.text) == [], query
 

@@ -68,7 +68,7 @@ def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[
     Cost: a round trip for each 500 jobs, and one more where some of them may match.
     """
     index, keys = index_of(search), site.app.client.keys
-    words = words_of(f"{search.text} {search.cause.rpartition('.')[2]}", names_of(site))
+    words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names_of(site))
     low, high = window(*search.window(now))
     last: tuple[int, str] | None = position(search.after, "after")[:2] if search.after else None
     found, looked, read, count = list[Record](), 0, 0, 0
