@@ -254,6 +254,8 @@ class LaneMachine(RuleBasedStateMachine):
             "limit",
             "limits",
             "limited",
+            "superseded",
+            "tasks",
             "owner",
             "owners",
             "gate",

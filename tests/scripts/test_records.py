@@ -23,7 +23,7 @@ def test_a_walk_brings_the_jobs_of_all_its_structures_in_order(stage: Stage) -> 
     for queue in ("a", "b", "c"):
         stage.put(2, queue=queue)
     walked = stage.run(operations.walk(stage.keys, "ready", ["a", "b", "c"], 5, values=False))
-    ids = [id for rows in walked.rows for id, _ in rows]
+    ids = [id for _, rows in walked.rows for id, _ in rows]
     assert len(ids) == 5
     assert walked.records == stage.run(produce.read(stage.keys, ids, lean=True))
 

@@ -203,7 +203,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "lanes",
         "finish",
         "claim",
-        "settle",
+        "outcomes",
         "turn",
         "node",
         "note",

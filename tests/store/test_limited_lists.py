@@ -8,6 +8,7 @@ import pytest
 
 from headrace import Concurrency, Headrace
 from headrace.protocol import consume
+from headrace.protocol.limit_verbs import declare_limits
 
 
 @pytest.fixture
@@ -23,7 +24,8 @@ def app(url: str) -> Iterator[Headrace]:
 
         # What a worker tells of limits stays when it has left.
         keys = app.client.keys
-        app.client.run(consume.register(keys, "w9", 10_000_000, ["place", "host:9"], limits=app.limits.declared()))
+        app.client.run(consume.register(keys, "w9", 10_000_000, ["place", "host:9"]))
+        app.client.run(declare_limits(keys, "w9", app.tasks, app.limits.declared()))
         app.client.run(consume.retire(keys, "w9"))
         yield app
 

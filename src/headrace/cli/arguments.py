@@ -64,7 +64,7 @@ def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[A
         ArgumentError: they do not fit.
     """
     signature = definition.definition.signature
-    packed: bytes = signature.packjson_or_text(*parse_arguments(given), app.settings.max_payload)
+    packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
     return cast("tuple[tuple[Any, ...], dict[str, Any]]", signature.unpack(packed))
 
 

@@ -104,7 +104,7 @@ def _on_marked(view: TopView, key: str, frame: TopFrame | None) -> tuple[TopView
     if key in _MOVES and marks:
         at = marks.index(view.mark) + _MOVES[key] if view.mark in marks else 0
         return replace(view, mark=marks[max(0, min(at, len(marks) - 1))]), None
-    if view.mark not in marks or view.mark is None:
+    if view.mark is None or view.mark not in marks:
         return view, None
     kind, name = view.mark
     if key in _ENTER:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
-from headrace.admin.declared_alarms import AlarmRecord
+from headrace.admin.declared_alarms import AlarmRecord, Alarms
 from headrace.admin.documents import signal_name
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
@@ -165,7 +165,7 @@ class DashboardSite:
 
     async def raised(self) -> list[AlarmRecord]:
         """Alarms that are raised, as known within ten seconds."""
-        found: list[AlarmRecord] = await self.reading(("alarms",), self.app.alarms.apage, 10)
+        found: list[AlarmRecord] = await self.reading(("alarms",), Alarms(self.client).apage, 10)
         return [one for one in found if one.state.raised_us]
 
     async def pulse(self) -> LiveStrip:

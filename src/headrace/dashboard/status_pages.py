@@ -41,10 +41,11 @@ def span_of(request: Request) -> TimeRange:
 async def overview(site: DashboardSite, request: Request) -> Response:
     """Is it well, what is slow, what needs me."""
     span = span_of(request)
-    frame, course, tasks, server, lost, strip = await asyncio.gather(
-        site.frames.get(), site.course(span), site.table(span), site.server(), site.lost(), site.pulse()
-    )
-    found = needs(frame, tasks, server, lost, await site.raised())
+    frame, course, tasks, server, strip, (lost, raised) = await asyncio.gather(
+        site.frames.get(), site.course(span), site.table(span), site.server(), site.pulse(),
+        asyncio.gather(site.lost(), site.raised()),
+    )  # fmt: skip
+    found = needs(frame, tasks, server, lost, raised)
 
     def document() -> dict[str, Any]:
         return {

@@ -118,7 +118,7 @@ def alarm_rule(
     if len(given) != 1:
         raise OptionsError(f"alarm {name!r} needs exactly one of {', '.join(FIGURES)}: make one alarm for each figure")
     ((word, bound),) = given.items()
-    figure = next(one for one in FIGURES if one == word)
+    figure: AlarmFigure = next(one for one in FIGURES if one == word)
     if (task is not None and figure != "failed") or (queue is not None and figure == "failed"):
         of = "a task" if figure == "failed" else "a queue"
         raise OptionsError(f"alarm {name!r}: {figure} is a figure of {of}")

@@ -140,11 +140,10 @@ def _leaves(value: Any) -> Iterator[str]:
     while left:
         one: Any = left.pop()
         if isinstance(one, Mapping):
-            mapping: Mapping[Any, Any] = one  # pyright: ignore[reportUnknownVariableType]
-            left += mapping.values()
+            left += one.values()  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         elif isinstance(one, (list, tuple, set, frozenset)):
             left += cast("Iterable[Any]", one)
         elif isinstance(one, (bytes, bytearray, memoryview)):
-            yield bytes(one).decode("utf-8", "backslashreplace")
+            yield bytes(cast("bytes", one)).decode("utf-8", "backslashreplace")
         elif one is not None and not isinstance(one, bool):
             yield str(one)

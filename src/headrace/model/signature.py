@@ -190,9 +190,13 @@ class Signature:
         reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
 
-    @cached_property
+    @property
     def secrets(self) -> str:
         """Where values stand that are never shown, as :func:`headrace.model.hidden_values.places_of` says it."""
+        return self._secrets
+
+    @cached_property
+    def _secrets(self) -> str:
         return places_of(self.parameters, hints(self._function))
 
     @cached_property

@@ -3,5 +3,7 @@
 -- arg     owner   text
 -- arg     text    text    JSON, at most 64 KiB
 -- return  ok
+-- What goes first lets a server whose memory is full pass the rest: else the worker would ask again and again.
+redis.call('UNLINK', stacks)
 redis.call('SET', stacks, text, 'EX', 60)
 return 'ok'

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TypeAlias, overload
+from typing import TypeAlias, cast, overload
 
 from headrace.context import CurrentJob, inherited
 from headrace.errors import OptionsError
@@ -52,10 +52,10 @@ class Propagation:
         """
         check("headers", {name: ""})
         if isinstance(get, ContextVar):
-            found: ContextVar[str | None] = get
+            found = cast("ContextVar[str | None]", get)
             self._register(name, lambda: found.get(None), lambda text: _set(found, text))
         elif callable(get) and callable(apply):
-            self._register(name, get, apply)
+            self._register(name, cast("Get", get), apply)
         else:
             raise OptionsError(
                 f"app.propagate({name!r}, ...) takes a ContextVar, or a function that gives a text and one that makes "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -59,6 +60,7 @@ def let_fork(channel: Channel[Any]) -> None:
 
     def after_in_child() -> None:
         channel.close()
+        faulthandler.unregister(signal.SIGUSR2)
         for number in signal.valid_signals():
             if getattr(signal.getsignal(number), "__module__", "").startswith(_OURS):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
