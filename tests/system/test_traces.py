@@ -350,3 +350,13 @@ def test_another_word_for_it_is_refused() -> None:
     app = Headrace("redis://127.0.0.1:1")
     with pytest.raises(OptionsError, match="trace must be 'parent' or 'link', not 'both'"):
         app.task(trace="both")  # type: ignore[call-overload]
+
+
+def test_what_warms_a_forker_up_leaves_no_span(headrace: Program, app: Headrace) -> None:
+    # Of a provider that the program sets as it is imported, so that the forker has it, too.
+    text = TRACED.replace("@app.after_fork_child\n", "").replace(", schedule_delay_millis=100", "")
+    headrace.write("tasks", text.replace("BatchSpanProcessor", "SimpleSpanProcessor") + "\nprovide()\n")
+    app.by_name("tasks.fork", queue="mail").enqueue()
+    headrace.burst("--queues", "mail")
+    assert len(spans(headrace, "process tasks.fork")) == 1
+    assert not spans(headrace, "process headrace.dry_run")

@@ -19,7 +19,7 @@ from headrace.tasks.task import Task
 from headrace.worker.channel import Channel
 from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import FromRunner, Run, ToRunner
-from headrace.worker.runner.execute import RunnerContext
+from headrace.worker.runner.execute import RunnerContext, perform
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.tickets import give_tickets
 
@@ -61,5 +61,6 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, *, measure_memory: bo
         for number in range(1, TIMES + 1):
             give_tickets(give, 1, 0)
             here.send(Run([Claim("", number, "", 0, task.name, args)]))
-            Process(runner_context, there, tickets, once=True, measure_memory=measure_memory).serve()
+            # No span: what is traced are the application's jobs.
+            Process(runner_context, there, tickets, once=True, measure_memory=measure_memory, perform=perform).serve()
             here.receive(wait=True)

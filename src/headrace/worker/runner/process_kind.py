@@ -18,7 +18,7 @@ from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
-from headrace.worker.runner.performers import performers
+from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.tickets import take_ticket
 
@@ -43,12 +43,18 @@ class Process:
         *,
         once: bool,
         measure_memory: bool,
+        perform: Perform | None = None,
     ) -> None:
-        """Make one. ``once``: it runs a single job, then it leaves."""
+        """Make one.
+
+        Args:
+            once: it runs a single job, then it leaves.
+            perform: what runs its starts; None: as the application wants it.
+        """
         self.gate = MainGate(self._look)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
         self.runner_context = runner_context
-        self._perform, _ = performers(runner_context)
+        self._perform = perform or performers(runner_context)[0]
         self._channel = channel
         self._tickets = tickets
         self._once = once
