@@ -19,6 +19,7 @@ from bench.servers import Server, server
 from headrace import Concurrency, Headrace
 from headrace.model.job import Claim, Outcome
 from headrace.protocol import consume
+from headrace.protocol.limit_verbs import declare_limits
 
 _OWNER, _LEASE = "bench", 3600 * 10**6
 _VALUES, _STARTS, _ROUNDS = 1000, 10_000, 10
@@ -30,7 +31,8 @@ class _Worker:
     def __init__(self, app: Headrace) -> None:
         self.app, self.keys, self.request = app, app.client.keys, 0
         tasks = dict.fromkeys(app.tasks, "process")
-        app.client.run(consume.register(self.keys, _OWNER, _LEASE, [], 0, tasks, app.limits.declared()))
+        app.client.run(consume.register(self.keys, _OWNER, _LEASE, [], tasks=tasks))
+        app.client.run(declare_limits(self.keys, _OWNER, tasks, app.limits.declared()))
 
     def claim(self, limit: int = 100) -> list[Claim]:
         self.request += 1
@@ -59,7 +61,7 @@ def _scene() -> Generator[tuple[Server, Headrace]]:
         yield target, app
 
 
-def _shares(context: Context) -> float:
+def share_error(context: Context) -> float:
     """How far the share of a weight is off, at most, percent, of twice as many starts after so many (LN6).
 
     The first start of each value does not go by its weight: one that is new has a turn as soon as others.
@@ -138,7 +140,7 @@ def _closed(context: Context) -> list[Figure]:
 def run(context: Context) -> list[Figure]:
     """LN4 and LN6 of the design of limits."""
     shares = Figure(
-        f"shares of {context.scaled(_VALUES):,} values with weights 1 to 5: largest error", _shares(context), "%",
+        f"shares of {context.scaled(_VALUES):,} values with weights 1 to 5: largest error", share_error(context), "%",
         bar=Bar("at most", 5),
     )  # fmt: skip
     return [shares, *_closed(context)]
