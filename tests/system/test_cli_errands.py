@@ -56,6 +56,7 @@ def test_a_worker_does_the_rest_of_what_was_left_to_it(headrace: Program, url: s
 
 def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
     assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
+    assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err
     assert "give ids, or --all" in headrace("jobs", "retry", "0" * 22, "--all", code=2).err
     assert "--all" in headrace("jobs", "retry", "0" * 22, "--task", "x", code=2).err
     assert "no errand" in headrace("errands", "stop", "0" * 16, code=1).err

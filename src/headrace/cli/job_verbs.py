@@ -161,7 +161,8 @@ def _some_or_all(
     """Do a verb on the jobs of these ids, or on all that a filter means."""
     filtered = state is not None or how.get("rate") or any((which.queue, which.task, which.key, which.cause))
     if everything == bool(ids):
-        raise UsageFault(f"give ids, or --all and a filter: headrace jobs {verb} --help")
+        name = "rm" if verb == "delete" else verb
+        raise UsageFault(f"give ids, or --all and a filter: headrace jobs {name} --help")
     if filtered and not everything:
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
