@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.output import plain
+from headrace.cli.confirm import confirm
 from headrace.cli.session import Session, user
 from headrace.cli.units import distance, several
 
 if TYPE_CHECKING:
-    from headrace.admin.errands import JobCount
     from headrace.app import Headrace
     from headrace.model.errand import Errand, JobFilter
 
@@ -42,7 +40,8 @@ def all_of(
     with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
         counted = headrace.errands.count(verb, which)
         if not yes:
-            _confirm(verb, which, counted)
+            jobs = f"{_at_least(counted.exact)}{several(counted.matched, 'job')}"
+            confirm(f"{verb} {jobs} ({which.words})", "nothing was done", "You cannot undo this.")
         errand = headrace.errands.start(verb, which, who=user(), by="cli", rate=rate, total=counted)
         act.count = counted.matched
         act.reply = f"errand {errand.id} began"
@@ -53,16 +52,6 @@ def all_of(
         session.output.done(f"{errand.id}: {errand.words}; workers do the rest", facts_of(errand))
     else:
         session.output.done(f"{errand.words} ({errand.phase})", facts_of(errand))
-
-
-def _confirm(verb: str, which: JobFilter, counted: JobCount) -> None:
-    most = "" if counted.exact else "at least "
-    text = f"{verb} {most}{several(counted.matched, 'job')} ({plain(which.words)})"
-    if not sys.stdin.isatty():
-        raise UsageFault(f"this would {text}: add --yes if that is meant")
-    print(f"{text[0].upper()}{text[1:]}? You cannot undo this. [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise OperationFault("nothing was done")
 
 
 def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:
@@ -109,9 +98,8 @@ def show(session: Session, id: Id) -> None:
     if session.output.json:
         session.output.document(facts_of(one))
         return
-    most = "" if one.exact else "at least "
     session.output.line(f"{one.verb} {one.which.words}: {one.phase}")
-    session.output.line(f"{one.words}; looked at {one.looked:,}, counted before: {most}{one.total:,}")
+    session.output.line(f"{one.words}; looked at {one.looked:,}, counted before: {_at_least(one.exact)}{one.total:,}")
     session.output.line(f"began {distance(one.bound_us, time.time())}, by {one.who} ({one.by})")
 
 
@@ -130,6 +118,10 @@ def stop(session: Session, id: Id) -> None:
         one = headrace.errands.stop(id)
         act.reply = f"{one.phase}: {one.words}"
     session.output.done(f"{id} is {one.phase}: {one.words}", facts_of(one))
+
+
+def _at_least(exact: bool) -> str:
+    return "" if exact else "at least "
 
 
 def facts_of(one: Errand) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.output import plain
+from headrace.cli.confirm import confirm
+from headrace.cli.exit_codes import OperationFault
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_moment, several
 
@@ -175,19 +173,10 @@ def rm(
 ) -> None:
     """Delete schedules with their histories; their jobs stay. What code declares comes back with its next worker."""
     if not yes:
-        _confirm(names)
+        confirm(f"delete {', '.join(names)} for good", "nothing was deleted")
     with session.acting("delete", "schedules", *names) as (headrace, act):
         gone = [name for name in names if headrace.schedules[name].delete()]
         act.reply = f"deleted {several(len(gone), 'schedule')}"
     session.output.done(act.reply, {"deleted": gone})
     if len(gone) < len(names):
         raise OperationFault(f"there is no schedule {', '.join(sorted(set(names) - set(gone)))}")
-
-
-def _confirm(names: Sequence[str]) -> None:
-    shown = plain(", ".join(names))
-    if not sys.stdin.isatty():
-        raise UsageFault(f"this would delete {shown} for good: add --yes if that is meant")
-    print(f"Delete {shown} for good? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise OperationFault("nothing was deleted")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.output import Output, plain
+from headrace.cli.confirm import confirm
+from headrace.cli.exit_codes import OperationFault
+from headrace.cli.output import Output
 from headrace.cli.plot import number
 from headrace.cli.session import Session
 from headrace.cli.units import moment, parse_duration, several, span
@@ -172,18 +173,11 @@ def purge(
         if not size and (unknown := _unknown(app, name)):
             session.output.remark(unknown)
         if size and not yes:
-            _confirm(name, size)
+            deed = f"delete {several(size, 'job')} of {name} for good"
+            confirm(deed, f"nothing was deleted: {name} still holds its jobs")
         removed = _purge(session, app, name, size)
         act.count, act.reply = size, f"deleted {several(removed, 'job')} of {name}"
     session.output.done(act.reply, {"name": name, "deleted": removed})
-
-
-def _confirm(name: str, size: int) -> None:
-    if not sys.stdin.isatty():
-        raise UsageFault(f"this would delete {several(size, 'job')} of {name} for good: add --yes if that is meant")
-    print(f"Delete {several(size, 'job')} of {plain(name)} for good? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise OperationFault(f"nothing was deleted: {name} still holds its jobs")
 
 
 def _purge(session: Session, app: Headrace, name: str, size: int) -> int:

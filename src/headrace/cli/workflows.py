@@ -12,8 +12,8 @@ import typer
 from headrace.cli import workflow_views
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
+from headrace.cli.confirm import agreed
 from headrace.cli.exit_codes import Exit
-from headrace.cli.output import plain
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
 
@@ -187,9 +187,7 @@ def _agreed(record: WorkflowRecord) -> bool:
     """Whether somebody who can be asked wants a workflow gone that has not ended."""
     if not sys.stdin.isatty():
         return False
-    text = f"{record.id} is {record.state}, {_open(record)}. Remove it for good? [y/N] "
-    print(plain(text), end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agreed(f"{record.id} is {record.state}, {_open(record)}. Remove it for good?")
 
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
