@@ -12,7 +12,7 @@ from headrace.settings import Duration, microseconds, seconds
 
 Shape = Literal["even", "window", "clock"]
 MOST_NUMBER = 1_000_000_000
-_YEAR, _DAY, _WEEK = 366 * 86400, 86400, 7 * 86400
+_YEAR, _WEEK = 366 * 86400, 7 * 86400
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.errors import CronError, HeadraceError
+from headrace.errors import CronError
 from headrace.schedules.timetables import SECOND, Cron, Every, Timetable
 
 Missed = Literal["latest", "skip", "all"]
@@ -177,12 +177,3 @@ def refilled(timing: Timing, last: int, now: int, most: int) -> tuple[list[int],
     """
     search = timing.missed(last, now, most) if now > last else Search([], 0, False)
     return search.ticks + list(islice(timing.after(max(last, now)), AHEAD)), search
-
-
-def can_reckon(timing: Timing) -> str:
-    """Why this machine cannot reckon a schedule's ticks; empty where it can."""
-    try:
-        next(iter(timing.timetable.after(0)), None)
-    except HeadraceError as error:
-        return str(error)
-    return ""

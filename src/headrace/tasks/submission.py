@@ -20,7 +20,7 @@ from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
 from headrace.protocol.batches import Accepted
 from headrace.store.client import Client
-from headrace.tasks.middleware import Manager, aenter, enter
+from headrace.tasks.middleware import aenter, enter
 
 Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcast", "create", "start", "grow"]
 
@@ -167,9 +167,6 @@ class Submission:
 
     def __repr__(self) -> str:
         return f"<Submission by {self.verb} of {len(self.jobs)} jobs>"
-
-
-EnqueueMiddleware: TypeAlias = Callable[[Submission], Manager]
 
 
 @contextmanager
