@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +447,14 @@ async def test_a_refresh_shows_a_viewer_no_more_than_a_page(shop: Shop) -> None:
     operators, viewers = [await ask(dashboard, path, headers=poll) for _ in range(2)]
     assert "/act/cancel" in operators.text
     assert "/act/cancel" not in viewers.text
+
+
+async def test_a_task_that_fails_leads_to_the_failures_of_each_cause(shop: Shop) -> None:
+    shop.app.stats.absorb("jobs/shop.sign", {"started": 1, "failed": 1}, time.time() - 60)
+    await shop.app.stats.aflush()
+    page = await ask(Dashboard(shop.app, operator), "/tasks/shop.sign")
+    assert page.status == 200
+    (link,) = {link for link in page.links() if "cause=" in link}
+    listed = await ask(Dashboard(shop.app, operator), link)
+    assert shop.failed in listed.text
+    assert shop.hostile not in listed.text

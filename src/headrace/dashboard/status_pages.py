@@ -169,7 +169,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
     found: list[Cause] = []
     if course.total.failed:
-        found = await site.reading(("causes", name), lambda: _causes(site, name))
+        found = await site.reading(("task causes", name), lambda: _causes(site, name))
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
