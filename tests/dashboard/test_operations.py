@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from urllib.parse import unquote
 
 import pytest
@@ -41,6 +42,22 @@ async def test_a_waiting_job_is_cancelled(shop: Shop, dashboard: Dashboard) -> N
     assert shop.app.job(shop.waiting).state == "cancelled"
     late = await ask(dashboard, f"/jobs/{shop.done}/act/cancel", form={})
     assert said(late) == "The job had ended before: it is succeeded."
+
+
+async def test_a_paused_queue_says_why_it_is_paused_now_and_who_paused_it_last(
+    shop: Shop, dashboard: Dashboard
+) -> None:
+    await ask(dashboard, "/queues/mail/act/pause", form={"note": "the provider is down"})
+    page = await ask(dashboard, "/queues/mail")
+    assert "the provider is down" in page.text
+    assert re.search(r'banner warn">.*ada, <time', page.text)
+    shop.app.queues["mail"].pause(note="we change the provider")
+    shop.app.acts.record("pause", "queues", "mail", who="bob", by="cli", reply="mail was paused already")
+    shop.app.acts.record("pause", "queues", "mail", who="eve", by="cli", reply="refused: no")
+    page = await ask(Dashboard(shop.app, operator), "/queues/mail")
+    assert "we change the provider" in page.text
+    assert "the provider is down" not in page.text
+    assert re.search(r'banner warn">.*bob, <time', page.text)
 
 
 async def test_a_queue_is_paused_for_a_time_and_resumed(shop: Shop, dashboard: Dashboard) -> None:

@@ -87,7 +87,7 @@ def row_of_act(act: Act) -> ActivityRow:
     path = f"/{act.kind}/{quoted(act.name)}" if single else ""
     of = act.name or act.scope or act.kind
     many = f" ({act.count:,})" if act.count > 1 else ""
-    tone = "warn" if act.reply.startswith("refused") else ""
+    tone = "warn" if act.refused else ""
     return ActivityRow(
         act.id, act.at_us, f"{act.verb} {act.kind}", tone, of + many, path, f"{act.who}, {act.by}", act.reply
     )

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.admin.act_log import ActLog
 from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
 from headrace.admin.jobs import Jobs
 from headrace.admin.queue_scale import LoadQuestion
@@ -23,12 +24,12 @@ from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeR
 from headrace.dashboard.live_frame import LiveFrame, read_frame
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.activity import Act
+from headrace.model.activity import NEWEST, Act, newest_act
 from headrace.model.notation import iso
 from headrace.protocol.operations import QueueFacts
 
-# Tasks and queues that the overview lists; rows of a page of queues; acts among which that of a pause is looked for.
-TOP, PAGE, ACTS = 6, 100, 200
+# Tasks and queues that the overview lists; rows of a page of queues.
+TOP, PAGE = 6, 100
 # Failures of a task that its page looks at, and the causes of them that it shows.
 FAILURES, CAUSES = 50, 3
 
@@ -137,12 +138,8 @@ async def queue(site: DashboardSite, request: Request) -> Response:
 
 
 async def _pause_of(site: DashboardSite, name: str) -> Act | None:
-    """Who paused a queue, and why. Cost: one round trip."""
-    page = await site.app.acts.apage(limit=ACTS)
-    asked = ("pause", "queues", name)
-    return next(
-        (act for act in page if (act.verb, act.kind, act.name) == asked and act.reply.startswith("Queue")), None
-    )
+    """Who paused a queue, and when: its own record tells only why. Cost: one round trip."""
+    return newest_act(await ActLog(site.client).apage(limit=NEWEST), "pause", "queues", name)
 
 
 async def tasks(site: DashboardSite, request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.model.job import number
@@ -11,6 +11,8 @@ from headrace.model.job import number
 MEANS = ("dashboard", "cli", "api", "program")
 # Characters of each text that an act keeps.
 LONGEST = 500
+# Acts, the newest ones, among which the one is looked for that made something so.
+NEWEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Act:
     scope: str
     count: int
     reply: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was done."""
+        return self.reply.startswith(("refused", "Nothing was done"))
 
 
 # Kinds of events, and what each tells.
@@ -100,3 +107,11 @@ def act_of(id: str, fields: Mapping[str, str]) -> Act:
     names = ("who", "by", "verb", "kind", "name", "scope")
     texts = {name: fields.get(name, "") for name in names}
     return Act(id, time_of(id), **texts, count=number(fields.get("count")), reply=fields.get("reply", ""))
+
+
+def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | None:
+    """The first act that did a verb to a thing, of acts of which the newest is first; None: there is none."""
+    return next(
+        (one for one in acts if (one.verb, one.kind) == (verb, kind) and name in one.name.split() and not one.refused),
+        None,
+    )

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.activity import Act, act_of
+from headrace.model.activity import NEWEST, Act, act_of, newest_act
 from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
 from headrace.protocol import stats, streams
@@ -27,10 +27,9 @@ from headrace.tasks.reason import Reason
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"
 
-# Others whose reasons are read, too; seconds over which a queue's rate is taken; acts of people that are looked at.
+# Others whose reasons are read, too; seconds over which a queue's rate is taken.
 _OTHERS = 3
 _WINDOW = 600
-_ACTS = 200
 
 Decide: TypeAlias = Callable[[WhyFacts], Reason | None]
 
@@ -142,7 +141,7 @@ def explain(client: Client, id: str) -> Steps[Why]:
         calls.append(stats.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
     acts = any(one.code in _VERBS and facts.state not in _OVER for one in reasons(facts))
     if acts:
-        calls.append(streams.told(client.keys, "acts", _ACTS))
+        calls.append(streams.told(client.keys, "acts", NEWEST))
     if calls:
         replies = yield calls
         done = [act_of(*row) for row in replies.pop().rows] if acts else []
@@ -160,11 +159,12 @@ def explain(client: Client, id: str) -> Steps[Why]:
 def _by(reason: Reason, facts: WhyFacts, acts: Sequence[Act]) -> Reason:
     """The reason with the person who made it so, if that is among the newest acts."""
     subjects = {"queues": facts.queue, "jobs": facts.id, "workflows": flow_of(facts.id)}
-    for act in acts:
-        if (act.verb, act.kind) == _VERBS.get(reason.code) and subjects[act.kind] in act.name.split():
-            evidence = reason.evidence | {"by": act.who, "by_us": act.at_us}
-            return msgspec.structs.replace(reason, text=f"{reason.text}, by {act.who}", evidence=evidence)
-    return reason
+    made = _VERBS.get(reason.code)
+    act = newest_act(acts, *made, subjects[made[1]]) if made else None
+    if act is None:
+        return reason
+    evidence = reason.evidence | {"by": act.who, "by_us": act.at_us}
+    return msgspec.structs.replace(reason, text=f"{reason.text}, by {act.who}", evidence=evidence)
 
 
 def _plan(client: Client, facts: WhyFacts) -> Plan | None:
