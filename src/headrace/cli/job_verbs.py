@@ -175,13 +175,4 @@ def _chosen(session: Session, verb: str, ids: list[str]) -> int:
     """Do a verb on the jobs of these ids, as one act."""
     with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
         replies = app.jobs.apply(verb, ids)
-        for one in replies:
-            act.reply = f"refused: {one.words}" if one.error else one.words
-            if one.error is not None:
-                session.output.fault(one.words, type(one.error).__name__, Exit.FAILED)
-            else:
-                session.output.done(f"{one.id} {one.words}", {"id": one.id, "done": one.done, "text": one.words})
-        failed = sum(not one.done for one in replies)
-        if len(replies) > 1:
-            act.reply = f"{len(replies) - failed} done, {failed} not"
-    return Exit.FAILED if failed else Exit.OK
+        return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.exit_codes import UsageFault
+from headrace.cli.exit_codes import Exit, UsageFault
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.errors import HeadraceError
 
 
 @dataclass(slots=True)
@@ -107,6 +108,25 @@ class Session:
             finally:
                 if act.reply:
                     self._record(app, act, verb, kind, names, scope)
+
+    def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, HeadraceError | None]]) -> int:
+        """Print what became of each job or workflow that a verb was for, and fill in the act; the exit code.
+
+        Args:
+            replies: id, whether the verb was done, the words for it, and the error if it was refused.
+        """
+        told = failed = 0
+        for id, done, words, error in replies:
+            told, failed = told + 1, failed + (not done)
+            if error is not None:
+                act.reply = f"refused: {words}"
+                self.output.fault(words, type(error).__name__, Exit.FAILED)
+            else:
+                act.reply = words
+                self.output.done(f"{id} {words}", {"id": id, "done": done, "text": words})
+        if told > 1:
+            act.reply = f"{told - failed} done, {failed} not"
+        return Exit.FAILED if failed else Exit.OK
 
     def _record(self, app: Headrace, act: OpenAct, verb: str, kind: str, names: tuple[str, ...], scope: str) -> None:
         from headrace.errors import HeadraceError

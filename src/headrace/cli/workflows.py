@@ -13,12 +13,12 @@ from headrace.cli import workflow_views
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import agreed
-from headrace.cli.exit_codes import Exit
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.errors import HeadraceError
     from headrace.model.workflow_record import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
@@ -163,20 +163,16 @@ def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
     """Do one thing to each workflow, as one act; one that refuses does not keep the others from it."""
     from headrace.errors import WorkflowNotFound, WorkflowStateError
 
-    ids, failed = list(dict.fromkeys(ids)), 0
+    def reply(app: Headrace, id: str) -> tuple[str, bool, str, HeadraceError | None]:
+        try:
+            text, done = operate(app, id)
+        except (WorkflowNotFound, WorkflowStateError) as error:
+            return id, False, str(error), error
+        return id, done, text, None
+
+    ids = list(dict.fromkeys(ids))
     with session.acting(verb, "workflows", *ids) as (app, act):
-        for id in ids:
-            try:
-                text, done = operate(app, id)
-            except (WorkflowNotFound, WorkflowStateError) as error:
-                failed, act.reply = failed + 1, f"refused: {error}"
-                session.output.fault(str(error), type(error).__name__, Exit.FAILED)
-                continue
-            failed, act.reply = failed + (not done), text
-            session.output.done(f"{id} {text}", {"id": id, "done": done, "text": text})
-        if len(ids) > 1:
-            act.reply = f"{len(ids) - failed} done, {failed} not"
-    return Exit.FAILED if failed else Exit.OK
+        return session.tell_each(act, (reply(app, id) for id in ids))
 
 
 def _open(record: WorkflowRecord) -> str:
