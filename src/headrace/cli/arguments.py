@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 import traceback
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
 
 from headrace.cli.exit_codes import ApplicationFault, UsageFault
 
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
     import msgspec
 
     from headrace.app import Headrace
+
+Given = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
+]
+Checker = Annotated[
+    str | None,
+    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
+]
 
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -76,10 +87,15 @@ def definition_of(app: Headrace, name: str) -> Any:
     """
     known = app.workflow_definitions
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known)[:10]) or 'none'}"
-        raise UsageFault(f"the application has no workflow {name}: {hint}")
+        raise undefined("workflow", name, known)
     return known[name]
+
+
+def undefined(kind: str, name: str, known: Collection[str]) -> UsageFault:
+    """What to raise where an application has no task or workflow of this name."""
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known)[:10]) or 'none'}"
+    return UsageFault(f"the application has no {kind} {name}: {hint}")
 
 
 @contextmanager

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli import queues
-from headrace.cli.arguments import parse_arguments
+from headrace.cli.arguments import Checker, Given, parse_arguments, undefined
 from headrace.cli.exit_codes import UsageFault
 from headrace.cli.option_flags import with_option_flags
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 
 @with_option_flags
 def enqueue(
     session: Session,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, such as tasks.fetch.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
-    ] = None,
+    arguments: Given = None,
     kwargs: Annotated[
         str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: a JSON object.")
     ] = None,
@@ -38,10 +31,7 @@ def enqueue(
         float | None,
         typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="With --wait: wait at most TIME."),
     ] = None,
-    application: Annotated[
-        str | None,
-        typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
-    ] = None,
+    application: Checker = None,
     **options: Any,
 ) -> None:
     """Store a job, and print its id.
@@ -57,8 +47,8 @@ def enqueue(
     packed = parse_arguments(arguments or [], kwargs)
     given: Any = {name: value for name, value in options.items() if value is not None and value is not False}
     with session.code(application) if application else session.app() as app:
-        if application:
-            _defined(app, task)
+        if application and task not in app.tasks:
+            raise undefined("task", task, app.tasks)
         job = app.by_name(task, **given).enqueue_json(*packed)
         name = given.get("queue") or (app.tasks[task].defaults.queue if application else "default")
         facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name, "fresh": job.fresh}
@@ -77,10 +67,3 @@ def enqueue(
         with suppress(TypeError):
             value = msgspec.to_builtins(value, enc_hook=app.types.encode)
     session.output.document(facts | {"result": value} if session.output.json else value)
-
-
-def _defined(app: Headrace, task: str) -> None:
-    if task not in app.tasks:
-        close = difflib.get_close_matches(task, app.tasks, 1)
-        hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(app.tasks)[:10]) or 'none'}"
-        raise UsageFault(f"the application has no task {task}: {hint}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import jobs
-from headrace.cli.arguments import json_or_text
+from headrace.cli.arguments import Checker, json_or_text
 from headrace.cli.bulk_jobs import (
     Detach,
     Everything,
@@ -101,7 +101,7 @@ def rm(
 @command(app, "move")
 def move(
     session: Session,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    id: jobs.Id,
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Its new queue.")] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher starts sooner.")
@@ -121,15 +121,12 @@ def move(
 @command(app, "again")
 def again(
     session: Session,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    id: jobs.Id,
     changes: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME=ARG...]", help="Arguments that differ: JSON, or else text."),
     ] = None,
-    application: Annotated[
-        str | None,
-        typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
-    ] = None,
+    application: Checker = None,
 ) -> None:
     """Store a new job of the same task, with the options of this one and, but for what you give, its arguments.
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import workflow_views
-from headrace.cli.arguments import defining, definition_of, values_of
+from headrace.cli.arguments import Given, defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import agreed
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
+from headrace.cli.workflow_views import Code, Id
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.workflow_record import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
-Code = Annotated[
-    str | None,
-    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="The application that defines it."),
-]
 
 app = group("Create workflows, start and stop them, look at them, draw them, remove them.")
 
@@ -36,10 +32,7 @@ app = group("Create workflows, start and stop them, look at them, draw them, rem
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The definition's name, such as tasks.thumbnails.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
-    ] = None,
+    arguments: Given = None,
     start_it: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
     key: Annotated[
         str | None,
