@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
+from headrace.cli.progress import bar_of
 from headrace.cli.session import Session, user
 from headrace.cli.units import distance, several
 
@@ -56,19 +56,14 @@ def all_of(
 
 def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:
     """Do pieces until the errand has ended, whether workers do some, too, or none is there."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = session.output.json or not sys.stderr.isatty()
-    with Progress(*columns, console=session.output.console(sys.stderr), disable=hidden) as progress:
-        bar = progress.add_task("", total=errand.total)
+    with bar_of(session.output, errand.total) as tell:
         while errand.phase == "running":
             before = errand.done
             errand = headrace.errands.work(errand.id)
             if errand.rate and errand.phase == "running" and errand.done == before:
                 # Its next piece is not due yet.
                 time.sleep(0.2)
-            progress.update(bar, completed=errand.done)
+            tell(errand.done)
     return errand
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
 
 # Seconds after which somebody who waits wants to see something move.
 PATIENCE = 1.0
+
+
+@contextmanager
+def bar_of(output: Output, total: int) -> Generator[Callable[[int], None]]:
+    """A bar with the time that is left, on a terminal at once. Call what it gives with how many are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = output.json or not sys.stderr.isatty()
+    with Progress(*columns, console=output.console(sys.stderr), disable=hidden) as progress:
+        bar = progress.add_task("", total=total)
+        yield lambda done: progress.update(bar, completed=done)
 
 
 class Bar:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
 from headrace.cli.output import Output
 from headrace.cli.plot import number
+from headrace.cli.progress import bar_of
 from headrace.cli.session import Session
 from headrace.cli.units import moment, parse_duration, several, span
 from headrace.tasks.reasons import PAGE
@@ -182,19 +182,14 @@ def purge(
 
 def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
     """Delete in pieces, as many as there were: jobs that come faster than they go must not keep it busy for ever."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     from headrace.protocol import operations
 
-    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = session.output.console(sys.stderr)
     removed, left = 0, size
-    with Progress(*columns, console=console, disable=session.output.json or not sys.stderr.isatty()) as progress:
-        bar = progress.add_task("", total=size)
+    with bar_of(session.output, size) as tell:
         while left and removed < size:
             gone, left = app.client.run(operations.purge(app.client.keys, name, min(CHUNK, size - removed)))
             removed += gone
-            progress.update(bar, completed=removed)
+            tell(removed)
             if not gone:
                 break
     return removed
