@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError
-from headrace.model.activity import LONGEST, MEANS, Act, act_of
+from headrace.model.activity import MEANS, Act, act_of, storable
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
@@ -122,10 +122,7 @@ class ActLog:
         if by not in MEANS:
             raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
         texts = {"who": who, "by": by, "verb": verb, "kind": kind, "name": name, "scope": scope, "reply": reply}
-        # A name may hold half a surrogate pair, which no message can.
-        kept = {
-            field: text[:LONGEST].encode("utf-8", "backslashreplace").decode() for field, text in texts.items() if text
-        }
+        kept = {field: storable(text) for field, text in texts.items() if text}
         return streams.tell(self._client.keys, "acts", os.urandom(8).hex(), {**kept, "count": count})
 
 

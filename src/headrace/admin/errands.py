@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.admin.pagination import check_limit
 from headrace.errors import ErrandNotFound, OptionsError
-from headrace.model.activity import MEANS
+from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter
+from headrace.model.rates import is_whole
 from headrace.protocol import errand_calls, operations
 from headrace.protocol.errand_calls import CountedPiece
 from headrace.settings import microseconds
@@ -186,8 +186,7 @@ def _start(
     client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None
 ) -> Steps[Errand]:
     which.check(verb)
-    whole: Any = rate
-    if isinstance(whole, bool) or not isinstance(whole, int) or rate < 0:
+    if not is_whole(rate) or rate < 0:
         raise OptionsError(f"rate must be a whole number of jobs a second, 0 for no limit, not {rate!r}")
     if by not in MEANS:
         raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
@@ -195,7 +194,7 @@ def _start(
     id = os.urandom(8).hex()
     fields: dict[str, str | int] = {
         "verb": verb, "state": which.state, "queue": which.queue, "task": which.task, "key": which.key,
-        "cause": which.cause, "who": who[:200].encode("utf-8", "backslashreplace").decode(), "by": by, "rate": rate,
+        "cause": which.cause, "who": storable(who, 200), "by": by, "rate": rate,
         "total": counted.matched, "exact": int(counted.exact), "ttl": microseconds(client.settings.failure_ttl),
     }  # fmt: skip
     kept = {name: value for name, value in fields.items() if value != ""}

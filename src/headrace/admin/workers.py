@@ -10,12 +10,12 @@ import difflib
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from headrace.errors import OptionsError, WorkerNotFound
 from headrace.model.options import KINDS, Kind
+from headrace.model.rates import is_whole
 from headrace.model.stacks import RunnerStacks, WorkerStacks
 from headrace.protocol import operations
 from headrace.protocol.operations import WorkerFacts
@@ -171,8 +171,7 @@ def _first_names(worker: WorkerFacts) -> tuple[str, str]:
 def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[WorkerFacts]:
     if kind is not None and kind not in KINDS:
         raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
-    whole: Any = size
-    if isinstance(whole, bool) or not isinstance(whole, int) or not 1 <= size <= MOST[kind or "process"]:
+    if not is_whole(size) or not 1 <= size <= MOST[kind or "process"]:
         raise OptionsError(f"a worker has 1 to {MOST[kind or 'process']:,} runners, not {size!r}: start another worker")
     worker = yield from _get(client, name)
     kinds = [kind for kind in KINDS if kind in worker.sizes]

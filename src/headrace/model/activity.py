@@ -97,6 +97,11 @@ def event_of(id: str, fields: Mapping[str, str]) -> EventRecord:
     return EventRecord(id, time_of(id), fields.get("kind", ""), facts)
 
 
+def storable(text: str, most: int = LONGEST) -> str:
+    """The first characters of a text, without half surrogate pairs, which a name may hold and no message can."""
+    return text[:most].encode("utf-8", "backslashreplace").decode()
+
+
 def time_of(id: str) -> int:
     """When an entry of a stream was written, microseconds; 0 for what is no id."""
     return number(id.partition("-")[0]) * 1000

@@ -187,7 +187,7 @@ def check_units(units: object) -> int:
     Raises:
         OptionsError: it is no whole number, or too large.
     """
-    if not isinstance(units, int) or isinstance(units, bool) or abs(units) > MOST_NUMBER:
+    if not is_whole(units) or abs(units) > MOST_NUMBER:
         raise OptionsError(f"units must be a whole number of at most {MOST_NUMBER:,}, not {units!r:.80}")
     return units
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from headrace.errors import OptionsError
 from headrace.model.zones import changes_of, zone_of
@@ -73,11 +73,9 @@ class Rate:
         text = f"{self.n:,g} per {seconds(self.per, 'per'):g} s"
         if self.shape == "clock":
             return f"{text} of the clock ({self.timezone})"
-        return (
-            f"{text}, at any time"
-            if self.shape == "window"
-            else text + f", {self.burst:,} more together" * bool(self.burst)
-        )
+        if self.shape == "window":
+            return f"{text}, at any time"
+        return f"{text}, {self.burst:,} more together" if self.burst else text
 
     def _check_quota(self) -> None:
         if self.n != int(self.n):
@@ -86,7 +84,7 @@ class Rate:
             raise OptionsError(f"Rate: burst goes with evenly spread starts, not with shape={self.shape!r}")
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is an integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
