@@ -12,6 +12,7 @@ from headrace.model.errand import Errand, JobFilter
 from headrace.model.rates import is_whole
 from headrace.protocol import errand_calls, operations
 from headrace.protocol.errand_calls import CountedPiece
+from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
 
@@ -109,19 +110,19 @@ class Errands:
 
         Cost: one round trip.
         """
-        return _found(id, self._client.run(errand_calls.read_errands(self._client.keys, _id(id))))
+        return self._client.drive(_read(self._client, id))
 
     async def aget(self, id: str) -> Errand:
         """See :meth:`get`."""
-        return _found(id, await self._client.arun(errand_calls.read_errands(self._client.keys, _id(id))))
+        return await self._client.adrive(_read(self._client, id))
 
     def page(self, limit: int = 100) -> list[Errand]:
         """The newest errands, at most 100. Cost: one round trip."""
-        return self._client.run(errand_calls.read_errands(self._client.keys, "", min(100, check_limit(limit))))
+        return self._client.run(_newest(self._client, limit))
 
     async def apage(self, limit: int = 100) -> list[Errand]:
         """See :meth:`page`."""
-        return await self._client.arun(errand_calls.read_errands(self._client.keys, "", min(100, check_limit(limit))))
+        return await self._client.arun(_newest(self._client, limit))
 
     def stop(self, id: str) -> Errand:
         """Do no further piece of an errand; what is done stays done.
@@ -131,11 +132,11 @@ class Errands:
 
         Cost: two round trips.
         """
-        return self._client.drive(_stop(self._client, _id(id)))
+        return self._client.drive(_stop(self._client, id))
 
     async def astop(self, id: str) -> Errand:
         """See :meth:`stop`."""
-        return await self._client.adrive(_stop(self._client, _id(id)))
+        return await self._client.adrive(_stop(self._client, id))
 
     def work(self, id: str) -> Errand:
         """Do the next piece of an errand here, as a worker would: for programs that wait for its end.
@@ -145,13 +146,11 @@ class Errands:
 
         Cost: one round trip, O(250 jobs).
         """
-        found = self._client.run(errand_calls.bite(self._client.keys, _id(id), PIECE))
-        return _found(id, [] if found is None else [found])
+        return self._client.drive(_work(self._client, id))
 
     async def awork(self, id: str) -> Errand:
         """See :meth:`work`."""
-        found = await self._client.arun(errand_calls.bite(self._client.keys, _id(id), PIECE))
-        return _found(id, [] if found is None else [found])
+        return await self._client.adrive(_work(self._client, id))
 
 
 def _id(id: str) -> str:
@@ -160,10 +159,24 @@ def _id(id: str) -> str:
     return id
 
 
-def _found(id: str, errands: list[Errand]) -> Errand:
-    if not errands:
+def _found(id: str, errand: Errand | None) -> Errand:
+    if errand is None:
         raise ErrandNotFound(f"no errand {id} is stored: it ended more than a week ago, or never was")
-    return errands[0]
+    return errand
+
+
+def _newest(client: Client, limit: int) -> Call[list[Errand]]:
+    return errand_calls.read_errands(client.keys, "", min(100, check_limit(limit)))
+
+
+def _read(client: Client, id: str) -> Steps[Errand]:
+    errands: list[Errand] = yield errand_calls.read_errands(client.keys, _id(id))
+    return _found(id, next(iter(errands), None))
+
+
+def _work(client: Client, id: str) -> Steps[Errand]:
+    errand: Errand | None = yield errand_calls.bite(client.keys, _id(id), PIECE)
+    return _found(id, errand)
 
 
 def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
@@ -200,11 +213,9 @@ def _start(
     kept = {name: value for name, value in fields.items() if value != ""}
     # One after the other: where a server must learn a script first, calls of one round trip change places.
     yield errand_calls.begin_errand(client.keys, id, kept)
-    errand: Errand | None = yield errand_calls.bite(client.keys, id, PIECE)
-    return _found(id, [] if errand is None else [errand])
+    return (yield from _work(client, id))
 
 
 def _stop(client: Client, id: str) -> Steps[Errand]:
-    yield errand_calls.stop_errand(client.keys, id)
-    found: list[Errand] = yield errand_calls.read_errands(client.keys, id)
-    return _found(id, found)
+    yield errand_calls.stop_errand(client.keys, _id(id))
+    return (yield from _read(client, id))
