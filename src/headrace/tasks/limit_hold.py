@@ -112,7 +112,7 @@ class LimitHold:
         pause = min(FIRST_PAUSE * 1.5 ** min(attempt, 20), LONGEST_PAUSE) * random.uniform(0.5, 1)
         if answer.opens:
             pause = max((answer.opens - answer.now) / 1e6, FIRST_PAUSE)
-        return min(pause, left, LONGEST_PAUSE if not answer.opens else left)
+        return min(pause, left)
 
     @property
     def _lease(self) -> int:
