@@ -18,6 +18,7 @@ from redis import exceptions as driver
 from headrace.cli.exit_codes import ApplicationFault, UsageFault
 from headrace.cli.units import several
 from headrace.errors import OptionsError, ServerError, StoreFull, StoreUnavailable, UnknownLimit
+from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 # One attempt to reach the server, seconds.
 PATIENCE = 5.0
-
-_FLAGS = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
 
 
 def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
@@ -53,8 +52,8 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     for task in app.tasks.values():
         if not options.runners(task.kind):
             raise UsageFault(
-                f"the task {task.name} is of the kind {task.kind}, and this worker has {_FLAGS[task.kind]} 0: give it "
-                f"1 at least, or the task another kind"
+                f"the task {task.name} is of the kind {task.kind}, and this worker has {SIZE_FLAGS[task.kind]} 0: "
+                f"give it 1 at least, or the task another kind"
             )
     try:
         app.limits.declared()

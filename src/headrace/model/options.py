@@ -19,6 +19,8 @@ from headrace.settings import Duration, microseconds, seconds
 
 Kind = Literal["process", "fork", "thread", "async"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# The option of a worker that says how many runners of a kind it has.
+SIZE_FLAGS = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
 
 
 class JobOptions(TypedDict, total=False):

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from headrace.model.job import HEAD_START, State, priority_of
+from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.why import GateSeen, WhyFacts, WorkerSeen
 from headrace.tasks.reason import Evidence, Reason, lasting, names_of, several
 
@@ -101,8 +102,7 @@ def no_runner_of_its_kind(facts: WhyFacts) -> Reason | None:
         return None
     kind = able[0].kind
     text = f"its task wants a runner of the kind {kind}, and {names_of(worker.place for worker in able)} has none"
-    options = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
-    step = f"start a worker with {options.get(kind, '--processes')} 1 or more"
+    step = f"start a worker with {SIZE_FLAGS.get(kind, '--processes')} 1 or more"
     return Reason("no_runner_of_its_kind", text, {"kind": kind, "queue": facts.queue}, step)
 
 
@@ -152,8 +152,7 @@ def all_busy(facts: WhyFacts) -> Reason | None:
         first = min(at_work, key=lambda one: one.since)
         text += f"; the longest runs {first.task} since {lasting(facts.now - first.since)}"
         evidence |= {"longest": first.job, "longest_task": first.task, "longest_since_us": first.since}
-    more = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
-    step = f"wait, or give the workers more ({more.get(able[0].kind, '--processes')}), or start another one"
+    step = f"wait, or give the workers more ({SIZE_FLAGS.get(able[0].kind, '--processes')}), or start another one"
     return Reason("all_busy", text, evidence, step)
 
 
@@ -164,11 +163,12 @@ def other_queues_first(facts: WhyFacts) -> Reason | None:
         return None
     sizes = {name: size for worker in able for name, size in worker.preferred.items()}
     told = names_of(f"{name} ({size:,} ready)" for name, size in sizes.items())
-    order = "draw by weight, and often" if all(worker.weighted for worker in able) else "first"
     places = names_of(worker.place for worker in able)
-    text = f"{places} serves other queues {order}: {told}" if order == "first" else f"{places} {order} take {told}"
+    evidence: Evidence = {"queue": facts.queue, **sizes}
+    if all(worker.weighted for worker in able):
+        return Reason("other_queues_first", f"{places} draw by weight, and often take {told}", evidence)
     step = "give the queues weights (--queues high:3,low:1), or a worker of their own"
-    return Reason("other_queues_first", text, {"queue": facts.queue, **sizes}, "" if order != "first" else step)
+    return Reason("other_queues_first", f"{places} serves other queues first: {told}", evidence, step)
 
 
 def claims_stopped(facts: WhyFacts) -> Reason | None:
