@@ -13,7 +13,7 @@ from headrace.settings import Duration, seconds
 from headrace.stats.engine_labels import QUEUES
 from headrace.stats.reading import Bucket
 from headrace.stats.stats import Stats
-from headrace.stats.stats_client import Steps, Way, together
+from headrace.stats.stats_client import Steps, Way, single, together
 
 # Seconds back for arrivals and mean run; and for the mean run where nothing ended within that time.
 RECENT, LONG = 600, 86400
@@ -97,8 +97,7 @@ class LoadQuestion:
 
     def of_store(self) -> Steps[StoreLoad]:
         """What the store says, as steps. Cost: one round trip."""
-        seen: StoreLoad = yield store_load(self._keys, [self._queue], SOON * 1_000_000)
-        return seen
+        return single(store_load(self._keys, [self._queue], SOON * 1_000_000))
 
     def of_stats(self) -> Steps[Any]:
         """What the statistics say, as steps. Cost: one round trip."""

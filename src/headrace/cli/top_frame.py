@@ -12,9 +12,9 @@ from headrace.model.notation import iso
 from headrace.protocol import operations
 from headrace.protocol import stats as protocol
 from headrace.protocol.operations import Overview
-from headrace.stats.engine_labels import TASKS
+from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading
-from headrace.stats.stats_client import Steps, together
+from headrace.stats.stats_client import Steps, single, together
 
 # Seconds back for what tasks did, and for the courses.
 RECENT, COURSE = 600, 1800
@@ -115,23 +115,16 @@ class TopReader:
         course = stats.find(TASKS, now - COURSE, every=finest)
         tasks = [stats.find(f"{TASKS}/{name}", now - RECENT, every=finest) for name in self._names]
         counted: list[Steps[Any]] = [
-            _asked(protocol.children(stats.way.keys, TASKS, limit=MOST)),
+            single(protocol.children(stats.way.keys, TASKS, limit=MOST)),
             course.learn_series(),
             *(task.learn_total() for task in tasks),
         ]
         if stats.way is way:
-            seen, self._names, *_ = way.drive(together([_asked(operations.overview(keys)), *counted]))
+            seen, self._names, *_ = way.drive(together([single(operations.overview(keys)), *counted]))
         else:
             seen = way.run(operations.overview(keys))
             self._names, *_ = stats.way.drive(together(counted))
         return frame_of(seen, course, tasks)
-
-
-def _asked(call: Any) -> Steps[Any]:
-    return (yield call)
-
-
-_WRONG = ("failed", "crashed", "quarantined")
 
 
 def frame_of(seen: Overview, course: Reading, tasks: Sequence[Reading]) -> TopFrame:
@@ -150,7 +143,7 @@ def frame_of(seen: Overview, course: Reading, tasks: Sequence[Reading]) -> TopFr
         _runs(seen),
         rate,
         ended,
-        [sum(bucket[field] for field in _WRONG) for bucket in series],
+        [sum(bucket[field] for field in WRONG) for bucket in series],
     )
 
 
@@ -169,7 +162,7 @@ def _queues(seen: Overview) -> list[TopQueue]:
 
 def _task(name: str, bucket: Bucket) -> TopTask:
     run = bucket.histogram("run")
-    failed = sum(bucket[field] for field in _WRONG)
+    failed = sum(bucket[field] for field in WRONG)
     return TopTask(name, bucket["started"], failed, run.percentile(50), run.percentile(95), run.mean * run.count)
 
 

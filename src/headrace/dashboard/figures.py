@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.stats.engine_labels import QUEUES, TASKS
+from headrace.stats.engine_labels import QUEUES, TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading
 from headrace.stats.resolutions import Every
 from headrace.stats.series_document import series_document
@@ -52,9 +52,6 @@ SPANS = {
     )
 }
 NORMAL = SPANS["1h"]
-
-# How a start ended that gave its job no result.
-WRONG = ("failed", "crashed", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)

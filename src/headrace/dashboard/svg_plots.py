@@ -12,9 +12,10 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from headrace.dashboard.figures import WRONG, Course, TimeRange
+from headrace.dashboard.figures import Course, TimeRange
 from headrace.dashboard.live_strip import StripPoint
 from headrace.dashboard.wording import DASH, count, duration, short
+from headrace.stats.engine_labels import WRONG
 
 HEIGHT = 100.0
 

@@ -16,6 +16,8 @@ OUTCOMES = (
     "succeeded", "failed", "retried", "snoozed", "cancelled", "crashed", "interrupted", "quarantined", "skipped",
     "parked", "limited",
 )  # fmt: skip
+# How a start ended that gave its job no result.
+WRONG = ("failed", "crashed", "quarantined")
 UNITS = {"run": "seconds", "wait": "seconds", "busy": "microseconds", "memory": "bytes"}
 # What is counted of a worker stays no longer, seconds: each start is another label.
 WORKER_KEEP = 7 * DAY

@@ -39,6 +39,11 @@ class Way(Protocol):
     async def adrive(self, steps: Steps[T]) -> T: ...
 
 
+def single(call: Any) -> Steps[Any]:
+    """A verb of one call, beside others in :func:`together`."""
+    return (yield call)
+
+
 def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:
     """Several verbs of single calls as one: those that each waits for travel together.
 

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from headrace.model.alarm import FEWEST, AlarmRule
 from headrace.protocol.operations import Overview, QueueFacts
-from headrace.stats.engine_labels import TASKS
+from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
-
-_WRONG = ("failed", "crashed", "quarantined")
 
 
 class FoundFigure(NamedTuple):
@@ -50,5 +48,5 @@ def _delay(queue: QueueFacts, now: int) -> float:
 
 
 def _share(bucket: Bucket) -> float:
-    wrong, started = sum(bucket[field] for field in _WRONG), bucket["started"]
+    wrong, started = sum(bucket[field] for field in WRONG), bucket["started"]
     return wrong / started if wrong >= FEWEST and started else 0.0

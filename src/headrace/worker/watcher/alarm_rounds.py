@@ -12,7 +12,7 @@ from headrace.protocol.operations import Overview
 from headrace.protocol.script import Call
 from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.stats.reading import Bucket, Reading
-from headrace.stats.stats_client import Steps, together
+from headrace.stats.stats_client import Steps, single, together
 from headrace.worker.watcher.alarm_figures import FoundFigure, figure_of, label_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class AlarmRounds:
         every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
         labels = {label_of(rule) for rule in self._rules if rule.figure == "failed"}
         readings = {label: stats.find(label, start, every=every) for label in labels}
-        calls = [_asked(self._hold(LEASE_US)), _asked(operations.overview(way.keys, details=False))]
+        calls = [single(self._hold(LEASE_US)), single(operations.overview(way.keys, details=False))]
         counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
         if stats.way is way:
             held, seen, *_ = way.drive(together([*calls, *counts]))
@@ -99,10 +99,6 @@ class AlarmRounds:
                 change="raised" if kind else "", kind=kind, facts=facts,
             )
         ]  # fmt: skip
-
-
-def _asked(call: Call[Any]) -> Steps[Any]:
-    return (yield call)
 
 
 def _total(reading: Reading) -> Bucket:
