@@ -189,8 +189,8 @@ class Limit:
 
         The block counts as a job that runs, for the rate and for the number at once. While it runs, a thread (or a task
         of the event loop) renews a lease, ``settings.lease``. A program that dies lets go when its lease is over. Jobs
-        that wait are woken when the limit opens, and a program looks again four times a second at least: while there is
-        a backlog, jobs mostly come first.
+        that wait are woken when the limit opens. A program looks again when the limit is due to open; where that is not
+        known, four times a second at least. So while there is a backlog, jobs mostly come first.
 
         Args:
             value: of the argument or key that the limit goes by; needed where it goes by one.
