@@ -8,16 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, task_row
@@ -27,6 +19,7 @@ from headrace.model.rates import Rate
 from headrace.protocol import consume, operations, produce
 from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants
+from tests.properties.machines import play
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 10_000 * SECOND
@@ -325,13 +318,4 @@ class LaneMachine(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_limits_are_never_exceeded_and_never_idle(client: redis.Redis) -> None:
-    machine = type("BoundLanes", (LaneMachine,), {"client": client})
-    profile = settings(
-        max_examples=60,
-        stateful_step_count=40,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        phases=(Phase.generate,),
-    )
-    run_state_machine_as_test(machine, settings=profile)
+    play(LaneMachine, client, examples=60, steps=40)

@@ -7,16 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits, LimitRule, task_row
@@ -24,6 +16,7 @@ from headrace.model.rates import Rate
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants
+from tests.properties.machines import play
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 10_000 * SECOND
@@ -214,13 +207,4 @@ class RateMachine(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rates_are_kept_whatever_happens_and_whatever_the_clock_does(client: redis.Redis) -> None:
-    machine = type("BoundRates", (RateMachine,), {"client": client})
-    profile = settings(
-        max_examples=25,
-        stateful_step_count=30,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        phases=(Phase.generate,),
-    )
-    run_state_machine_as_test(machine, settings=profile)
+    play(RateMachine, client, examples=25, steps=30)

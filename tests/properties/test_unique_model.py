@@ -10,16 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.model.ids import FINAL
 from headrace.model.job import Claim, Outcome
@@ -28,6 +20,7 @@ from headrace.protocol import consume, operations, produce
 from headrace.protocol.batches import Accepted
 from headrace.protocol.script import Call
 from headrace.testing import assert_invariants
+from tests.properties.machines import play
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 OWNERS = ("w1", "w2")
@@ -248,13 +241,4 @@ class NameMachine(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_name_has_two_jobs_and_none_outlives_its_job(client: redis.Redis) -> None:
-    machine = type("BoundNames", (NameMachine,), {"client": client})
-    profile = settings(
-        max_examples=60,
-        stateful_step_count=40,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        phases=(Phase.generate,),
-    )
-    run_state_machine_as_test(machine, settings=profile)
+    play(NameMachine, client, examples=60, steps=40)
