@@ -146,6 +146,7 @@ class Store:
         self.owners: dict[str, Incarnation] = {}
         self.cancelled: set[str] = set()
         self.claims = 0
+        self.called: set[str] = set()
         self._token = 0
         self._orders: dict[str, list[str]] = {}
         # How many hold each gate; until when it is closed since a call was refused.
@@ -231,6 +232,7 @@ class Store:
     # -- what the dispatcher calls ------------------------------------------------------------------------------------
 
     def run(self, call: Call[Any]) -> Any:
+        self.called.add(call.script.name)
         return call.parse(getattr(self, call.script.name)(arguments(call)))
 
     def answered(self, call: Call[Any]) -> None:

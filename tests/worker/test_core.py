@@ -15,6 +15,7 @@ import pytest
 
 from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import CALLED
+from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.messages import Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, World
@@ -169,6 +170,17 @@ def made(kinds: tuple[str, ...] = ("thread",), queues: tuple[str, ...] = ("a",),
     world = World(Random(1), Settings(lease=600, startup_profiling=False), options, kinds)
     world.calm()
     return world
+
+
+def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:
+    """A new server refused the limits that it was told with the registration, which delayed the first claim by a trip."""
+    world = made(threads=2)
+    world.store.add("thread-available", "a")
+    world.calm()
+    world.end("succeeded")
+    world.turn()
+    world.calm()
+    assert {"register", "limit_declare", "renew", "claim", "settle"} <= world.store.called <= set(SCRIPTS)
 
 
 def test_a_job_for_any_runner_finds_the_room_that_one_for_a_place_leaves() -> None:

@@ -35,9 +35,10 @@ from headrace.worker.dispatcher.links.watched import Selectors
 Aside = Literal["load", "unblock"]
 
 WAKE_WAIT = 120.0
-# Every script that a dispatcher calls.
+# Scripts that each new connection has the server load, so that no call of them is refused first. Those of schedules,
+# profiles and stacks are not among them: few workers call them, and the server is told of one when it refuses a call.
 SCRIPTS = (
-    "claim", "settle", "register", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
+    "claim", "settle", "register", "limit_declare", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
     "outputs", "reserve", "graft", "tend", "lapse", "resume_due", "holds", "restore",
 )  # fmt: skip
 
