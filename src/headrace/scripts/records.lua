@@ -29,12 +29,12 @@ local function records(ids, most)
     if fields.err then
       fields = {'state', 'quarantined', 'error', '{"type":"Corrupt","message":"the key of its record holds another type"}'}
     else
-      for m = 1, #fields, 2 do
-        if fields[m] == 'state' and fields[m + 1] == 'scheduled' then due = redis.call('ZSCORE', scheduled, id) or 0 end
-        if fields[m] == 'state' and fields[m + 1] == 'ready' then
-          local f = redis.call('HMGET', job .. id, 'queue', 'lane')
-          due = redis.call('ZSCORE', ready .. (f[1] or 'default'), id) or f[2] and redis.call('ZSCORE', lane .. f[2], id) or 0
-        end
+      local f = {}
+      for m = 1, #fields, 2 do f[fields[m]] = fields[m + 1] end
+      if f.state == 'scheduled' then
+        due = redis.call('ZSCORE', scheduled, id) or 0
+      elseif f.state == 'ready' then
+        due = redis.call('ZSCORE', ready .. (f.queue or 'default'), id) or f.lane and redis.call('ZSCORE', lane .. f.lane, id) or 0
       end
     end
     found[n] = {id, due, fields}
