@@ -41,8 +41,8 @@ key                    type    meaning, owner and end
 ``ticks:<name>``       list    What became of the last 100 ticks of a schedule, as MessagePack. Ends with it.
 ``ticking``            zset    Schedules that have a next tick, scored by when it is due. Empty means absent.
 ``limits``             zset    Names of limits, all with the score 0. Until they are deleted.
-``limit:<limit>``      hash    Numbers of a limit, as the newest code declares them; how many ``overrides`` it has,
-                               ``since`` when they count. Until it is deleted.
+``limit:<limit>``      hash    Numbers of a limit, as the newest code declares them; how many ``overrides`` it has.
+                               Until it is deleted.
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
                                end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know

@@ -19,10 +19,10 @@ MOST_WORKERS = 100
 
 # Fields of a job's record, and of its workflow's, that reasons are made of.
 FIELDS = (
-    "state", "queue", "task", "owner", "token", "key", "priority", "error", "failures", "crashes", "interruptions",
-    "snoozes", "expires", "finished", "cancel", "lane", "pending", "parents", "skip", "facts", "role",
+    "state", "queue", "task", "owner", "token", "key", "priority", "error", "failures", "crashes", "snoozes",
+    "finished", "cancel", "pending", "parents", "skip",
 )  # fmt: skip
-FLOW_FIELDS = ("state", "definition", "created", "started", "finished", "cancel", "stopped")
+FLOW_FIELDS = ("state", "created")
 
 
 class WorkerSeen(msgspec.Struct, frozen=True):
@@ -95,14 +95,12 @@ class GateSeen(msgspec.Struct, frozen=True):
     Attributes:
         opens: when it opens, microseconds; 0: it is open, -1: when one of its jobs ends or it is resumed.
         held: how many of its jobs run.
-        numbers: of the limit, as stored.
     """
 
     limit: str
     value: str
     opens: int
     held: int
-    numbers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +218,8 @@ def _other(row: list[Any]) -> OtherJob:
 
 
 def _gate(row: list[Any]) -> GateSeen:
-    limit, value, opens, held, numbers = row
-    return GateSeen(_text(limit), _text(value), opens, held, _named(numbers))
+    limit, value, opens, held = row
+    return GateSeen(_text(limit), _text(value), opens, held)
 
 
 def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:

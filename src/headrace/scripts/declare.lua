@@ -4,21 +4,18 @@
 -- include lanes
 -- include lease
 -- derive  limit_at      hash  limit:<limit>
--- derive  overrides_at  hash  overrides:<limit>
--- derive  waiting       set   waiting:<limit>
 -- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark of what it says of each
 -- derive  former        hash  superseded
 -- key     limited       hash  limited
 -- key     limit_names   zset  limits
 -- Marks that are kept of one limit, task or queue.
 local MARKS = 10
-local OPERATORS = {overrides = true, since = true}
 
 -- Numbers in one order, without what is an operator's; nil: there are none.
 local function text_of_numbers(flat)
   local found = {}
   for n = 1, #flat, 2 do
-    if not OPERATORS[flat[n]] then found[#found + 1] = flat[n] .. '=' .. flat[n + 1] end
+    if flat[n] ~= 'overrides' then found[#found + 1] = flat[n] .. '=' .. flat[n + 1] end
   end
   table.sort(found)
   return #flat > 0 and table.concat(found, ' ') or nil
@@ -62,11 +59,11 @@ end
 
 -- One limit: what waits for it is looked at anew. What an operator says of it stays.
 local function declare_limit(name, fields)
-  local flat = redis.call('HMGET', limit_at .. name, 'overrides', 'since')
+  local count = redis.call('HGET', limit_at .. name, 'overrides')
   redis.call('UNLINK', limit_at .. name)
   redis.call('HSET', limit_at .. name, unpack(fields))
   redis.call('ZADD', limit_names, 0, name)
-  if flat[1] then redis.call('HSET', limit_at .. name, 'overrides', flat[1], 'since', flat[2] or now) end
+  if count then redis.call('HSET', limit_at .. name, 'overrides', count) end
   limiting().lanes().look_anew(name)
 end
 

@@ -46,7 +46,7 @@ for _ = 1, LOOKS do
 end
 if held > 0 then return {'held', held} end
 
--- Timers of what operators said go with it: one that stays would make the limit anew.
+-- Timers of what operators said go with it.
 local said = redis.call('HSCAN', overrides, 0, 'COUNT', PIECE)[2]
 for n = 1, #said, 2 do
   redis.call('ZREM', timers, 'limit:' .. gate_of_all .. said[n])

@@ -25,7 +25,6 @@ local function overrule(name, value, parts, gone)
   if next(kept) then redis.call('HSET', overrides_at .. name, value, cmsgpack.pack(kept))
   else redis.call('HDEL', overrides_at .. name, value) end
   local count, timer = redis.call('HLEN', overrides_at .. name), 'limit:' .. name .. ':' .. value
-  redis.call('HSET', limit_at .. name, 'since', now)
   if count > 0 then redis.call('HSET', limit_at .. name, 'overrides', count) else redis.call('HDEL', limit_at .. name, 'overrides') end
   if nearest < math.huge then redis.call('ZADD', timers, nearest, timer) else redis.call('ZREM', timers, timer) end
   return had

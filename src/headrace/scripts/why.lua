@@ -24,8 +24,8 @@
 -- arg     limit      int     most workers that are looked at
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value, ...} of its place, others, gates, live
 --         workers, worker rows, {name, value, ...} of the server}; see why_others, why_gates, why_workers and why_server for the rows. A place has of
---         these what is known: score (in the structure of its state), ahead, behind, paused, until, note (why it is paused), next (score of the first in line), listens (1: somebody
---         was woken for its queue), request (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)
+--         these what is known: score (in the structure of its state), ahead, paused, until, note (why it is paused), request (the job that a request id
+--         of this name made), schema, asked (1: its worker was told to stop it)
 local kind = redis.call('TYPE', job .. id).ok
 local place, others, gates_met, rows = {}, {}, {}, {}
 local function tell(name, value)
@@ -52,7 +52,6 @@ local function of_line()
     tell('ahead', before)
   end
   tell('score', score)
-  tell('next', redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2])
   tell('paused', redis.call('SISMEMBER', paused, queue))
   tell('until', redis.call('ZSCORE', resumes, queue))
   tell('note', redis.call('HGET', pauses, queue))
@@ -76,11 +75,10 @@ local looks = {
     if is_node(id) then
       others = unfinished(id, f[7] or '')
     elseif f[5] then
-      local rank, size
-      others, rank, size = who_has_turn(f[5], id)
+      local rank
+      others, rank = who_has_turn(f[5], id)
       tell('score', rank)
       tell('ahead', rank)
-      tell('behind', rank and size - rank - 1)
     end
   end,
   skipped = function() others = unfinished(id, f[7] or '') end,

@@ -1,9 +1,8 @@
 -- Why, gates: the lane in which a limited job waits, and what its gates say. Included, never run alone.
 -- include lanes
--- derive  lane      zset  lane:<lane>
--- derive  limit_at  hash  limit:<limit>
--- Its score in the lane, how many are before it there, and its gates: {limit, value, when it opens: 0 open, -1 when a job of it ends, how many it lets run,
--- numbers of the limit as {name, value, ...}} each.
+-- derive  lane  zset  lane:<lane>
+-- Its score in the lane, how many are before it there, and its gates: {limit, value, when it opens: 0 open, -1 when a job of it ends, how many run}
+-- each.
 local function look_at_lane(name, id)
   local all, met = limiting().lanes(), {}
   local c, g = all.class_of(name), limiting().gates()
@@ -13,7 +12,7 @@ local function look_at_lane(name, id)
     for _, one in ipairs(list) do
       local limit, value = string.match(one.name, '^([^:]*):(.*)$')
       local opens = g.closed(one)
-      met[#met + 1] = {limit, value, opens and (opens == math.huge and -1 or opens) or 0, one.held, redis.call('HGETALL', limit_at .. limit)}
+      met[#met + 1] = {limit, value, opens and (opens == math.huge and -1 or opens) or 0, one.held}
     end
   end
   return redis.call('ZSCORE', lane .. name, id), redis.call('ZRANK', lane .. name, id), met

@@ -13,10 +13,10 @@ local function row_of(other)
   return {other, f[1] or '', f[2] or '', '', f[3] or ''}
 end
 
--- Who has the turn, the place in the chain and its size.
+-- Who has the turn, and the place in the chain.
 local function who_has_turn(key, id)
   local holder = redis.call('GET', turn .. key)
-  return holder and {row_of(holder)} or {}, redis.call('ZRANK', chain .. key, id), redis.call('ZCARD', chain .. key)
+  return holder and {row_of(holder)} or {}, redis.call('ZRANK', chain .. key, id)
 end
 
 -- The letter of the edge from a parent to a child: s stop, c continue, k skip.
