@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from headrace.model.unique_rules import UniqueRule
 from tests.scripts.asked import why
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import SECOND, Stage
+from tests.scripts.unique_stage import one
 
 
 def test_an_ordered_job_tells_who_has_the_turn_and_why_that_waits(stage: Stage) -> None:
@@ -17,6 +21,23 @@ def test_an_ordered_job_tells_who_has_the_turn_and_why_that_waits(stage: Stage) 
     stage.take()
     stage.now += SECOND
     assert f"job {first} is running: it runs on host:w1 since 1.0 s" in why(stage, last).reasons[0].text
+
+
+@pytest.mark.parametrize("facts", [{}, {"key": "k", "ordered": True}])
+def test_a_unique_job_tells_which_one_it_follows_and_why_that_has_not_ended(
+    stage: Stage, facts: dict[str, Any]
+) -> None:
+    """It was said to be inconsistent, and that a cancellation ends it."""
+    rule = UniqueRule("n", clash="latest")
+    first = one(stage, rule)
+    stage.take()
+    last = one(stage, rule, **facts)
+    stage.now += SECOND
+    found = why(stage, last)
+    reason = found.reasons[0]
+    assert (found.state, reason.code) == ("blocked", "waits_for_its_turn")
+    assert reason.evidence == {"name": "n", "holder": first, "holder_state": "running"}
+    assert f"job {first} is running: it runs on host:w1 since 1.0 s" in reason.text
 
 
 @pytest.mark.mangles

@@ -24,8 +24,8 @@
 -- arg     limit      int     most workers that are looked at
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value, ...} of its place, others, gates, live
 --         workers, worker rows, {name, value, ...} of the server}; see why_others, why_gates, why_workers and why_server for the rows. A place has of
---         these what is known: score (in the structure of its state), ahead, paused, until, note (why it is paused), request (the job that a request id
---         of this name made), schema, asked (1: its worker was told to stop it)
+--         these what is known: score (in the structure of its state), ahead, follows (its name, which the job has whose end it waits for), paused, until,
+--         note (why it is paused), request (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)
 local kind = redis.call('TYPE', job .. id).ok
 local place, others, gates_met, rows = {}, {}, {}, {}
 local function tell(name, value)
@@ -40,7 +40,7 @@ if kind ~= 'hash' then
   return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {}, {}, 0, {}, {}}
 end
 
-local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner', 'key', 'lane', 'parents')
+local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique')
 local state, queue, task, owner = f[1] or '', f[2] or 'default', f[3] or '', f[4]
 
 local function of_line()
@@ -74,6 +74,12 @@ local looks = {
   blocked = function()
     if is_node(id) then
       others = unfinished(id, f[7] or '')
+      return
+    end
+    local holder = f[8] and who_has_name(f[8], id)
+    if holder then
+      others = {holder}
+      tell('follows', f[8])
     elseif f[5] then
       local rank
       others, rank = who_has_turn(f[5], id)

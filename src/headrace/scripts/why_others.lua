@@ -1,6 +1,7 @@
--- Why, others: the jobs that a job waits for: the one of its key whose turn it is, or parents that have not succeeded. Included, never run alone.
+-- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, or parents that have not succeeded. Included, never run alone.
 -- include ids
 -- derive  job    hash    job:<id>
+-- derive  unique string  unique:<name>
 -- derive  turn   string  turn:<key>
 -- derive  chain  zset    chain:<key>
 -- Parents that are looked at, and told of.
@@ -11,6 +12,12 @@ local function row_of(other)
   local f = redis.pcall('HMGET', job .. other, 'state', 'task', 'facts')
   if f.err then return {other, '', '', '', ''} end
   return {other, f[1] or '', f[2] or '', '', f[3] or ''}
+end
+
+-- Who has the name of a unique job that follows it; nil: it follows none. See unique_end.lua for the value of a name.
+local function who_has_name(name, id)
+  local value = redis.call('GET', unique .. name) or ''
+  return string.sub(value, 24) == id and row_of(string.sub(value, 1, 22)) or nil
 end
 
 -- Who has the turn, and the place in the chain.

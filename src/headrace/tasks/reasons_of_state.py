@@ -44,7 +44,7 @@ def not_consistent(facts: WhyFacts) -> Reason | None:
         text = f"its record says that it is {state!r}, which is no state"
     elif state in ("scheduled", "ready", "running", "parked", "stopped") and "score" not in facts.place:
         text = f"its record says that it is {state}, and it is not where {state} jobs are"
-    elif state == "blocked" and not is_node(facts.id) and "score" not in facts.place:
+    elif state == "blocked" and not is_node(facts.id) and facts.place.keys().isdisjoint(("score", "follows")):
         text = "its record says that it waits for its turn, and it is not in the chain of its key"
     elif is_node(facts.id) and "state" not in facts.flow:
         text = f"its workflow {flow_of(facts.id)} is not stored"
@@ -264,19 +264,22 @@ _BROKEN = (State.FAILED, State.CANCELLED, State.QUARANTINED)
 
 
 def waits_for_its_turn(facts: WhyFacts) -> Reason | None:
-    """Another job of its key is before it."""
+    """Another job of its key is before it, or a unique job that has its name has not ended."""
     if facts.state != State.BLOCKED or is_node(facts.id):
         return None
-    key, ahead = facts.record.get("key", ""), facts.where("ahead")
-    evidence: Evidence = {"key": key, "ahead": ahead}
-    text = f"it waits for its turn among the jobs of key {key}"
+    key, ahead, name = facts.record.get("key", ""), facts.where("ahead"), facts.place.get("follows")
+    evidence: Evidence = {"name": name} if name else {"key": key, "ahead": ahead}
+    if name:
+        text, step = f"it is unique, and waits until the job that has its name {name} has ended", ""
+    else:
+        text, step = f"it waits for its turn among the jobs of key {key}", f"headrace jobs list --key {key}"
     if facts.others:
         holder = facts.others[0]
         evidence |= {"holder": holder.id, "holder_state": holder.state}
         text += f"; {_with_reason(facts, holder, 'job ' + holder.id)}"
     if ahead:
         text += f"; {several(ahead, 'job')} before it"
-    return Reason("waits_for_its_turn", text, evidence, f"headrace jobs list --key {key}")
+    return Reason("waits_for_its_turn", text, evidence, step)
 
 
 def _named(other: OtherJob) -> str:
