@@ -73,7 +73,7 @@ class Core:
     Attributes:
         worker: what all parts know.
         runner_pool, lines, ends, demand, maintenance, vitals: parts that the loop and tests look at.
-        gave_first: a sleep ended in this turn, and its job went out before anything was decided.
+        awoken: a sleep ended in this turn; its jobs went out, all else is decided in the next.
     """
 
     def __init__(self, context: WorkerContext) -> None:
@@ -110,7 +110,7 @@ class Core:
         )
         self.vitals = Vitals(worker, runner_pool, requests, claiming, maintenance.renewal)
         self._heed = self._hearers()
-        self.gave_first = False
+        self.awoken = False
 
     def _hearers(self) -> dict[type, Callable[[Any], None]]:
         """Who hears of which event."""
@@ -156,7 +156,7 @@ class Core:
             now: monotonic seconds; never less than before.
         """
         worker, claiming = self.worker, self._claiming
-        worker.now, self.gave_first = now, False
+        worker.now, self.awoken = now, False
         if claiming.unnoted:
             claiming.note()
         if claiming.arrivals:
@@ -167,8 +167,8 @@ class Core:
                 claiming.note()
         if worker.phase == "left":
             self.runner_pool.supply.dismiss_idle()
-        elif not self.gave_first:
-            # Else an idle runner gets its job first: deciding takes as long as handing out.
+        elif not self.awoken:
+            # Else an idle runner gets its job first.
             self._decide(now)
         self._requests.firsts = False
         return worker.actions.take()
@@ -176,7 +176,7 @@ class Core:
     @property
     def hasty(self) -> bool:
         """Whether there is more to do as soon as the actions are performed: a request or a job was to go out first."""
-        return bool(self._claiming.arrivals) or self.gave_first
+        return bool(self._claiming.arrivals) or self.awoken
 
     @property
     def left(self) -> bool:
@@ -297,4 +297,4 @@ class Core:
     def _woke(self, event: Woken) -> None:
         self._requests.armed, self._claiming.woken = False, event.by_queue
         event.read(event.reply)
-        self.gave_first = True
+        self.awoken = True

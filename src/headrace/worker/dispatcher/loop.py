@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -84,11 +83,11 @@ class Dispatcher:
         ticks = stats.scope(SCHEDULES, schedules_layout(stats.layout).text)
         self._tally = Tally(stats, stats.of_workers(), ticks, place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
-        pid, tally = os.getpid(), self._tally
+        pid, tally, limits = os.getpid(), self._tally, app.limits.declared()
         context = WorkerContext(
-            store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned
+            store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned, limits
         )
-        self._core = Core(replace(context, limits=app.limits.declared()))
+        self._core = Core(context)
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(
@@ -136,8 +135,8 @@ class Dispatcher:
             self._inbox.clear()
             self._perform(actions)
             self._session.go_on()
-            if self._core.gave_first:
-                # The runner that got a job may wait for this processor, and what is left to decide takes as long again.
+            if self._core.awoken:
+                # The runner that got a job may wait for this processor, while all else is decided.
                 os.sched_yield()
             if not self._inbox and not self._core.hasty:
                 return
