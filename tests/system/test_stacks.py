@@ -27,12 +27,11 @@ def test_a_runner_tells_what_it_does_and_goes_on(fleet: Fleet, tmp_path: Path, k
     job = fleet.enqueue(f"{kind}.gate", str(gate))
     fleet.started(job)
     for _ in range(2):
-        found = fleet.app.workers.stacks(worker.place)
+        found = fleet.until(lambda: _all(fleet, worker.place, 1 if kind == "thread" else 2))
         (own,) = [one for one in found if one.job == job.id]
         assert (own.kind, own.task) == (kind, f"{kind}.gate")
         assert "chores.py" in own.text
         assert " in _hold" in own.text
-        assert [one for one in found if not one.text] == []
     gate.touch()
     assert job.result(timeout=30, allow_wait=True) == 1
     # They are no lines of the worker's log.
@@ -51,6 +50,17 @@ def test_code_that_holds_the_interpreter_is_seen_too(fleet: Fleet) -> None:
 async def _asked(url: str, name: str) -> list[RunnerStacks]:
     async with Headrace(url) as app:
         return await app.workers.astacks(name)
+
+
+def test_all_who_ask_at_once_are_answered(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=1)
+
+    async def ask_all() -> list[list[RunnerStacks]]:
+        return await asyncio.gather(*(_asked(fleet.url, worker.place) for _ in range(3)))
+
+    first, *others = asyncio.run(ask_all())
+    assert [one.kind for one in first] == ["process"]
+    assert [[(one.pid, one.place) for one in found] for found in others] == [[(first[0].pid, 0)]] * 2
 
 
 def test_an_event_loop_and_an_idle_runner_answer(fleet: Fleet) -> None:

@@ -125,7 +125,7 @@ def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list
     """
     if text:
         found = msgspec.json.decode(text, type=WorkerStacks)
-        if found.request == request:
+        if request in found.requests:
             return found.runners
     if left <= 0:
         raise WorkerNotFound(f"{worker.owner} did not answer: it may be leaving, or be older than this program")

@@ -34,14 +34,14 @@ class RunnerStacks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerStacks(msgspec.Struct, frozen=True, kw_only=True):
-    """The stacks of a worker's runners, in answer to one request.
+    """The stacks of a worker's runners, in answer to one request or to several that came at once.
 
     Attributes:
-        request: names the request.
+        requests: the names of the requests.
         runners: each of them, at most as many as a heartbeat tells of.
     """
 
-    request: str
+    requests: list[str]
     runners: list[RunnerStacks]
 
 

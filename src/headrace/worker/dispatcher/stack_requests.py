@@ -20,20 +20,21 @@ _TIMER = "stacks"
 
 
 class StackRequests:
-    """At most one is under way: who asks meanwhile gets an answer of its own, to what is read then."""
+    """One reading is under way at most. Requests that come meanwhile are answered by it, too."""
 
     def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
         self._worker = worker
-        self._runner_pool = runner_pool
-        self._request = ""
+        self._pool = runner_pool
+        self._requests: list[str] = []
         self._heard: dict[int, bytearray] = {}
 
     def ask(self, request: str) -> None:
-        """Have each runner write its stacks."""
+        """Have each runner write its stacks, unless they were told to just now."""
         worker = self._worker
-        self._request = request[:64]
-        self._heard.clear()
-        for handle in self._runner_pool.assignment.handles.values():
+        self._requests.append(request[:64])
+        if len(self._requests) > 1:
+            return
+        for handle in self._pool.assignment.handles.values():
             if not handle.gone:
                 worker.actions.add(Capture(handle.number, worker.now + WAIT))
                 worker.actions.add(Ask(Signal(handle.number, "stacks")))
@@ -48,10 +49,10 @@ class StackRequests:
     def steps(self, now: float) -> list[Step]:
         """What is told, once the time is over."""
         worker = self._worker
-        if not self._request or not worker.timers.due(_TIMER, now):
+        if not self._requests or not worker.timers.due(_TIMER, now):
             return []
         worker.timers.clear(_TIMER)
-        handles = [one for one in self._runner_pool.assignment.handles.values() if not one.gone]
+        handles = [one for one in self._pool.assignment.handles.values() if not one.gone]
         each = min(MOST_EACH, MOST // max(1, len(handles)))
         rows: list[RunnerStacks] = []
         for handle in handles:
@@ -63,7 +64,7 @@ class StackRequests:
                     job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
                 )
             )  # fmt: skip
-        answer = msgspec.json.encode(WorkerStacks(request=self._request, runners=rows)).decode()
-        self._request = ""
+        answer = msgspec.json.encode(WorkerStacks(requests=self._requests, runners=rows)).decode()
+        self._requests = []
         self._heard.clear()
         return [(operations.tell_stacks(worker.keys, worker.owner, answer), lambda _: None)]
