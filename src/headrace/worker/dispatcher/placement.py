@@ -110,7 +110,7 @@ class Placement:
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
 
     def _sent_back(self, claim: Claim, kind: Kind) -> bool:
-        """Whether that is so, and it goes back to the server without having started."""
+        """Hand a job back to the server before it starts, if a gate was closed after it had passed; whether one was."""
         if not self._shut(claim):
             return False
         self._endings.end(claim, Released())

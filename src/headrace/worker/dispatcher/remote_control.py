@@ -60,12 +60,11 @@ class RemoteControl:
                 self._departure.drain(now=message.now)
 
     def mailed(self, text: str) -> None:
-        """What others wrote: ``show:JOB`` or ``stacks:REQUEST``, questions; news; or a wish.
+        """What others wrote.
 
-        News is ``parked:TASK``, or ``closed:TOKEN:GATE``: a call was refused, and the gate was closed after this token.
-
-        The first is answered by a renewal out of turn, whose facts show that job. Wishes are ``scale:KIND:SIZE``, and
-        the id of a job to cancel.
+        * Questions: ``show:JOB``, answered by a renewal out of turn, whose facts show that job; ``stacks:REQUEST``.
+        * News: ``parked:TASK``; ``closed:TOKEN:GATE``: a call was refused, and the gate was closed after this token.
+        * Wishes: ``scale:KIND:SIZE``; the id of a job to cancel.
         """
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
@@ -11,8 +11,6 @@ from headrace.model.job_facts import fields_of
 from headrace.model.notation import size
 from headrace.settings import Settings
 from headrace.worker.preload.advice import format_duration
-
-ClaimRequest = Literal["none", "failures", "all"]
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {

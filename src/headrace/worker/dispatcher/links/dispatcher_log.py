@@ -43,6 +43,4 @@ class DispatcherLog:
         """Tell how many lines were held back, when their second is over."""
         for level, code, task, count in self._flood.rest(now):
             facts = {"task": task, "more": count}
-            log.log(
-                level, "and %d more of %s (%s)", count, task, code or "job.parked", extra={"code": code, "facts": facts}
-            )
+            log.log(level, "and %d more of %s (%s)", count, task, code, extra={"code": code, "facts": facts})

@@ -147,6 +147,7 @@ class RunnerPool:
         self._timers.set("stall", soonest)
 
     def recall(self, concerns: Callable[[Claim], bool] | None = None) -> None:
+        """Take back what has not begun: of all runners, or of those that hold a job which this concerns."""
         for handle in self.assignment.handles.values():
             if concerns is None or any(concerns(start.claim) for start in handle.starts.values()):
                 self._commands.take_back(handle)
@@ -265,10 +266,8 @@ class RunnerPool:
             return _NOTHING
         ends = self._read(handle, event.heard, now)
         handle.gone = True
-        if handle.fell is not None:
-            event = msgspec.structs.replace(
-                event, signal=handle.fell.signal, code=handle.fell.code, memory=handle.fell.memory
-            )
+        if (fell := handle.fell) is not None:
+            event = msgspec.structs.replace(event, signal=fell.signal, code=fell.code, memory=fell.memory)
         back, running = handle.take_back(event.unstarted), list(handle.starts.values())
         handle.starts.clear()
         ends += [self._broken(start, handle, event) for start in running]
