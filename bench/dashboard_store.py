@@ -66,6 +66,7 @@ def _count(app: Any) -> None:
 
 def _fail(app: Any, count: int) -> None:
     """Workers that live and run something, and jobs that failed."""
+    from headrace.model.job import Outcome
     from headrace.protocol import consume
 
     client, keys = app.client, app.client.keys
@@ -76,7 +77,7 @@ def _fail(app: Any, count: int) -> None:
     for request in range(1, count // 100 + 1):
         claimed = client.run(consume.claim(keys, "worker-0", request, 100, [f"queue-{request % QUEUES}"])).jobs
         error = _error(request)
-        rows = [(consume.Outcome(one.id, one.token, "failed", error, _HOUR), one.ready) for one in claimed]
+        rows = [(Outcome(one.id, one.token, "failed", error, _HOUR), one.ready) for one in claimed]
         client.run(consume.settle(keys, "worker-0", request, rows, _HOUR))
     for n in range(WORKERS):
         client.run(consume.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))

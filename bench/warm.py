@@ -60,9 +60,9 @@ def run(context: Context) -> list[Figure]:
     forks = context.each((_NOOP, _RQ_POOL) if context.peers else (_NOOP,), "forks", measure)
     ours, rq = forks.get(_NOOP), forks.get(_RQ_POOL)
     name, bar = "no-op, a fork per job: Headrace", Bar("at least", 5, "ratio")
-    figures.append(
-        Figure(name, ours and ours.rate, "jobs/s", _RQ_POOL.name, rq and rq.rate, bar if ours and rq else None)
-    )
+    rates = [one.rate if one else None for one in (ours, rq)]
+    figures.append(Figure(name, rates[0], "jobs/s", _RQ_POOL.name, rates[1], bar if ours and rq else None))
     name = "no-op, a fork per job, worker CPU per job: Headrace"
-    figures.append(Figure(name, ours and ours.worker, "µs", _RQ_POOL.name, rq and rq.worker))
+    spent = [one.worker if one else None for one in (ours, rq)]
+    figures.append(Figure(name, spent[0], "µs", _RQ_POOL.name, spent[1]))
     return figures
