@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.context import Context
 from bench.figure import Bar, Figure, percentile
-from bench.processes import BenchError, Group
+from bench.processes import BenchError, Group, wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
 from bench.tick_trial import trial
@@ -40,12 +40,12 @@ def _scene(context: Context) -> Generator[tuple[Server, Headrace, Group]]:
 
 def _until(condition: Callable[[], bool], worker: Group, what: str, seconds: float) -> None:
     """Poll each 50 ms: the figures come from the server's clock."""
-    end = time.monotonic() + seconds
-    while not condition():
+
+    def holds() -> bool:
         worker.check()
-        if time.monotonic() > end:
-            raise BenchError(f"{what} did not come within {seconds:g} s")
-        time.sleep(0.05)
+        return condition()
+
+    wait_until(holds, what, seconds, pause=0.05)
 
 
 def _store(app: Headrace, steps: Sequence[tuple[int, int]]) -> None:
