@@ -178,6 +178,24 @@ def test_a_tab_that_is_older_than_the_server_is_loaded_anew(store: Store, open_p
     assert page.locator("body").get_attribute("data-version") != "0.0.1"
 
 
+def test_the_answer_to_a_form_is_not_asked_for_again(store: Store, open_page: OpenPage) -> None:
+    page = open_page(f"/jobs/{store.shop.failed}")
+    # No event: the page that asks comes instead of the dialog.
+    page.evaluate("document.querySelector('form[data-ask]').submit()")
+    page.locator("h1", has_text="Delete?").wait_for()
+    asked: list[str] = []
+
+    def note(request: Any) -> None:
+        asked.append(request.url)
+
+    page.on("request", note)
+    # A tab that comes back looks at once.
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.get_by_role("link", name="Leave it").click()
+    page.locator("#job-now").wait_for()
+    assert [url for url in asked if "/act/" in url] == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
 def test_axe_finds_nothing_serious(store: Store, open_page: OpenPage, scheme: str) -> None:

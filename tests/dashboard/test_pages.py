@@ -365,6 +365,10 @@ async def test_a_store_that_is_away_is_said_so() -> None:
         assert answer.status == 503
         assert "does not answer" in answer.text
         assert "data-retry" in answer.text
+        verb = await ask(Dashboard(app, operator), "/queues/mail/act/resume", form={})
+        assert verb.status == 503
+        assert "look before you ask again" in verb.text
+        assert "data-retry" not in verb.text
     finally:
         await app.aclose()
 

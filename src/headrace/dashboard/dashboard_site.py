@@ -29,7 +29,7 @@ from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.token_login import TokenLogin
-from headrace.dashboard.visitors import Visitor
+from headrace.dashboard.visitors import SAFE, Visitor
 from headrace.dashboard.wording import quoted_path
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
@@ -232,6 +232,7 @@ class DashboardSite:
             "base": base_of(request),
             "path": path_of(request),
             "query": request.url.query,
+            "answers_form": request.method not in SAFE,
             "as_json": _as_form(request, "json"),
             "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
             "theme": theme_of(request),

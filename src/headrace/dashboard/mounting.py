@@ -80,6 +80,9 @@ REFUSED = (
     "Dashboard(app, authorize=lambda request: Visitor(name, role) or None)"
 )
 
+AWAY = "The store does not answer. This page tries again by itself."
+AWAY_AT_A_VERB = "The store does not answer. It may have done what you asked for: look before you ask again."
+
 
 class Dashboard:
     """Pages about an application's jobs, to mount in a program that speaks ASGI.
@@ -145,7 +148,7 @@ class Dashboard:
             await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
             log.warning("the store does not answer the dashboard: %s", error)
-            page = await self._problem(request, 503, "The store does not answer. This page tries again by itself.")
+            page = await self._problem(request, 503, AWAY if request.method in SAFE else AWAY_AT_A_VERB)
             await page(request.scope, receive, with_headers)
 
     async def _gate(self, request: Request) -> Response | None:

@@ -235,20 +235,22 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if verb not in verbs:
         raise HTTPException(404, "There is no such verb.")
     form = await form_of(request)
+    # A cached value has no page of its own.
+    place = "/cache" if kind == "cache" else f"/{kind}/{quoted(name)}"
     if form.get("ask"):
         # Without script there was no dialog: a page asks.
         return await site.page(
-            request, "confirm.html", dict, ask=form["ask"], verb=verb, form=form, back=f"/{kind}/{quoted(name)}"
-        )
+            request, "confirm.html", dict, ask=form["ask"], verb=verb, form=form,
+            action=f"/{kind}/{quoted(name)}/act/{verb}", back=place,
+        )  # fmt: skip
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
         said = f"Nothing was done: {error}"
     await note(site, request, (verb, kind, name), said)
     await site.refresh()
-    whole = kind == "cache" or (kind, verb) in (("workflows", "delete"), ("jobs", "delete"))
-    place = f"/{kind}" if whole else f"/{kind}/{quoted(name)}"
-    return to(request, place, site.redactor.text(said))
+    gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"))
+    return to(request, f"/{kind}" if gone else place, site.redactor.text(said))
 
 
 async def theme(_site: DashboardSite, request: Request) -> Response:

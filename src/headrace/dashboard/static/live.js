@@ -89,7 +89,8 @@ function tellNewer(fresh) {
 }
 
 async function refresh() {
-  if (document.hidden || !(document.querySelector("[data-live]") || document.querySelector("[data-retry]"))) return;
+  // The answer to a form has no address to ask again.
+  if (document.hidden || "still" in document.body.dataset || !(document.querySelector("[data-live]") || document.querySelector("[data-retry]"))) return;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html", "x-headrace-poll": "1" }, credentials: "same-origin", cache: "no-store" });
     if (answer.redirected && !document.querySelector("[data-retry]")) return;
