@@ -152,11 +152,12 @@ def ordered_id(id: str) -> str:
 # The next bit: this job is unique.
 _UNIQUE = 128
 _UNIQUE_DIGITS = _DIGITS[4:8] + _DIGITS[12:16]
+_AS_UNIQUE = {digit: _DIGITS[n | _UNIQUE >> 5] for n, digit in enumerate(_DIGITS)}
 
 
 def unique_id(id: str) -> str:
     """The id of a unique job, made of one that was drawn for it."""
-    return f"{id[:20]}{_DIGITS[_DIGITS.index(id[20]) | _UNIQUE >> 5]}{id[21]}"
+    return f"{id[:20]}{_AS_UNIQUE[id[20]]}{id[21]}"
 
 
 def is_unique(id: str) -> bool:

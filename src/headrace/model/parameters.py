@@ -107,6 +107,8 @@ class Parameters:
         found: dict[str, Any] = dict(zip(self.positions, args, strict=False))
         if self.rest and len(args) > len(self.positions):
             found[self.rest] = args[len(self.positions) :]
+        if not kwargs:
+            return found
         found |= {name: value for name, value in kwargs.items() if name in self.keywords}
         if self.others and (more := {name: value for name, value in kwargs.items() if name not in self.keywords}):
             found[self.others] = more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,9 @@ from headrace.protocol.script import blob
 
 # The queue of a record that names none; the scripts say it, too.
 DEFAULT_QUEUE = "default"
+
+# Head and rows; of unique jobs also their names.
+Batch: TypeAlias = tuple[msgspec.Raw, list[Any]] | tuple[msgspec.Raw, list[Any], list[str]]
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -67,19 +70,21 @@ def script_of(form: Form) -> str:
 _SCRIPTS = ("enqueue", "enqueue_ordered", "enqueue_unique")
 
 
-def batches_of(jobs: Sequence[NewJob]) -> tuple[list[tuple[msgspec.Raw, list[Any]]], str]:
+def batches_of(jobs: Sequence[NewJob]) -> tuple[list[Batch], str]:
     """Neighbours of one form say it once: most chunks are one batch. And the script that stores them."""
-    batches: list[tuple[msgspec.Raw, list[Any]]] = []
+    batches: list[Batch] = []
     last: Form | None = None
     kinds = {"enqueue"}
     rows: list[Any] = []
+    names: list[str] = []
     for job in jobs:
         if job.form is not last and job.form != last:
-            last, rows = job.form, []
+            last, rows, names = job.form, [], []
             kinds.add(script_of(last))
-            batches.append((head_of(last), rows))
+            batches.append((head_of(last), rows, names) if last.unique else (head_of(last), rows))
         rows.append(job.id)
         rows.append(blob(job.args))
+        names.append(job.name)
     return batches, max(kinds, key=_SCRIPTS.index)
 
 
@@ -87,8 +92,9 @@ def accepted(reply: Any) -> Accepted:
     """The answer of a script that stores jobs."""
     if reply == b"ok":
         return Accepted("ok")
-    if reply[0] == b"full":
-        return Accepted("full", full=(reply[1][0].decode(), reply[1][1], reply[1][2]))
-    word, ids = reply[0].decode(), [id.decode() for id in reply[1]]
+    if not isinstance(reply, bytes):
+        limit, backlog, waits = reply[1]
+        return Accepted("full", full=(limit.decode(), backlog, waits))
+    word, *ids = reply.decode().split()
     others = dict(zip(ids[::2], ids[1::2], strict=True))
     return Accepted(word, clashes=others) if word == "clash" else Accepted(word, others)

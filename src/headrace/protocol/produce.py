@@ -58,10 +58,10 @@ def enqueue(
     if len(jobs) == 1:
         # Few calls, since a program that enqueues now and then pays for each of them dearly.
         (job,) = jobs
-        batches, word = [(head_of(job.form), [job.id, blob(job.args)])], script_of(job.form)
+        batch = head_of(job.form), [job.id, blob(job.args)]
+        batches, word = [(*batch, [job.name]) if job.form.unique else batch], script_of(job.form)
     else:
         batches, word = batches_of(jobs)
-    names: dict[str, Any] = {"names": [job.name for job in jobs]} if word == "enqueue_unique" else {}
     return load(word).bind(
         keys,
         accepted,
@@ -71,7 +71,6 @@ def enqueue(
         requests=requests,
         request_id_ttl=_milliseconds(request_id_ttl),
         batches=batches,
-        **names,
     )
 
 

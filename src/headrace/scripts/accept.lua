@@ -1,7 +1,7 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
 -- Returns ok, where all were stored, or
 -- {full, {limit, its backlog, jobs that wait in the lane}}, where none was, or
--- {ok | repeated: this very request was applied before, {id, the job that its request id had made, ...} of those that were not stored}.
+-- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each with the job that its request id had made.
 -- include lanes
 -- include backlog
 -- clock   now
@@ -21,11 +21,12 @@ end
 local function unmade(repeated)
   local left, twice, at = {}, {}, 0
   for _, batch in ipairs(batches) do
-    local rows = {}
+    local rows, names = {}, batch[3] and {}
     for n = 1, #batch[2], 2 do
       local id, wish = batch[2][n], requests[at + 1]
       local earlier = wish ~= '' and made_by(wish, id)
       if not earlier then
+        if names then names[#names + 1] = batch[3][(n + 1) / 2] end
         rows[#rows + 1], rows[#rows + 2] = id, batch[2][n + 1]
       elseif earlier ~= id or not repeated then
         -- Also of a repeat: the lost reply may have been the one that named another job.
@@ -33,7 +34,7 @@ local function unmade(repeated)
       end
       at = at + 1
     end
-    if #rows > 0 then left[#left + 1] = {batch[1], rows} end
+    if #rows > 0 then left[#left + 1] = {batch[1], rows, names} end
   end
   return left, twice
 end
@@ -54,17 +55,17 @@ local function refuse(why, left, before)
   return {'full', why}
 end
 
--- store_unique: stores the unique jobs of batches, and returns the batches without them.
-local function accept(in_turn, store_unique)
-  local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
+-- ordered: gives the functions of turn.lua. store_unique: stores the unique jobs of batches, and returns the batches without them. before: what seen was, where it is this request's by now.
+local function accept(ordered, store_unique, before)
+  if before == nil then before = redis.call('SET', seen, number, 'EX', 600, 'GET') end
   local repeated = before == number
   local left, twice = batches, {}
   if #requests > 0 then left, twice = unmade(repeated) end
-  if repeated then return {'repeated', twice} end
+  if repeated then return 'repeated ' .. table.concat(twice, ' ') end
   local limits = #left > 0 and redis.call('EXISTS', limited) == 1
   local full = limits and limiting().overfull(left)
   if full then return refuse(full, left, before) end
-  if store_unique then left = store_unique(left, twice) end
+  if store_unique then left = store_unique(left, twice, limits) end
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
     local rows, due, line = batch[2], at > 0 and at or now + delay, {}
@@ -89,7 +90,7 @@ local function accept(in_turn, store_unique)
         line[n], line[n + 1] = score, rows[n]
       end
     end
-    if key and not waits then line = in_turn(key, line) end
+    if key and not waits then line = ordered().take(key, line) end
     if key and rule then line = limiting().lanes().sort(queue, line) end
     if waits then
       -- Whoever sleeps until the next due time must learn of an earlier one.
@@ -100,5 +101,6 @@ local function accept(in_turn, store_unique)
     end
     zadd_all(waits and scheduled or ready .. queue, line)
   end
-  return #twice > 0 and {'ok', twice} or 'ok'
+  -- One text, since lists in lists are dear.
+  return #twice > 0 and 'ok ' .. table.concat(twice, ' ') or 'ok'
 end

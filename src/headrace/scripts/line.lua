@@ -3,6 +3,7 @@
 -- many    ZADD
 -- derive  ready   zset  ready:<queue>
 -- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
+-- batch   limits  nil   whether any limit is known, where the script has asked
 -- step    line_up_all
 local function line_up(id, queue, score)
   local line = batch.lines[queue]
@@ -13,7 +14,8 @@ local function line_up(id, queue, score)
 end
 
 local function line_up_all()
-  local limits = next(batch.lines) and redis.call('EXISTS', limited) == 1
+  local limits = batch.limits
+  if limits == nil then limits = next(batch.lines) and redis.call('EXISTS', limited) == 1 end
   for queue, line in pairs(batch.lines) do
     -- A broadcast is not limited.
     if limits and string.byte(queue) ~= 64 then line = limiting().lanes().sort(queue, line) end

@@ -74,5 +74,9 @@ end
 local function clash(id, name, args, head, put, holder, f, follower)
   local act = CLASHES[head[8][2]]
   if not act then return holder end
+  if f then
+    local more = redis.call('HMGET', job .. f.id, 'queue', 'task', 'owner', 'cap')
+    f.queue, f.task, f.owner, f.cap = more[1], more[2], more[3], tonumber(more[4])
+  end
   return act({holder = holder, f = f, follower = follower, put = put}, id, name, args, head)
 end

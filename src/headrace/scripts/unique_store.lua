@@ -18,9 +18,8 @@ local function put(id, name, args, head, blocked, cap)
     redis.call('ZADD', scheduled, due, id)
     if not nearest or due < tonumber(nearest) then wake_up(queue) end
   elseif state == 'ready' then
-    local line = {now - priority * 600000000, id}
-    if key then line = turns().take(key, line) end
-    if #line > 0 then line_up(id, queue, line[1]) end
+    local score = now - priority * 600000000
+    if not key or #turns().take(key, {score, id}) > 0 then line_up(id, queue, score) end
   end
 end
 
@@ -29,7 +28,7 @@ local function store_named(id, name, args, head)
   local rule, ttl = head[8], {}
   if rule[1] == 'within' or rule[1] == 'window' then ttl = {'PX', math.ceil(rule[3] / 1000)} end
   if not redis.call('SET', unique .. name, id, 'NX', unpack(ttl)) then
-    local holder, f, follower = uniques().take_over(name, id, ttl)
+    local holder, f, follower = holders().take_over(name, id, ttl)
     if holder then return rule[2] == 'existing' and holder or naming().clash(id, name, args, head, put, holder, f, follower) end
   end
   if rule[2] ~= 'debounce' then return put(id, name, args, head) end
