@@ -16,6 +16,7 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.dispatcher_events import (
     Ask,
+    Capture,
     Event,
     Give,
     Heard,
@@ -128,6 +129,16 @@ def test_last_words_and_what_was_not_begun_come_with_the_death(rig: Rig) -> None
     (death,) = [event for event in events if isinstance(event, RunnerDied)]
     assert (death.signal, death.memory, death.unstarted, death.stderr) == (9, 1 << 20, 2, b"oh no")
     assert rig.turn() == []
+
+
+def test_what_a_runner_wrote_last_is_evidence_while_its_stacks_are_kept_from_the_log(rig: Rig) -> None:
+    rig.links.capture(Capture(7, float("inf")))
+    for text in (b"one\noh", b" no"):
+        os.write(rig.stderr, text)
+        rig.turn()
+    rig.links.died(Died(7, 9, 0, 0))
+    (death,) = [event for event in rig.turn() if isinstance(event, RunnerDied)]
+    assert death.stderr == b"one\noh no"
 
 
 def _heard(event: Heard | RunnerDied) -> list[Any]:

@@ -48,7 +48,7 @@ class RunnerLink:
     """What leads to one runner.
 
     Attributes:
-        tail: the end of what it wrote to stderr.
+        tail: the end of what it wrote to stderr and is passed on.
         begun: the line that it has begun and not ended there.
         captures: until when stacks are kept out of what is passed on, monotonic seconds; stacks: those that came.
         closed: its socket ended.
@@ -110,9 +110,7 @@ class RunnerLink:
         if self.captures and time.monotonic() < self.captures:
             found, lines = parted(lines)
             self.stacks += found
-            self.tail = (self.tail + lines)[-STDERR_TAIL:]
-        else:
-            self.tail = (self.tail + data)[-STDERR_TAIL:]
+        self._keep(lines)
         _pass_on(lines)
         if not data or len(self.begun) > LINE:
             self.end_line()
@@ -121,8 +119,12 @@ class RunnerLink:
     def end_line(self) -> None:
         """Pass on a line that the runner has begun on stderr, as if it had ended it."""
         if self.begun:
+            self._keep(self.begun)
             _pass_on(self.begun + b"\n")
             self.begun = b""
+
+    def _keep(self, text: bytes) -> None:
+        self.tail = (self.tail + text)[-STDERR_TAIL:]
 
     def close(self) -> None:
         self.closed = True
