@@ -12,6 +12,7 @@ import pytest
 
 from headrace.cli import reference
 from headrace.cli.exit_codes import Exit
+from headrace.model.setting_layers import NO_SETTINGS
 from headrace.settings import Settings, environment_name
 
 PAGES = {"cli": reference.cli, "settings": reference.settings, "options": reference.options}
@@ -39,6 +40,20 @@ def test_each_setting_has_its_place() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     for field in Settings.__struct_fields__:
         assert f"| `{field}` | `{environment_name(field)}` |" in page
+
+
+def test_each_variable_of_operators_that_is_no_setting_has_its_place() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    # The last three are between a worker's own processes.
+    assert [name for name in NO_SETTINGS[:-3] if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: page.name)
+def test_each_table_has_one_heading(page: Path) -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", page.read_text(), flags=re.MULTILINE)
+    assert [
+        table[:200] for table in tables if len(re.findall(r"^\|(?: ?:?-+:? ?\|)+$", table, flags=re.MULTILINE)) > 1
+    ] == []
 
 
 def test_each_command_and_option_has_a_help_text() -> None:

@@ -51,9 +51,11 @@ None and an empty variable count as not given. `app.settings` holds the values t
 from. `Headrace(settings=Settings(...))` takes the place of the environment and of the defaults. `app.override(...)` is
 the layer of the flags for programs that have a command line of their own.
 
-A variable that begins with `HEADRACE_` and is no setting has no effect, which a warning says once, with the nearest
-name. Two such variables exist: `HEADRACE_APP` names the application for `headrace worker` and `headrace enqueue`.
-`HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the `embedded` extra.
+Five more variables have an effect: `HEADRACE_APP` names the application for `headrace worker` and for commands that
+take `--app`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
+`embedded` extra. `HEADRACE_DASHBOARD_TOKEN`, `HEADRACE_DASHBOARD_VIEWER_TOKEN` and `HEADRACE_DASHBOARD_PRODUCER_TOKEN`
+are tokens of the [dashboard](dashboard.md). Any other variable that begins with `HEADRACE_` and is no setting has no
+effect, which a warning says once, with the nearest name.
 
 | setting | environment | default | meaning |
 |---|---|---|---|
@@ -139,13 +141,12 @@ def options() -> str:
     parts = [
         _HEAD.format(title="Options of tasks and jobs", name="options"),
         _OPTIONS,
-        "| option | meaning |\n|---|---|\n",
     ]
     for name, row in rows_of(CallOptions).items():
         of_job = " Of a job only." if row.travels == "request" else ""
         shell = f" In a shell: `headrace enqueue --{name.replace('_', '-')}`." if row.flag else ""
         parts.append(f"| `{name}` | {_markdown(row.doc)}{of_job}{shell} |\n")
-    parts.append("\n`@app.task(...)` also takes:\n\n| option | meaning |\n|---|---|\n")
+    parts.append(_OF_TASKS)
     parts += [
         f"| `{name}` | {_markdown(row.doc)} |\n" for name, row in rows_of(TaskOptions).items() if name in TASK_ONLY
     ]
