@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Concurrency, Headrace
+from headrace.admin.documents import queue_document
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 
@@ -51,3 +52,12 @@ def test_each_job_is_on_one_page(app: Headrace, queue: str | None, order: str, l
     assert len(seen) == len(made)
     assert set(seen) == set(made)
     assert len(app.jobs.page("ready", queue=queue, task="t.call")) == 5
+
+
+def test_a_queue_whose_jobs_all_wait_behind_a_limit_has_no_next_job_that_waits(app: Headrace) -> None:
+    app.limits["account"].pause()
+    app.tasks["t.call"].enqueue("a")
+    seen = app.overview()
+    (queue,) = seen.queues
+    document = queue_document(queue, seen.now, 0)
+    assert (document["ready"], document["oldest_wait"]) == (1, None)

@@ -198,14 +198,9 @@ def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:
         "paused": queue.paused,
         "paused_until": iso(queue.until),
         "paused_because": queue.note or None,
-        "oldest_wait": waited(queue, now),
+        "oldest_wait": queue.waited(now),
         "workers": workers,
     }
-
-
-def waited(queue: QueueFacts, now: int) -> float | None:
-    """Seconds that the next job has waited."""
-    return max(0, now - queue.oldest) / 1e6 if queue.size else None
 
 
 def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ app = group("Look at queues, hold and release them, empty them.")
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the queues that had jobs, are paused or are served: ready jobs, and how long the next job has waited."""
-    from headrace.admin.documents import queue_document, waited
+    from headrace.admin.documents import queue_document
 
     with session.view() as app:
         seen = app.overview()
@@ -44,7 +44,7 @@ def list_(session: Session) -> None:
         return
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
-        seconds = waited(queue, seen.now)
+        seconds = queue.waited(seen.now)
         wait = "-" if seconds is None else span(seconds)
         rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), wait, served[queue.name]))
     session.output.table(("queue", ">ready", "paused", ">oldest wait", ">workers"), rows)

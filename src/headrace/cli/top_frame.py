@@ -155,7 +155,7 @@ def _queues(seen: Overview) -> list[TopQueue]:
         if queue is None:
             rows.append(TopQueue(name, 0, 0.0, False, seen.served[name]))
         else:
-            delay = max(0, seen.now - queue.oldest) / 1e6 if queue.size and queue.oldest else 0.0
+            delay = queue.waited(seen.now) or 0.0
             rows.append(TopQueue(name, queue.size, delay, queue.paused, seen.served[name]))
     return sorted(rows, key=lambda row: (-row.delay, -row.ready, row.name))[:MOST]
 

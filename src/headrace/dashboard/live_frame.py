@@ -65,7 +65,7 @@ class LiveFrame:
 
     def waited(self, queue: QueueFacts) -> float:
         """Seconds that the next job of a queue has waited; 0 for an empty one."""
-        return max(0, self.now - queue.oldest) / 1e6 if queue.size and queue.oldest else 0.0
+        return queue.waited(self.now) or 0.0
 
 
 def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:

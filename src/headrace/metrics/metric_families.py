@@ -162,8 +162,7 @@ def _busy(seen: MetricSnapshot) -> float:
 
 
 def _delays(seen: MetricSnapshot) -> dict[str, float]:
-    now = seen.overview.now
-    return {one.name: max(0, now - one.oldest) / 1e6 if one.oldest else 0.0 for one in seen.overview.queues}
+    return {one.name: one.waited(seen.overview.now) or 0.0 for one in seen.overview.queues}
 
 
 def _running(seen: MetricSnapshot) -> dict[str, float]:

@@ -23,7 +23,8 @@ class QueueFacts:
 
     Attributes:
         size: its ready jobs.
-        oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty.
+        oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty, or all its jobs
+            wait behind limits.
         until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
         note: why it is paused, as the person said who did it.
     """
@@ -34,6 +35,10 @@ class QueueFacts:
     oldest: int
     until: int
     note: str = ""
+
+    def waited(self, now: int) -> float | None:
+        """Seconds that its next job has waited; None: no job may be the next."""
+        return max(0, now - self.oldest) / 1e6 if self.oldest else None
 
 
 # Runners of one worker that its heartbeat tells of.
@@ -120,35 +125,26 @@ class Overview:
 
 def _overview(reply: Any) -> Overview:
     now, states, lines, workers, parked, size = reply
+    queues = [
+        QueueFacts(_text(name), count, bool(paused), _since(score, priority), moment(until), _text(note))
+        for name, count, paused, score, priority, until, note in lines
+    ]
+    incarnations = [
+        WorkerFacts(_text(owner), moment(lease), running, {name: _text(value) for name, value in pairs(facts).items()})
+        for owner, lease, running, facts in workers
+    ]
     return Overview(
         now,
-        {states[n].decode("utf-8", "replace"): states[n + 1] for n in range(0, len(states), 2)},
-        sorted(
-            (
-                QueueFacts(
-                    name.decode("utf-8", "replace"),
-                    count,
-                    bool(paused),
-                    _since(score, priority),
-                    moment(until),
-                    note.decode("utf-8", "replace"),
-                )
-                for name, count, paused, score, priority, until, note in lines
-            ),
-            key=lambda queue: queue.name,
-        ),
-        [
-            WorkerFacts(
-                owner.decode("utf-8", "replace"),
-                moment(lease),
-                running,
-                {field: value.decode("utf-8", "replace") for field, value in pairs(facts).items()},
-            )
-            for owner, lease, running, facts in workers
-        ],
-        {task.decode("utf-8", "replace"): count for task, count in parked},
+        {_text(states[n]): states[n + 1] for n in range(0, len(states), 2)},
+        sorted(queues, key=lambda queue: queue.name),
+        incarnations,
+        {_text(task): count for task, count in parked},
         size,
     )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _since(score: bytes | int, priority: bytes | int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.model.alarm import FEWEST, AlarmRule
-from headrace.protocol.operations import Overview, QueueFacts
+from headrace.protocol.operations import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 
@@ -36,15 +36,11 @@ def figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) ->
         live = sum(worker.lease > seen.now for worker in seen.workers)
         return FoundFigure(seen.served[rule.queue] if rule.queue else live, rule.queue)
     values = [
-        FoundFigure(_delay(queue, seen.now) if rule.figure == "delay" else queue.size, queue.name)
+        FoundFigure((queue.waited(seen.now) or 0.0) if rule.figure == "delay" else queue.size, queue.name)
         for queue in seen.queues
         if not queue.paused and rule.queue in ("", queue.name)
     ]
     return max(values, default=FoundFigure(0.0, rule.queue))
-
-
-def _delay(queue: QueueFacts, now: int) -> float:
-    return max(0, now - queue.oldest) / 1e6 if queue.size and queue.oldest else 0.0
 
 
 def _share(bucket: Bucket) -> float:
