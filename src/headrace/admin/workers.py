@@ -134,7 +134,7 @@ def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list
 
 def _get(client: Client, name: str) -> Steps[WorkerFacts]:
     seen: operations.Overview = yield operations.overview(client.keys)
-    return named([worker for worker in seen.workers if worker.lease > seen.now], name)
+    return named(seen.live, name)
 
 
 def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:

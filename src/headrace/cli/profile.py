@@ -189,8 +189,7 @@ def _worker(app: Headrace, name: str | None) -> WorkerFacts:
 
 
 def _only_worker(app: Headrace) -> WorkerFacts:
-    seen = app.overview()
-    living = [worker for worker in seen.workers if worker.lease > seen.now]
+    living = app.overview().live
     if not living:
         raise OperationFault("no worker serves this server: start one with headrace worker module:app")
     if len(living) > 1:

@@ -167,7 +167,6 @@ def _task(name: str, bucket: Bucket) -> TopTask:
 
 
 def _workers(seen: Overview) -> list[TopWorker]:
-    live = [worker for worker in seen.workers if worker.lease > seen.now]
     rows = [
         TopWorker(
             worker.facts.get("place", worker.owner),
@@ -175,7 +174,7 @@ def _workers(seen: Overview) -> list[TopWorker]:
             sum(worker.sizes.values()),
             sum(one.memory for one in worker.runners),
         )
-        for worker in live
+        for worker in seen.live
     ]
     return sorted(rows, key=lambda row: (-row.running, row.place))[:MOST]
 

@@ -44,8 +44,7 @@ class LiveFrame:
     @property
     def live(self) -> list[WorkerFacts]:
         """Workers whose lease holds, the busiest first."""
-        found = [worker for worker in self.overview.workers if worker.lease > self.now]
-        return sorted(found, key=lambda worker: (-worker.running, worker.owner))
+        return sorted(self.overview.live, key=lambda worker: (-worker.running, worker.owner))
 
     @property
     def silent(self) -> list[WorkerFacts]:

@@ -55,7 +55,7 @@ class MetricSnapshot:
     @property
     def live(self) -> list[WorkerFacts]:
         """Workers whose lease holds."""
-        return [worker for worker in self.overview.workers if worker.lease > self.overview.now]
+        return self.overview.live
 
     @property
     def silent(self) -> list[WorkerFacts]:
@@ -92,7 +92,7 @@ def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> Me
     else:
         seen, load = way.store.run_all(jobs)
         tasks, queues, schedules, line = stats.way.store.run_all(counted)
-    live = sorted((one for one in seen.workers if one.lease > seen.now), key=lambda one: -one.running)
+    live = sorted(seen.live, key=lambda one: -one.running)
     places = [place_of(worker) for worker in live[:MOST]]
     date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
     totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]

@@ -113,9 +113,14 @@ class Overview:
     bytes: int
 
     @property
+    def live(self) -> list[WorkerFacts]:
+        """Workers whose lease holds."""
+        return [worker for worker in self.workers if worker.lease > self.now]
+
+    @property
     def served(self) -> Counter[str]:
         """How many live workers serve each queue, by its name."""
-        return Counter(name for one in self.workers if one.lease > self.now for name in set(one.queues))
+        return Counter(name for one in self.live for name in set(one.queues))
 
     @property
     def names(self) -> list[str]:

@@ -351,7 +351,7 @@ class BoundTask(Generic[P, R]):
 
     def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
         seen: operations.Overview = yield operations.overview(self.context.client.keys)
-        rows = [(worker.owner, new_id()) for worker in seen.workers if worker.lease > seen.now]
+        rows = [(worker.owner, new_id()) for worker in seen.live]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:

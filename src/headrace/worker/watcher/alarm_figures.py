@@ -33,8 +33,7 @@ def figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) ->
     if rule.figure == "failed":
         return FoundFigure(_share(counted[label_of(rule)]), task=rule.task)
     if rule.figure == "workers":
-        live = sum(worker.lease > seen.now for worker in seen.workers)
-        return FoundFigure(seen.served[rule.queue] if rule.queue else live, rule.queue)
+        return FoundFigure(seen.served[rule.queue] if rule.queue else len(seen.live), rule.queue)
     values = [
         FoundFigure((queue.waited(seen.now) or 0.0) if rule.figure == "delay" else queue.size, queue.name)
         for queue in seen.queues
