@@ -79,12 +79,11 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
             f"job {record.id} takes what other jobs of workflow {flow_of(record.id)} return: run the workflow again"
         )
     args, kwargs = codec.stored_arguments(record.task, record.packed_args)
-    named = list(reader.by_name(tuple(args), {}))
-    # What * takes has one name together.
-    several = named[: len(named) - (len(named) != len(args))]
-    places: dict[str, int | str] = {
-        several[n] if n < len(several) else str(n + 1): n for n in range(len(args))
-    }  # fmt: skip
+    named = reader.by_name(tuple(args), {}).items()
+    # What * takes has one name together, even where it is one value.
+    names = [name for (name, value), arg in zip(named, args, strict=False) if value is arg]
+    names += [str(number) for number in range(len(names) + 1, len(args) + 1)]
+    places: dict[str, int | str] = {name: n for n, name in enumerate(names)}
     return StoredArguments(args, kwargs, places | {name: name for name in kwargs})
 
 
