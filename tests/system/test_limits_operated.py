@@ -102,9 +102,13 @@ def test_a_pause_of_the_limit_holds_all_values_until_it_is_resumed(headrace: Pro
 
 
 def test_the_oldest_job_makes_room_for_a_new_one(headrace: Program, app: Headrace) -> None:
-    first = app.by_name("tasks.newest").enqueue("a")
+    newest = app.by_name("tasks.newest")
+    first = newest.enqueue("a")
     eventually(lambda: first.state == State.RUNNING)
-    second, third = app.by_name("tasks.newest").enqueue("a"), app.by_name("tasks.newest").enqueue("a")
+    # In one call: the first one may end, and the second begin, before another call is made.
+    unsent = [newest.job("a"), newest.job("a")]
+    app.enqueue_many(unsent)
+    second, third = (one.handle for one in unsent)
     for job in (first, second):
         with pytest.raises(JobCancelled):
             job.result(timeout=30)
