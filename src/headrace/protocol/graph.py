@@ -26,8 +26,6 @@ from headrace.protocol.script import Call, blob, load
 CHUNK = 250
 CHUNK_BYTES = 1 << 20
 
-_COUNTS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
-
 
 # -- nodes as they are stored ---------------------------------------------------------------------------------------
 

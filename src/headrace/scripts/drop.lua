@@ -1,5 +1,6 @@
 -- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore. Included, never run alone.
--- include withdraw
+-- include finish
+-- include take_out
 -- clock   now
 -- key     lapses   zset    lapses
 -- key     chores   zset    chores
