@@ -19,7 +19,8 @@ def made(call: Call[Any], answer: Any) -> dict[str, int]:
     packed = call.args[names.index("batches") - len(names)]
     assert isinstance(packed, bytes)
     found = {_unpacked(id): _delay(head[2]) for head, rows in _sent(packed) for id in rows[::2]}
-    return {id: delay for id, delay in found.items() if id not in answer.duplicates and not answer.clashes}
+    stored = answer.word in ("ok", "repeated")
+    return {id: delay for id, delay in found.items() if stored and id not in answer.duplicates}
 
 
 # Arguments are no text, though they travel as one: see script.blob.
