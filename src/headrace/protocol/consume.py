@@ -525,6 +525,8 @@ def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int, i
 
     Returns:
         how many, server time, when the next is due (0: none is scheduled), 1 where gates were opened; microseconds.
+
+    Cost: one round trip, O(limit log n).
     """
     return load("promote").bind(
         keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), now=now, limit=limit

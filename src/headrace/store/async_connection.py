@@ -1,7 +1,7 @@
 """How a coroutine makes a connection to the server, sends and reads: connection.py for asyncio.
 
-Who reads or writes sets the time. redis-py's own ``wait_for`` may forget a cancellation: before Python 3.12 it does so
-where what it waited for has just ended, and the task that was cancelled goes on.
+Each connection, write and read has a time limit of our own. redis-py's ``wait_for`` may lose a cancellation: before
+Python 3.12 a task that is cancelled just when a reply comes goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
         async with _in_time(timeout, "connecting"):
             await connection.connect()
     except BaseException:
-        # As above; without waiting, since the caller may have been cancelled.
+        # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)
         raise
     return connection

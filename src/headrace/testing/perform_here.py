@@ -120,7 +120,7 @@ class Performer:
         del self._lifespans[self._app.tasks[claim.task].kind]
         return Performed(Released(), error)
 
-    def _bench_of(self, claim: Claim) -> RunnerContext:
+    def _context_of(self, claim: Claim) -> RunnerContext:
         task = self._app.tasks.get(claim.task)
         state = None if task is None else self._lifespans[task.kind].state
         return self._runner_context if state is None else replace(self._runner_context, state=state)
@@ -137,7 +137,7 @@ class Performer:
             return self._crashed(claim, notes)
         self._error = None
         drive = Drive(MainGate(lambda _: ""))
-        own = asyncio.ensure_future(aperform(self._bench_of(claim), drive, claim, notes.append))
+        own = asyncio.ensure_future(aperform(self._context_of(claim), drive, claim, notes.append))
         drive.task = own
 
         def kill() -> None:
@@ -168,7 +168,7 @@ class Performer:
             return self._crashed(claim, notes)
         self._error = None
         gate = LimitGate(self._plan(claim))
-        ended = perform(self._bench_of(claim), gate, claim, notes.append)
+        ended = perform(self._context_of(claim), gate, claim, notes.append)
         return self._concluded(claim, ended, notes, crash, late=gate.late)
 
     def _concluded(
