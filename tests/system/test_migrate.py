@@ -17,6 +17,7 @@ from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, Sto
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
+from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import graph, graph_reads
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
@@ -26,6 +27,8 @@ from headrace.testing import assert_invariants
 from tests import servers
 from tests.golden import dump, flows
 from tests.program import Program
+from tests.scripts.stage import Stage
+from tests.scripts.unique_stage import one, only
 from tests.servers import Server
 from tests.system.test_cli import on_terminal
 
@@ -105,15 +108,37 @@ def test_what_older_programs_do_not_know_is_removed_on_the_way_down(client: redi
 
         app.client.run(declare_limits(KEYS, "", [], app.limits.declared()))
         limit.pause("acme", 3600)
+        app.queues["mail"].pause(note="the provider is down")
         job = call.enqueue("acme")
         with pytest.raises(MigrationRefused, match="limited jobs wait in default"):
             migrate(url, 2)
         job.cancel()
         migrate(url, 2)
     left = {key.decode().partition("}:")[2].partition(":")[0] for key in client.keys("*")}
-    assert left.isdisjoint({"limit", "limits", "limited", "overrides", "gate", "timers", "behind", "waiting"})
+    known = {"limit", "limits", "limited", "overrides", "gate", "timers", "behind", "waiting", "unique", "pauses"}
+    assert left.isdisjoint(known)
     assert client.zscore(KEYS("scheduled"), "~") is None
     migrate(url)
+
+
+def test_a_store_with_a_unique_job_that_waits_for_its_name_is_not_led_down(client: redis.Redis, url: str) -> None:
+    """Older programs know no names: the job stayed blocked for ever."""
+    stage, rule = Stage(client), UniqueRule("n", clash="latest")
+    one(stage, rule)
+    claim = only(stage)
+    follower = one(stage, rule)
+    client.set(KEYS("schema"), 3)
+    before = stage.everything()
+    with pytest.raises(MigrationRefused, match=f"wait for others of their names, such as {follower}"):
+        migrate(url, 2)
+    migrate(url)
+    assert stage.everything() == before
+    stage.end(claim)
+    assert stage.ready() == [follower]
+    migrate(url, 2, piece=1)
+    assert not client.exists(KEYS("unique:n"))
+    client.flushall()
+    stage.close()
 
 
 @pytest.mark.slow

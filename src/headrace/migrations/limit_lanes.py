@@ -1,4 +1,4 @@
-"""Schema 3: limited jobs wait in lanes, whose class stands in its queue; unique jobs hold a name.
+"""Schema 3: limited jobs wait in lanes, whose class stands in its queue; unique jobs hold a name; pauses have reasons.
 
 Nothing is converted on the way up. Older programs would take a class for a job, and free no name, so they must not work
 on such a store. On the way down the structures go that these programs do not know.
@@ -15,8 +15,12 @@ from headrace.protocol.keys import Keys
 
 # Keys that the schema before does not know, by what comes before their colon, or whole.
 _OURS = frozenset(
-    {"limits", "limited", "limit", "overrides", "superseded", "gate", "behind", "waiting", "timers", "unique"}
+    {"limits", "limited", "limit", "overrides", "superseded", "gate", "behind", "waiting", "timers", "unique", "pauses"}
 )
+# Before the cursor of the way down while it looks for what refuses it, before anything is written.
+_LOOK = "names:"
+# Characters of an id: the value of a name is the job that has it or, where another one waits for its end, both.
+_ID = 22
 
 
 def up(keys: Keys, cursor: str, size: int) -> Reads:  # noqa: ARG001 - the form of a move
@@ -26,23 +30,40 @@ def up(keys: Keys, cursor: str, size: int) -> Reads:  # noqa: ARG001 - the form 
 
 
 def down(keys: Keys, cursor: str, size: int) -> Reads:
-    """Remove what is known of limits and names, among the next keys.
+    """Look whether a job waits for a name; then remove what is known of limits and names, among the next keys.
 
     Raises:
-        MigrationRefused: jobs wait in lanes, or starts hold gates.
+        MigrationRefused: jobs wait in lanes or for names, or starts hold gates.
     """
     if not cursor:
         yield from _check_rest(keys)
-    replies = yield [("SCAN", cursor or "0", "MATCH", f"{keys.prefix}*", "COUNT", size)]
+    if not cursor or cursor.startswith(_LOOK):
+        return (yield from _check_names(keys, cursor.removeprefix(_LOOK) or "0", size))
+    replies = yield [("SCAN", cursor, "MATCH", f"{keys.prefix}*", "COUNT", size)]
     after, found = replies[0]
     names = [key.decode("utf-8", "surrogateescape") for key in found]
     gone = [name for name in names if name.removeprefix(keys.prefix).partition(":")[0] in _OURS]
     writes: list[Command] = [("UNLINK", name) for name in gone]
-    if not cursor:
+    if cursor == "0":
         # What stands for all timers.
         writes.append(("ZREM", keys("scheduled"), "~"))
     following = "" if after == b"0" else after.decode()
-    return Piece(writes, following, len(names), len(gone), walked(following) if following else 1.0)
+    return Piece(writes, following, len(names), len(gone), 0.5 + walked(following) / 2 if following else 1.0)
+
+
+def _check_names(keys: Keys, cursor: str, size: int) -> Reads:
+    """No unique job waits for the end of another, among the next keys: nothing would ever line it up."""
+    replies = yield [("SCAN", cursor, "MATCH", f"{keys.prefix}unique:*", "COUNT", size)]
+    after, found = replies[0]
+    held = (yield [("GET", name) for name in found]) if found else []
+    followers = [value[_ID + 1 :].decode() for value in held if value and len(value) > _ID]
+    if followers:
+        raise MigrationRefused(
+            f"unique jobs wait for others of their names, such as {followers[0]}: schema 2 knows no names, and its "
+            f"workers would never start them; let them run or cancel them, then migrate"
+        )
+    share = walked(after.decode()) / 2 if after != b"0" else 0.5
+    return Piece(cursor=_LOOK + after.decode() if after != b"0" else "0", share=share)
 
 
 def _check_rest(keys: Keys) -> Generator[Sequence[Command], list[Any], None]:
