@@ -1,4 +1,4 @@
-"""Errands: a verb on many jobs, stored and done in bounded pieces by workers, or by who began it."""
+"""Errands: a verb on many jobs, stored, and done in bounded pieces by workers or by the program that began it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ key                    type    meaning, owner and end
                                ``wake:<queue>|<kind>``: a worker without room for this kind passed over jobs of it.
 ``queues``             set     Names of queues that held work. Purge and the overview remove names of idle queues.
 ``paused``             set     Names of paused queues; resume removes.
-``pauses``             hash    Why queues are paused, where somebody said so. A field ends with the pause.
+``pauses``             hash    Why queues are paused, as the person said who paused them. A field ends with the pause.
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.
@@ -101,7 +101,7 @@ key                    type    meaning, owner and end
                                Ends a week after the last.
 ``watch:<watch>``      hash    Which watcher holds a hook or an alarm, until when; the last event that the hook has
                                dealt with, or since when the alarm is raised. Ends a week after it was held last.
-``stacks:<owner>``     string  What an incarnation's runners were doing when somebody asked. Ends a minute after that.
+``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================

@@ -1,4 +1,4 @@
--- Errand bite: the next piece of an errand is done, by who began it: workers do the others with their background work.
+-- Errand bite: the program that began an errand does the next piece of it; workers do pieces with their background work.
 -- include bite
 -- removes first chores
 -- commit  batch

@@ -251,7 +251,7 @@ local function lanes()
     else
       local where = string.format('%.0f %.0f', c.turn, c.pace or now)
       if redis.call('HSET', key, c.limits, c.count, c.limits .. '|', where) > 0 then
-        -- Also where nobody is woken, since a gate is closed.
+        -- Also where no worker is woken, since a gate is closed.
         redis.call('SADD', queues, c.queue)
         for _, name in ipairs(c.names) do redis.call('SADD', waiting .. name, c.name) end
       end

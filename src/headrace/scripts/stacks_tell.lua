@@ -1,4 +1,4 @@
--- Stacks tell: what an incarnation's runners were doing, for who asked; kept for a minute.
+-- Stacks tell: what an incarnation's runners are doing, as a caller asked; kept for a minute.
 -- key     stacks  string  stacks:<owner>
 -- arg     owner   text
 -- arg     text    text    JSON, at most 64 KiB
