@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import redis
 
 from headrace import Headrace
+from headrace.model.job import State
 from headrace.testing.lane_invariants import gate_facts
 from tests.deadline import eventually
 from tests.program import Program, Worker
@@ -19,11 +22,11 @@ pytestmark = pytest.mark.system
 
 CODE = """
 import os, time
-from headrace import Headrace, Rate, RateLimited, current_job
+from headrace import Concurrency, Headrace, Rate, RateLimited, current_job
 from pathlib import Path
 
 app = Headrace()
-account = app.limit("account", by="account")
+account = app.limit("account", Concurrency(50), by="account")
 tokens = app.limit("tokens", Rate(1, per=1000))
 
 @app.task(limits=[account], retries=0)
@@ -33,6 +36,14 @@ def call(account: str, number: int) -> int:
     if account == "x" and not Path("ok").exists():
         raise RateLimited("account", after=1)
     return number
+
+@app.task(limits=[account], retries=0)
+def refuse(account: str) -> None:
+    raise RateLimited("account", after=600)
+
+@app.task
+def where() -> int:
+    return os.getpid()
 
 @app.task(limits=[tokens])
 def think(units: int) -> None:
@@ -76,6 +87,31 @@ def test_a_refused_account_waits_while_others_go_on_and_no_retry_is_used(
     assert [one.outcome for one in refused[0].attempts][:1] == ["limited"]
     # What was claimed beside the refused one, and had not begun, came back instead of calling.
     assert len(refused) <= 4
+
+
+def test_what_another_worker_claimed_and_has_not_begun_comes_back_uncharged(
+    worker: Callable[..., Worker], app: Headrace, tmp_path: Path
+) -> None:
+    worker("--processes", "1")
+    worker("--processes", "1", "--queues", "other")
+    runner = app.by_name("tasks.where").enqueue().result(timeout=20)
+    try:
+        # A runner that cannot begin what it was given. Without the news it would, once it goes on.
+        os.kill(runner, signal.SIGSTOP)
+        x = [app.by_name("tasks.call").enqueue("x", n) for n in range(3)]
+        eventually(lambda: any(job.state is State.RUNNING for job in x))
+        refused = app.by_name("tasks.refuse", queue="other").enqueue("x")
+        eventually(lambda: refused.refresh().limited)
+        eventually(lambda: all(job.state is State.READY for job in x))
+    finally:
+        os.kill(runner, signal.SIGCONT)
+    assert app.by_name("tasks.call").enqueue("y", 7).result(timeout=20) == 7
+    assert (tmp_path / "notes").read_text() == "y 7\n"
+    for record in (job.refresh() for job in x):
+        assert (record.failures, record.crashes, record.interruptions, record.limited) == (0, 0, 0, 0)
+        assert not record.attempts
+    state = app.limits["account"].state("x")
+    assert (state.held, state.waiting) == (0, 4)
 
 
 def test_what_a_job_spends_counts_for_the_next_ones(
