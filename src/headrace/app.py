@@ -328,7 +328,7 @@ class Headrace:
         """
         registry.include(self.context, many, move=move)
 
-    def by_name(self, name: str, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
+    def by_name(self, name: str, /, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
 
         If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that

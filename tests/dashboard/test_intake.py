@@ -53,6 +53,7 @@ async def test_a_request_that_is_repeated_makes_one_job(shop: Shop, dashboard: D
         (b"", 400), (b"{", 400), ([], 400), ({}, 400), ({"task": 1}, 400), ({"task": "shop.add", "more": 1}, 400),
         ({"task": "no task"}, 400), ({"task": "shop.add"}, 400), ({"task": "shop.add", "args": ["x"]}, 400),
         ({"task": "shop.add", "args": {}}, 400), ({"task": "x", "options": {"colour": 1}}, 400),
+        ({"task": "x", "options": {"name": "y"}}, 400), ({"task": "shop.add", "options": {"self": 1}}, 400),
         ({"task": "x", "options": {"at": "soon"}}, 400), ({"task": "x", "options": {"priority": 101}}, 400),
         (b"[" * 100_000, 400), (b'{"task": "x", "args": ["' + b"x" * (1 << 20) + b'"]}', 413), (b"x" * (2 << 20), 413),
     ],

@@ -219,6 +219,7 @@ async def test_jobs_are_found_by_their_cause_and_time(shop: Shop) -> None:
     assert ids_of(await ask(dashboard, "/jobs?state=failed&until=1h")) == []
     assert ids_of(await ask(dashboard, "/jobs?state=failed&since=2026-01-01T00:00")) != []
     assert (await ask(dashboard, "/jobs?state=failed&since=yesterday")).status == 400
+    assert (await ask(dashboard, "/jobs?state=failed&since=999999d")).status == 400
 
 
 async def test_a_list_fetches_no_large_arguments(empty: Shop, client: redis.Redis) -> None:
@@ -462,3 +463,18 @@ async def test_a_task_that_fails_leads_to_the_failures_of_each_cause(shop: Shop)
     listed = await ask(Dashboard(shop.app, operator), link)
     assert shop.failed in listed.text
     assert shop.hostile not in listed.text
+
+
+@pytest.mark.mangles
+async def test_a_job_whose_record_lacks_its_task_and_queue_leads_to_no_page_of_them(
+    shop: Shop, kit: Kit, client: redis.Redis
+) -> None:
+    shop.app.stats.absorb("jobs/shop.sign", {"started": 1, "failed": 1}, time.time() - 60)
+    await shop.app.stats.aflush()
+    client.hdel(shop.app.client.keys.job(shop.failed), "task", "queue")
+    dashboard = Dashboard(shop.app, operator)
+    page = await ask(dashboard, f"/jobs/{shop.failed}")
+    assert "unknown task" in page.text
+    assert not {"/tasks/", "/queues/"} & set(page.links())
+    assert [(await ask(dashboard, path)).status for path in ("/tasks/", "/queues/")] == [404, 404]
+    kit.close(check=False)

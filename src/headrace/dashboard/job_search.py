@@ -107,11 +107,11 @@ def moment_of(text: str, now: int) -> datetime | None:
     if not text:
         return None
     found = _AGO.fullmatch(text.strip())
-    if found is not None:
-        return datetime.fromtimestamp(now / 1e6, UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
     try:
+        if found is not None:
+            return datetime.fromtimestamp(now / 1e6, UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+    except (OverflowError, ValueError):
         raise ValueError(f"{text[:40]!r} is no time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 

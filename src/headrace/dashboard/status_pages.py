@@ -25,6 +25,7 @@ from headrace.dashboard.live_frame import LiveFrame, read_frame
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.activity import NEWEST, Act, newest_act
+from headrace.model.ids import check_name
 from headrace.model.notation import iso
 from headrace.protocol.operations import QueueFacts
 
@@ -161,6 +162,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
     """One task."""
     name, span = request.path_params["name"], span_of(request)
     try:
+        check_name("task", name)
         frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     except OptionsError:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None

@@ -213,7 +213,7 @@ class Task(Generic[P, R, V]):
         """
         return self._bound.job(*args, **kwargs)
 
-    def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
+    def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """The same task with other options, for one or more jobs; see :class:`headrace.model.options.CallOptions`.
 
         Raises:
@@ -365,7 +365,7 @@ class BoundTask(Generic[P, R]):
         self.check_key()
         return UnsentJob(self, data, self.form(), self._options.request_id, name=self._name(data))
 
-    def options(self, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
+    def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """See :meth:`Task.options`; what is not given stays as it is here."""
         return BoundTask(self.context, self._signature, of_call(self._options, options))
 
