@@ -180,3 +180,17 @@ def test_workers_that_hold_limited_jobs_hear_of_a_gate_that_a_refused_call_close
         # Once: the second refusal finds it closed. The first one's worker holds another job of the gate by then.
         wanted = [b"the end"] if name == "idle" else [news.encode(), b"the end"]
         assert [box.get_message(timeout=20)["data"] for _ in wanted] == wanted
+
+
+@pytest.mark.parametrize(("ended", "held"), [(1, 4), (4, 1)], ids=["one of four that hold", "four of which one holds"])
+def test_a_settle_lets_go_of_those_that_hold_and_no_others(stage: Stage, ended: int, held: int) -> None:
+    declare(stage, {"call": [LimitRule("five", concurrency=Concurrency(5))]})
+    limited = put(stage, *range(held))
+    put(stage, *range(ended), task="plain")
+    claims = stage.take(limit=10)
+    first = [claim for claim in claims if claim.id == limited[0]]
+    plain = [claim for claim in claims if claim.task == "plain"]
+    assert gate(stage, "five:")[1] == held
+    assert not stage.settle(*map(stage.outcome, [*first, *plain][:ended]), request=1).stale
+    assert gate(stage, "five:")[1:] == (held - 1, False)
+    assert stage.client.hlen(stage.keys("slots:w1")) == held - 1

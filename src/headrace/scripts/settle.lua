@@ -54,10 +54,16 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
--- Those of them that hold gates, mostly none, though others of this owner do.
+-- Those of them that hold gates, mostly none, though others of this owner do: the shorter list is looked up in the other.
 local function holding()
-  local found = {}
-  for n, text in ipairs(redis.call('EXISTS', slots .. owner) == 1 and redis.call('HMGET', slots .. owner, unpack(left)) or {}) do
+  local found, held = {}, redis.call('HLEN', slots .. owner)
+  if held < #left then
+    for _, id in ipairs(held > 0 and redis.call('HKEYS', slots .. owner) or {}) do
+      if taken[id] then found[#found + 1] = id end
+    end
+    return found
+  end
+  for n, text in ipairs(redis.call('HMGET', slots .. owner, unpack(left))) do
     if text then found[#found + 1] = left[n] end
   end
   return found
