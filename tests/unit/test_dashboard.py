@@ -19,6 +19,7 @@ from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.values_shown import json_text, shown
+from headrace.model.activity import EventRecord
 from headrace.model.redaction import HIDDEN, Redactor
 from headrace.model.server_facts import server_facts
 from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
@@ -181,7 +182,7 @@ def task(failed: int, succeeded: int) -> TaskFigures:
             "No worker knows the task shop.gone",
             "/jobs?state=parked&task=shop.gone",
         ),
-        (frame([], [worker(lease=NOW - 1)]), [], "Worker host:1 fell silent", "/workers"),
+        (frame([], [worker(lease=NOW - 1), worker()]), [], "Worker host:1 fell silent", "/workers"),
         (frame([], [worker()], {"quarantined": 1}), [], "1 job is quarantined", "/jobs?state=quarantined"),
         (frame([], [worker()], flows=2), [], "2 workflows failed", "/workflows?state=failed"),
         (frame([], [worker()]), [task(20, 80)], "20 % of shop.pay fail", "/causes?task=shop.pay"),
@@ -233,6 +234,21 @@ def test_a_server_that_is_almost_full_needs_a_person() -> None:
     assert (need.level, need.link) == ("warn", "/store")
     assert "85 % of its memory" in need.title
     assert needs(frame([], [worker()]), [], server_facts(b"")) == []
+
+
+def test_a_worker_that_died_is_news_for_an_hour() -> None:
+    died = [EventRecord("1-0", NOW - 180_000_000, "worker_lost", {"place": "host:9", "why": "its lease ended"})]
+    (need,) = needs(frame([], [worker()]), [], died=died)
+    assert (need.title, need.link) == ("Worker host:9 died", "/activity?show=workers")
+    assert need.detail.startswith("Its lease ended, 3 min ago.")
+    old = [EventRecord("1-0", NOW - 3_700_000_000, "worker_lost", {"place": "host:9"})]
+    assert needs(frame([], [worker()]), [], died=old) == []
+
+
+def test_jobs_of_the_last_worker_wait_for_one_to_take_them_over() -> None:
+    found = needs(frame([], [worker(lease=NOW - 1, running=2)]), [])
+    assert found[0].title == "No worker is running"
+    assert found[0].detail.startswith("2 jobs of a silent worker wait")
 
 
 def test_lost_statistics_are_said_with_what_follows() -> None:

@@ -10,6 +10,7 @@ from headrace.admin.declared_alarms import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural, quoted
+from headrace.model.activity import EventRecord
 from headrace.model.notation import size
 from headrace.model.server_facts import ServerFacts
 
@@ -20,6 +21,8 @@ HIGH_SHARE, FEW = 0.05, 10
 FULL, ALMOST = 0.8, 0.95
 # Microseconds after which an alarm that no worker looked at is no news.
 LOOKED = 600_000_000
+# Microseconds for which the death of a worker is news.
+NEWS = 3_600_000_000
 # Names that one kind of trouble lists.
 MOST = 5
 
@@ -49,6 +52,7 @@ def needs(
     server: ServerFacts | None = None,
     lost: int = 0,
     alarms: Sequence[AlarmRecord] = (),
+    died: Sequence[EventRecord] = (),
 ) -> list[Need]:
     """All of them, the bad ones first.
 
@@ -56,8 +60,15 @@ def needs(
         server: what the store's server says of itself; None: nothing.
         lost: batches of statistics that found no room.
         alarms: those that are raised.
+        died: workers that were lost of late, the newest first.
     """
-    found = [*_of_alarms(frame, alarms), *_of_workers(frame), *_of_queues(frame), *_of_tasks(frame, tasks)]
+    found = [
+        *_of_alarms(frame, alarms),
+        *_of_workers(frame),
+        *_of_deaths(frame, died),
+        *_of_queues(frame),
+        *_of_tasks(frame, tasks),
+    ]
     found += [*_of_ends(frame), *_of_store(server)]
     if lost:
         words = "Figures of that time are too low: the line of statistics was full."
@@ -74,21 +85,29 @@ def _of_alarms(frame: LiveFrame, alarms: Sequence[AlarmRecord]) -> Iterator[Need
 
 def _of_workers(frame: LiveFrame) -> Iterator[Need]:
     waiting = frame.overview.states.get("ready", 0)
-    if waiting and not frame.live:
-        yield Need(
-            "bad",
-            "No worker is running",
-            f"{jobs_wait(waiting)}. Start one: headrace worker MODULE:APP",
-            "/workers",
-        )
+    held = sum(worker.running for worker in frame.silent)
+    if (waiting or held) and not frame.live:
+        words = jobs_wait(waiting) if waiting else f"{plural(held, 'job')} of a silent worker wait to be taken over"
+        yield Need("bad", "No worker is running", f"{words}. Start one: headrace worker MODULE:APP", "/workers")
     for worker in frame.silent[:MOST]:
-        if worker.running:
+        if worker.running and frame.live:
             yield Need(
                 "bad",
                 f"Worker {worker.facts.get('place', worker.owner)} fell silent",
                 f"It holds {plural(worker.running, 'job')}, which another worker takes over.",
                 "/workers",
             )
+
+
+def _of_deaths(frame: LiveFrame, died: Sequence[EventRecord]) -> Iterator[Need]:
+    news = [one for one in died if frame.now - one.at_us < NEWS]
+    if not news:
+        return
+    first = news[0]
+    name, ago = cut(first.facts.get("place", "?"), 60), duration((frame.now - first.at_us) / 1e6)
+    words = f"{first.facts.get('why', 'it is gone')}, {ago} ago. What it ran went back to its queues."
+    title = f"Worker {name} died" if len(news) == 1 else f"{len(news)} workers died, the last one was {name}"
+    yield Need("warn", title, f"{words[:1].upper()}{words[1:]}", "/activity?show=workers")
 
 
 def _of_queues(frame: LiveFrame) -> Iterator[Need]:
@@ -127,7 +146,7 @@ def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
         yield Need(
             "bad",
             f"{percent(one.share)} of {one.name} fail",
-            f"{plural(one.failed, 'start')} failed for good.",
+            f"{plural(one.failed, 'start')} failed for good or crashed.",
             f"/causes?task={quoted(one.name)}",
         )
 

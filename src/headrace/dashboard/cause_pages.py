@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite
-from headrace.dashboard.values_shown import error_line
+from headrace.dashboard.values_shown import error_line, shared_values
 from headrace.model.fingerprint import cause_id, fingerprint
 from headrace.model.job_record import Record
 from headrace.model.notation import iso
@@ -19,8 +19,8 @@ from headrace.store.client import Steps
 
 # Failures of each state that one look takes, the newest ones; for one task; and those that one script reads.
 LOOK, LOOK_FOR_TASK, PIECE = 500, 1000, 100
-# Shown at most.
-MOST = 100
+# Shown at most; failures of a cause that are compared, and from how many on what they share tells something.
+MOST, COMPARED, FEW = 100, 20, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Cause:
         number: how many there are among those that were looked at.
         first, last: microseconds: when the oldest and the newest of these ended.
         lost: whether they are quarantined.
+        shared: arguments and headers that the newest of them have in common; compared: so many.
     """
 
     id: str
@@ -46,6 +47,8 @@ class Cause:
     first: int
     last: int
     lost: bool
+    shared: Sequence[tuple[str, str]]
+    compared: int
 
 
 def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
@@ -55,14 +58,16 @@ def causes_of(records: Iterable[Record], site: DashboardSite) -> list[Cause]:
         groups.setdefault(cause_id(record.task, record.error), []).append(record)
     found: list[Cause] = []
     for id, group in groups.items():
-        newest = max(group, key=lambda record: record.finished_us)
+        group.sort(key=lambda record: -record.finished_us)
+        newest, alike = group[0], group[:COMPARED]
         kind, where = fingerprint(newest.error)
-        first = min(record.finished_us for record in group)
-        lost = newest.state == "quarantined"
-        line = error_line(newest, site.redactor)
         found.append(
-            Cause(id, newest.task, kind or "unknown", where, newest, line, len(group), first, newest.finished_us, lost)
-        )
+            Cause(
+                id, newest.task, kind or "unknown", where, newest, error_line(newest, site.redactor), len(group),
+                group[-1].finished_us, newest.finished_us, newest.state == "quarantined",
+                shared_values(alike, site.redactor) if len(alike) >= FEW else [], len(alike),
+            )
+        )  # fmt: skip
     return sorted(found, key=lambda cause: -cause.last)
 
 

@@ -24,11 +24,14 @@ from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeR
 from headrace.dashboard.live_frame import LiveFrame, read_frame
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.activity import NEWEST, Act, newest_act
+from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
 from headrace.model.ids import check_name
 from headrace.model.notation import iso
+from headrace.protocol import streams
 from headrace.protocol.operations import QueueFacts
 
+# Workers that were lost, as the overview tells of them.
+DEATHS = 20
 # Tasks and queues that the overview lists; rows of a page of queues.
 TOP, PAGE = 6, 100
 # Failures of a task that its page looks at, and the causes of them that it shows.
@@ -43,11 +46,11 @@ def span_of(request: Request) -> TimeRange:
 async def overview(site: DashboardSite, request: Request) -> Response:
     """Is it well, what is slow, what needs me."""
     span = span_of(request)
-    frame, course, tasks, server, strip, (lost, raised) = await asyncio.gather(
+    frame, course, tasks, server, strip, (lost, raised, died) = await asyncio.gather(
         site.frames.get(), site.course(span), site.table(span), site.server(), site.pulse(),
-        asyncio.gather(site.lost(), site.raised()),
+        asyncio.gather(site.lost(), site.raised(), _died(site)),
     )  # fmt: skip
-    found = needs(frame, tasks, server, lost, raised)
+    found = needs(frame, tasks, server, lost, raised, died)
 
     def document() -> dict[str, Any]:
         return {
@@ -73,6 +76,15 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         lines=sorted(frame.queues, key=lambda one: (-frame.waited(one), -one.size, one.name))[:TOP],
         served=frame.overview.served,
     )
+
+
+async def _died(site: DashboardSite) -> list[EventRecord]:
+    """Workers that were lost, the last first, among the newest 5,000 events, as known within some seconds."""
+    keys = site.client.keys
+    found: streams.StreamPiece = await site.reading(
+        ("died",), lambda: site.client.arun(streams.told(keys, "events", DEATHS, kinds=["worker_lost"]))
+    )
+    return [event_of(*row) for row in found.rows]
 
 
 def _counts(frame: LiveFrame) -> dict[str, Any]:

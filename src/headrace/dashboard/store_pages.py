@@ -10,13 +10,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.dashboard.attention import FULL
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import link
 from headrace.model.notation import iso
 from headrace.protocol import cache as protocol
 from headrace.protocol.keys import SCHEMA
 
-PAGE = 50
+# Cached values of a page, and queues that a full store's page offers to empty.
+PAGE, LONGEST = 50, 3
 
 
 async def store(site: DashboardSite, request: Request) -> Response:
@@ -35,6 +37,7 @@ async def store(site: DashboardSite, request: Request) -> Response:
 
     return await site.page(
         request, "store.html", document, frame=frame, server=server, schema=SCHEMA, finished=finished,
+        longest=sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[:LONGEST], almost=FULL,
         kept=sum(finished.values()), settings=settings, url=site.redactor.text(site.app.client.url()),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from headrace.settings import HIDDEN
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
 PREVIEW = 120
+# Values that several jobs share, as a page lists them.
+MOST_SHARED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,29 @@ def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
         for name, value in hidden.items()
     ]
     return cut(", ".join(parts), PREVIEW)
+
+
+def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[str, str]]:
+    """Arguments and headers that all of some jobs have, by name: of failures, whom they are about. Three at most."""
+    common: dict[str, Any] | None = None
+    for record in records:
+        try:
+            found = {**record.headers, **named_shown(record.secrets, record.arguments)}
+        except (HeadraceError, ValueError, TypeError, RecursionError):
+            return []
+        common = (
+            found if common is None else {name: value for name, value in common.items() if _has(found, name, value)}
+        )
+        if record.left_out or not common:
+            return []
+    named = redactor.value(common or {})
+    texts = [(name, cut(json_text(value, indent=-1), 60)) for name, value in named.items() if value != HIDDEN]
+    return texts[:MOST_SHARED]
+
+
+def _has(found: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether a value is there; one that compares in a way of its own is not."""
+    return name in found and bool(found[name] == value)
 
 
 def result(record: Record, redactor: Redactor) -> Shown | None:

@@ -1,0 +1,121 @@
+"""Outages, played: an operator starts at the overview, and has three clicks to see, to understand and to mend each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import StoreFull
+from tests.browser import chromium
+from tests.browser.outage import BAR, Operator, OutageShop
+from tests.deadline import eventually
+from tests.servers import Server
+
+Play = tuple[Headrace, OutageShop, Operator]
+
+
+@pytest.fixture
+def config(request: pytest.FixtureRequest) -> dict[str, str]:
+    return getattr(request, "param", {})
+
+
+@pytest.fixture
+def play(
+    browser: Any, new_server: Callable[..., Server], config: dict[str, str], tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Play]:  # fmt: skip
+    """A shop without workers, and an operator who has the overview open. ``HR_SHOTS`` names a folder for pictures."""
+    server = new_server(config=config)
+    app, shop = Headrace(server.url), OutageShop(server.url, tmp_path)
+    shots = os.environ.get("HR_SHOTS", "") and f"{os.environ['HR_SHOTS']}/{request.node.originalname}"
+    with app, chromium.served(server.url, tmp_path) as base:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        context.request.post(f"{base}/login", form={"token": chromium.TOKEN}, headers={"origin": base})
+        page = context.new_page()
+        page.goto(base + "/")
+        operator = Operator(page, shots)
+        yield app, shop, operator
+        print(f"{operator.clicks} clicks, {operator.seconds:.1f} s from the trouble to its end")
+        assert operator.clicks <= BAR
+        context.close()
+        shop.close()
+
+
+def test_a_task_that_fails_for_one_customer(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker()
+    charge = app.by_name("shop.charge")
+    app.enqueue_many(charge.job(("acme", "globex", "initech")[n % 3], n) for n in range(60))
+    operator.starts()
+    operator.sees("of shop.charge fail")
+    operator.click("link", "of shop.charge fail")
+    operator.sees('"globex"')
+    assert "ConnectionError: the bank of this account does not answer" in operator.reads()
+    (shop.place / "bank-is-back").touch()
+    operator.click("link", "retry all")
+    operator.sees("Retry 20 jobs?")
+    operator.click("button", "Retry 20 jobs")
+    operator.sees("20 done")
+    eventually(lambda: app.jobs.count("succeeded") == 60, what="all are charged")
+
+
+def test_a_queue_that_no_worker_serves(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker("--queues", "default")
+    app.enqueue_many(app.by_name("shop.mail", queue="mail").job(f"text {n}") for n in range(30))
+    operator.starts()
+    operator.sees("No worker serves queue mail")
+    operator.click("link", "No worker serves queue mail")
+    operator.sees("headrace worker MODULE:APP --queues mail")
+    shop.worker("--queues", "mail")
+    operator.sees("0 ready")
+    eventually(lambda: "No worker serves this queue" not in operator.reads(), what="the page says that it is served")
+    assert app.jobs.count("succeeded") == 30
+
+
+def test_a_worker_that_dies(play: Play) -> None:
+    app, shop, operator = play
+    first = shop.worker()
+    app.enqueue_many(app.by_name("shop.report").job(n) for n in range(2))
+    eventually(lambda: app.jobs.count("running") == 2, what="both run")
+    operator.starts()
+    shop.kill(first)
+    operator.sees("No worker is running")
+    (shop.place / "reports-go-on").touch()
+    shop.worker()
+    operator.sees(f":{first.pid} died")
+    operator.click("link", f":{first.pid} died")
+    operator.sees("worker lost")
+    assert "its lease ended" in operator.reads()
+    eventually(lambda: app.jobs.count("succeeded") == 2, what="what it ran was run again")
+    operator.page.go_back()
+    operator.click("link", "Succeeded")
+    operator.sees("shop.report")
+
+
+@pytest.mark.parametrize("config", [{"maxmemory": "8mb", "maxmemory-policy": "noeviction"}], indirect=True)
+def test_a_store_that_is_full(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker("--queues", "default")
+    mail = app.by_name("shop.mail", queue="mail")
+    operator.starts()
+    stored = 0
+    with pytest.raises(StoreFull):
+        while stored < 10_000:
+            mail.enqueue("x" * 20_000)
+            stored += 1
+    operator.sees("of its memory")
+    operator.click("link", "of its memory")
+    operator.sees("nothing can be enqueued")
+    operator.click("link", f"delete {stored:,} ready jobs of mail")
+    operator.sees(f"Delete {stored:,} jobs?")
+    operator.type(str(stored))
+    operator.click("button", f"Delete {stored:,} jobs")
+    operator.sees("done")
+    eventually(lambda: app.queues["mail"].size == 0, what="the queue is empty")
+    mail.enqueue("there is room again")

@@ -1,0 +1,51 @@
+"""What a cause tells: whom its failures are about, on the page of causes and on that of the task."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.dashboard import Dashboard
+from headrace.testing import Kit
+from tests.dashboard.asking import ask, operator, viewer
+from tests.dashboard.conftest import CANARY, Shop
+
+
+async def test_a_cause_names_what_its_failures_share(empty: Shop, kit: Kit) -> None:
+    for n in range(3):
+        empty.show.options(headers={"tenant": "acme", "parcel": str(n)}).enqueue("the same text")
+    await kit.adrain(raises=False)
+    page = (await ask(Dashboard(empty.app, operator), "/causes")).text
+    assert "all with" in page
+    assert "tenant=&#34;acme&#34;" in page
+    assert "text=&#34;the same text&#34;" in page
+    assert "parcel=" not in page
+
+
+async def test_what_failures_share_is_hidden_as_elsewhere(empty: Shop, kit: Kit) -> None:
+    for _ in range(3):
+        empty.sign.enqueue(CANARY, {"token": CANARY, "city": "Oslo"})
+    await kit.adrain(raises=False)
+    page = (await ask(Dashboard(empty.app, operator), "/causes")).text
+    assert "Oslo" in page
+    assert CANARY not in page
+
+
+async def test_two_failures_share_nothing_worth_telling(empty: Shop, kit: Kit) -> None:
+    for _ in range(2):
+        empty.show.enqueue("the same text")
+    await kit.adrain(raises=False)
+    assert "all with" not in (await ask(Dashboard(empty.app, operator), "/causes")).text
+
+
+async def test_the_page_of_a_task_that_fails_has_its_causes(empty: Shop, kit: Kit) -> None:
+    for _ in range(3):
+        empty.show.enqueue("the same text")
+    await kit.adrain(raises=False)
+    empty.app.stats.absorb("jobs/shop.show", {"started": 3, "failed": 3}, time.time() - 60)
+    empty.app.stats.flush()
+    page = await ask(Dashboard(empty.app, operator), "/tasks/shop.show")
+    assert page.status == 200
+    assert "RuntimeError: the same text" in page.text
+    (more,) = [one for one in page.links() if one.startswith("/errands/new")]
+    assert "Retry 3 jobs?" in (await ask(Dashboard(empty.app, operator), more)).text
+    assert "/errands/new" not in (await ask(Dashboard(empty.app, viewer), "/tasks/shop.show")).text
