@@ -54,6 +54,10 @@ def test_a_worker_does_the_rest_of_what_was_left_to_it(headrace: Program, url: s
         assert app.jobs.count("cancelled") == 700
 
 
+def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
+    assert "0 done" in headrace("jobs", "cancel", "--all", "--state", "scheduled").out
+
+
 def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
     assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
     assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err

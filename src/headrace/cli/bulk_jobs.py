@@ -39,7 +39,7 @@ def all_of(
     """Do a verb on all jobs that a filter means: count, ask, begin, and work until the end."""
     with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
         counted = headrace.errands.count(verb, which)
-        if not yes:
+        if not yes and (counted.matched or not counted.exact):
             jobs = f"{_at_least(counted.exact)}{several(counted.matched, 'job')}"
             confirm(f"{verb} {jobs} ({which.words})", "nothing was done", "You cannot undo this.")
         errand = headrace.errands.start(verb, which, who=user(), by="cli", rate=rate, total=counted)
