@@ -48,7 +48,7 @@ class JobFilter:
             if name:
                 check_name(kind, name)
             elif self.state == needed:
-                raise OptionsError(f"of {needed} jobs say which {kind}'s: they are listed by {kind}")
+                raise OptionsError(f"name the {kind} of the {needed} jobs: these are listed by {kind}")
         if self.cause and not _CAUSE.fullmatch(self.cause):
             raise OptionsError(f"{self.cause!r:.80} is not the name of a cause, which has 16 hexadecimal digits")
         if self.cause and self.state not in ("failed", "quarantined"):
