@@ -391,8 +391,9 @@ class BoundTask(Generic[P, R]):
         Raises:
             OptionsError: it is ordered, and nothing says by which key.
         """
-        self.check_key()
-        id = ordered_id(id) if self._options.ordered else id
+        if self._options.ordered:
+            self.check_key()
+            id = ordered_id(id)
         return unique_id(id) if self._options.unique else id
 
     def check_key(self) -> None:
