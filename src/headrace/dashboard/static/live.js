@@ -117,7 +117,7 @@ async function poll() {
 
 // -- plots ------------------------------------------------------------------------------------------------------------
 function tell(drawing, place) {
-  const hits = [...drawing.querySelectorAll(".hit")];
+  const hits = [...drawing.querySelectorAll(".hit rect")];
   if (!hits.length) return;
   const at = Math.max(0, Math.min(place, hits.length - 1));
   hits.forEach((hit, n) => hit.classList.toggle("at", n === at));
@@ -126,14 +126,14 @@ function tell(drawing, place) {
 }
 
 document.addEventListener("pointermove", (event) => {
-  const hit = event.target.closest?.(".hit");
-  if (hit) tell(hit.closest(".drawing"), [...hit.parentNode.querySelectorAll(".hit")].indexOf(hit));
+  const hit = event.target.closest?.(".hit rect");
+  if (hit) tell(hit.closest(".drawing"), [...hit.parentNode.children].indexOf(hit));
 });
 
 document.addEventListener("pointerout", (event) => {
   const drawing = event.target.closest?.(".drawing");
   if (drawing && !drawing.contains(event.relatedTarget)) {
-    drawing.querySelectorAll(".hit.at").forEach((hit) => hit.classList.remove("at"));
+    drawing.querySelectorAll(".hit .at").forEach((hit) => hit.classList.remove("at"));
     drawing.closest(".plot").querySelector(".value").textContent = "";
   }
 });
