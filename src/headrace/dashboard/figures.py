@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.app import Headrace
 from headrace.stats.engine_labels import QUEUES, TASKS, WRONG
+from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket, Reading
 from headrace.stats.resolutions import Every
 from headrace.stats.series_document import series_document
@@ -150,12 +151,15 @@ async def course(
 
 def _sum(buckets: Sequence[Bucket]) -> Bucket:
     counts: dict[str, int] = {}
-    histograms: dict[str, Any] = {}
+    found: dict[str, dict[float, int]] = {}
     for bucket in buckets:
         for field, number in bucket.counts.items():
             counts[field] = counts.get(field, 0) + number
         for field, values in bucket.histograms.items():
-            histograms[field] = histograms[field] + values if field in histograms else values
+            sums = found.setdefault(field, {})
+            for value, number in values.counts.items():
+                sums[value] = sums.get(value, 0) + number
+    histograms = {field: histogram_of(sums) for field, sums in found.items()}
     return Bucket(buckets[0].start, buckets[-1].end, counts, histograms, all(one.exact for one in buckets))
 
 

@@ -100,7 +100,9 @@ def clean(view: View) -> View:
 
     Nodes are read in chunks while workflows grow and are deleted, so an edge may lead to a node that was not read.
     """
-    nodes = [replace(node, label=printable(node.label)) for node in view.nodes]
+    nodes = [
+        node if (label := printable(node.label)) == node.label else replace(node, label=label) for node in view.nodes
+    ]
     known = {node.number for node in nodes}
     edges = {(a, b, policy): None for a, b, policy in view.edges if {a, b} <= known and a != b}
     return View(printable(view.title), nodes, list(edges))

@@ -240,10 +240,13 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
 
 def _plausible(record: Record) -> Record:
     """The record without what is stored of starts that are not its last."""
-    if record.attempt and (record.swallowed is None or record.swallowed.attempt == record.attempt):
+    attempt = record.attempt
+    if record.swallowed is None and (attempt or not record.started_us):
+        return record
+    if attempt and record.swallowed is not None and record.swallowed.attempt == attempt:
         return record
     # A claim that came to nothing, as that of a parked job does, began nothing. The last start swallowed nothing.
-    return replace(record, started_us=record.started_us if record.attempt else 0, swallowed=None)
+    return replace(record, started_us=record.started_us if attempt else 0, swallowed=None)
 
 
 def _created(id: str) -> int:
