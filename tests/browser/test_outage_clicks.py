@@ -89,6 +89,7 @@ def test_a_worker_that_dies(play: Play) -> None:
     (shop.place / "reports-go-on").touch()
     shop.worker()
     operator.sees(f":{first.pid} died")
+    assert "no job has run" not in operator.reads()
     operator.click("link", f":{first.pid} died")
     operator.sees("worker lost")
     assert "its lease ended" in operator.reads()
