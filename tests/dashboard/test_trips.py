@@ -21,6 +21,7 @@ HOUR = 3_600_000_000
 PAGES = {
     "/": 1, "/workers": 1, "/workers/host-0:1": 1, "/causes": 1, "/causes?task=shop.add": 1, "/activity": 1,
     "/queues": 1, "/queues/queue-1": 1, "/queues/paused": 2, "/tasks": 1, "/tasks/shop.add": 1, "/statistics": 1,
+    "/tasks/shop.fails": 2,
     "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=running": 2,
     "/jobs?state=ready&queue=queue-1": 2, "/jobs/ID": 1, "/workflows": 1, "/workflows/SMALL": 1, "/workflows/LARGE": 2,
     "/schedules": 1, "/limits": 1, "/cache": 1, "/store": 1, "/errands": 1, "/errands/new?verb=retry&state=failed": 1,
@@ -60,6 +61,7 @@ class Store:
         for n in range(30):
             app.stats.absorb(f"jobs/shop.task-{n}", counts, time.time() - 60)
             app.stats.absorb(f"queues/queue-{n}", counts, time.time() - 60)
+        app.stats.absorb("jobs/shop.fails", {"started": 1, "failed": 1}, time.time() - 60)
         app.stats.flush()
 
     def put(self, jobs: int) -> None:
@@ -122,7 +124,17 @@ async def test_statistics_of_a_server_of_their_own_cost_one_more(
             assert {
                 page: found[page] - trips for page, trips in PAGES.items() if found[page] != trips
             } == dict.fromkeys(
-                ("/", "/queues", "/queues/queue-1", "/queues/paused", "/tasks", "/tasks/shop.add", "/statistics"), 1
+                (
+                    "/",
+                    "/queues",
+                    "/queues/queue-1",
+                    "/queues/paused",
+                    "/tasks",
+                    "/tasks/shop.add",
+                    "/tasks/shop.fails",
+                    "/statistics",
+                ),
+                1,
             )
         finally:
             await app.aclose()

@@ -106,13 +106,16 @@ def _newest(site: DashboardSite, look: int) -> Steps[Failures]:
     return Failures(list(found.values()), sum(page.count for page in pages[:: look // PIECE]))
 
 
+async def newest_failures(site: DashboardSite, look: int) -> Failures:
+    """The newest failures, so many of each state, shared by all tabs. Cost: one round trip."""
+    found: Failures = await site.reading(("failures", str(look)), lambda: site.client.adrive(_newest(site, look)))
+    return found
+
+
 async def causes(site: DashboardSite, request: Request) -> Response:
     """Failures by their causes. Cost: one round trip, that all tabs share."""
     task = request.query_params.get("task", "").strip()
-    look = LOOK_FOR_TASK if task else LOOK
-    failures: Failures = await site.read(
-        site.reading(("causes", str(look)), lambda: site.client.adrive(_newest(site, look)))
-    )
+    failures = await site.read(newest_failures(site, LOOK_FOR_TASK if task else LOOK))
     looked = [record for record in failures.records if task in ("", record.task)]
     found = causes_of(looked, site)
     order = request.query_params.get("order", "")

@@ -17,7 +17,7 @@ from headrace.admin.queue_scale import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
-from headrace.dashboard.cause_pages import Cause, causes_of
+from headrace.dashboard.cause_pages import Cause, causes_of, newest_failures
 from headrace.dashboard.comparison import EARLIER, compared, comparison_document, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
@@ -34,8 +34,8 @@ from headrace.protocol.operations import QueueFacts
 DEATHS = 20
 # Tasks and queues that the overview lists; rows of a page of queues.
 TOP, PAGE = 6, 100
-# Failures of a task that its page looks at, and the causes of them that it shows.
-FAILURES, CAUSES = 50, 3
+# Newest failures, of all tasks, that a task's page looks at, and the causes of its own that it shows.
+FAILURES, CAUSES = 100, 3
 
 
 def span_of(request: Request) -> TimeRange:
@@ -180,7 +180,8 @@ async def task(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
     found: list[Cause] = []
     if course.total.failed:
-        found = await site.reading(("task causes", name), lambda: _causes(site, name))
+        failures = await newest_failures(site, FAILURES)
+        found = causes_of((one for one in failures.records if one.task == name), site)[:CAUSES]
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
@@ -190,12 +191,6 @@ async def task(site: DashboardSite, request: Request) -> Response:
         frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
         parked=frame.overview.parked.get(name, 0), causes=found,
     )  # fmt: skip
-
-
-async def _causes(site: DashboardSite, name: str) -> list[Cause]:
-    """The causes of a task's newest failures. Cost: two round trips where most failures are its own."""
-    page = await Jobs(site.client, site.app.tasks).apage("failed", task=name, limit=FAILURES, values=False)
-    return causes_of(page.jobs, site)[:CAUSES]
 
 
 async def workers(site: DashboardSite, request: Request) -> Response:
