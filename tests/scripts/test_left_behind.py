@@ -18,7 +18,7 @@ def test_what_was_not_begun_ends_as_cancelled(stage: Stage, count: int, how: str
     for id in ids:
         stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id)], stage.now))
     calls = {
-        "retire": consume.retire(stage.keys, "w1", KEEP, stage.now),
+        "retire": consume.retire(stage.keys, "w1", KEEP, now=stage.now),
         "reclaim": consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now),
     }
     first = stage.run(calls[how])

@@ -93,6 +93,8 @@ def test_workers_come_leave_and_die(stage: Stage) -> None:
     stage.register("w1", queues="a,b")
     stage.run(consume.retire(stage.keys, "w1"))
     stage.run(consume.retire(stage.keys, "w1"))
+    stage.register("w3")
+    stage.run(consume.retire(stage.keys, "w3", why="its supervisor died"))
     stage.running("w2")
     stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP, stage.now))
     stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP, stage.now))
@@ -100,6 +102,8 @@ def test_workers_come_leave_and_die(stage: Stage) -> None:
     assert found == [
         ("worker_started", "w1", "a,b"),
         ("worker_stopped", "w1", None),
+        ("worker_started", "w3", "default"),
+        ("worker_lost", "w3", "its supervisor died"),
         ("worker_started", "w2", "default"),
         ("worker_lost", "w2", "its process died"),
     ]

@@ -58,6 +58,9 @@ def _settled(fleet: Fleet, worker: Worker, job: Job[int], point: str, role: str)
     assert len(fleet.ledger.starts(job.id)) == starts
     if role in ("supervisor", "worker"):
         worker.wait()
+        # Nobody is told that it left in order.
+        fleet.until(lambda: fleet.app.events.page(["worker_lost"]).events)
+        assert not fleet.app.events.page(["worker_stopped"]).events
     else:
         # Who was killed was replaced: the worker works on.
         assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2

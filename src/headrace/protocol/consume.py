@@ -509,15 +509,16 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now
     )
 
 
-def retire(keys: Keys, owner: str, ttl: int = 0, now: int = 0) -> Call[bool]:
+def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "", now: int = 0) -> Call[bool]:
     """End an incarnation that holds nothing; False when it still holds jobs.
 
     Args:
         ttl: microseconds that those stay which were broadcast to it, had not begun, and end as cancelled.
+        why: what ended it; empty: it leaves in order.
 
     Cost: one round trip.
     """
-    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, ttl=ttl)
+    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, ttl=ttl, why=why)
 
 
 def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int, int]]:

@@ -11,13 +11,16 @@
 -- key     slots    hash  slots:<owner>
 -- arg     owner    text
 -- arg     ttl      int   microseconds that the cancelled stay
+-- arg     why      text  what ended it; empty: it leaves in order
 -- return  ok | busy
 local busy = redis.call('EXISTS', claims) == 1
 if not busy then leave_behind(owner, 500, ttl) end
 return function()
   if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
   if redis.call('ZREM', owners, owner) == 1 then
-    telling().happened('worker_stopped', {'worker', owner, 'place', redis.call('HGET', self, 'place') or ''})
+    local event = {'worker', owner, 'place', redis.call('HGET', self, 'place') or ''}
+    if why ~= '' then event[5], event[6] = 'why', why end
+    telling().happened(why == '' and 'worker_stopped' or 'worker_lost', event)
   end
   redis.call('UNLINK', self, known, cancels, slots)
   return 'ok'

@@ -53,6 +53,8 @@ class Departure:
         self._reconciler = reconciler
         # Whether the store had still counted jobs as ours when we were about to leave.
         self._refused_once = False
+        # What ended the worker, if it does not leave in order.
+        self._why = ""
         # Since when there is nothing to run.
         self._idle_since = NEVER
 
@@ -98,6 +100,7 @@ class Departure:
         """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
         worker = self._worker
         worker.actions.log(logging.ERROR, "the supervisor died: stopping")
+        self._why = "its supervisor died"
         self._pool.supply.working = False
         worker.phase = "draining"
         worker.timers.set("stop", worker.now)
@@ -170,7 +173,7 @@ class Departure:
             worker.phase = "left"
         elif requests.ready and not (requests.armed or self._endings.batch or runner_pool.notes):
             keep = microseconds(worker.settings.failure_ttl)
-            requests.send([(consume.retire(worker.keys, worker.owner, keep), self._retired)])
+            requests.send([(consume.retire(worker.keys, worker.owner, keep, self._why), self._retired)])
 
     def _stop_what_runs(self, now: float) -> None:
         runner_pool, worker, timers = self._pool, self._worker, self._worker.timers
