@@ -124,6 +124,24 @@ def test_a_clock_that_is_set_back_twice_has_no_tick_run_twice(stage: Stage) -> N
         assert walk(stage).rewound == ["s"]
 
 
+def test_a_clock_that_is_set_back_before_it_is_where_it_was_has_no_tick_run_twice(stage: Stage) -> None:
+    stage.register("w1", DAY)
+    put(stage)
+    fire(stage)
+    found: list[int] = []
+    for begin, end in ((0, 90), (15, 80), (15, 80), (15, 95)):
+        for n in range(begin, end):
+            stage.now = FIRST + n * MINUTE
+            if fire(stage).ran:
+                found.append(n)
+            for claim in stage.take():
+                stage.end(claim, amount=0)
+        walk(stage)
+        stage.now = FIRST + 15 * MINUTE - SECOND
+        assert walk(stage).rewound == ["s"]
+    assert found == list(range(95))
+
+
 def test_a_schedule_that_fell_silent_ticks_again(stage: Stage) -> None:
     put(stage)
     fire(stage)

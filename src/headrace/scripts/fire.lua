@@ -32,9 +32,13 @@ local function chosen(f, tick, due, is_last)
   return true
 end
 
-local function note(name, tick, what, text, count)
+local function tell(name, what, count)
   local n = #told
   told[n + 1], told[n + 2], told[n + 3] = name, what, count
+end
+
+local function note(name, tick, what, text, count)
+  tell(name, what, count)
   note_tick(name, tick, what, text, count)
 end
 
@@ -79,10 +83,14 @@ local function run_due(name, f, due, count)
     else
       tell_missed(name, missed)
       missed = {}
-      local what, text = 'twice', f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n])
-      if not text then what, text = start_tick(name, due[n], work, '', 0) end
-      note(name, due[n], what, text, 1)
-      if what == 'ran' then count.ran, count.last = count.ran + 1, text end
+      if f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n]) then
+        -- No row of its own: it would push out what the history tells of others.
+        tell(name, 'twice', 1)
+      else
+        local what, text = start_tick(name, due[n], work, '', 0)
+        note(name, due[n], what, text, 1)
+        if what == 'ran' then count.ran, count.last = count.ran + 1, text end
+      end
     end
   end
   tell_missed(name, missed)

@@ -51,13 +51,13 @@ local function owned(name, f)
 end
 
 local function walk(name)
-  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'seen', 'known')
+  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'seen', 'known', 'again_to')
   if not f[1] then return redis.call('ZREM', schedules, name) end
   if not owned(name, f) then return redis.call('ZREM', ticking, name) end
   if f[6] or f[7] then return end
   if f[8] and tonumber(f[8]) > now + BACK then
     rewound[#rewound + 1] = name
-    redis.call('HSET', plan .. name, 'ticks', '', 'known', now, 'again_to', f[9] or 0)
+    redis.call('HSET', plan .. name, 'ticks', '', 'known', now, 'again_to', string.format('%.0f', math.max(f[9] or 0, f[10] or 0)))
     redis.call('HDEL', plan .. name, 'final')
     redis.call('ZADD', ticking, now, name)
   elseif not redis.call('ZSCORE', ticking, name) then

@@ -10,11 +10,11 @@ local function note_tick(name, tick, what, text, count)
   if size > KEPT then redis.call('LTRIM', history .. name, -KEPT, -1) end
 end
 
--- The job of a tick that ran, if the history tells of it: the clock was set back, perhaps more than once, so that its time has come again.
+-- Whether the history tells that a tick ran: the clock was set back, perhaps more than once, so that its time has come again.
 local function ran_before(name, tick)
   for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
     local read, one = pcall(cmsgpack.unpack, row)
-    if read and tonumber(one[1]) == tick and (one[3] == 'ran' or one[3] == 'twice') then return one[4] end
+    if read and tonumber(one[1]) == tick and (one[3] == 'ran' or one[3] == 'twice') then return true end
   end
   return false
 end
