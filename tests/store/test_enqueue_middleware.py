@@ -394,7 +394,7 @@ def sent(make: Callable[[Headrace], object]) -> list[list[bytes]]:
 
     def answer(command: list[bytes]) -> bytes:
         commands.append(command)
-        return b"*2\r\n" + bulk("ok") + b"*0\r\n"
+        return bulk("ok")
 
     greeting = iter([True])
     greet = GREETING
