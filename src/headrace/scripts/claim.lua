@@ -34,7 +34,7 @@ local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0
 
 -- One flat list for all jobs: a table for each would cost more than its content.
-local function claimed(id, token, queue, score, f)
+local function claimed(id, token, queue, score, f, node)
   jobs[size + 1], jobs[size + 2], jobs[size + 3] = id, token, queue
   jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1] or '', f[2] or ''
   size = size + 6
@@ -45,7 +45,7 @@ local function claimed(id, token, queue, score, f)
     while #rest > 10 and not rest[#rest] do rest[#rest] = nil end
     more[#more + 1] = {id, rest}
   end
-  if is_node(id) then
+  if node then
     local at = #nodes
     nodes[at + 1], nodes[at + 2], nodes[at + 3], nodes[at + 4] = id, f[4] or '', f[5] or '', f[6] or ''
   end
@@ -57,7 +57,7 @@ if (tonumber(before[1]) or 0) >= request then
   local held, ids = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES'), {}
   for n = 1, #held, 2 do
     local fields = redis.pcall('HMGET', job .. held[n], 'task', 'args', 'more', 'options', 'parents', 'facts', 'queue')
-    if not fields.err then claimed(held[n], held[n + 1], fields[7] or 'default', 0, fields) end
+    if not fields.err then claimed(held[n], held[n + 1], fields[7] or 'default', 0, fields, is_node(held[n])) end
     ids[#ids + 1] = held[n]
   end
   return {'ok', now, nearest, jobs, more, nodes, lost, 0, #ids > 0 and limiting().held_by_these(owner, ids) or {}}
@@ -66,21 +66,22 @@ end
 local token = math.max(now, tonumber(redis.call('GET', last) or 0) + 1)
 local first, holds, left = token, {}, limit
 
+-- The fields of a record, and whether it is a node.
 local function read(id)
-  if is_node(id) then return redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts') end
-  return redis.pcall('HMGET', job .. id, 'task', 'args', 'more')
+  if is_node(id) then return redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts'), true end
+  return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
 -- What has left its queue is leased, unless its record is gone or its workflow does not let it start.
-local function take(queue, id, score, fields)
+local function take(queue, id, score, fields, node)
   if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
-  elseif not is_node(id) or may_start(id, score) then
+  elseif not node or may_start(id, score) then
     local text = string.format('%.0f', token)
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
     holds[#holds + 1] = text
     holds[#holds + 1] = id
-    claimed(id, text, queue, score, fields)
+    claimed(id, text, queue, score, fields, node)
     token = token + 1
     if fields[3] and is_unique(id) then uniques().name_started(id) end
     return true
@@ -99,13 +100,13 @@ for _, queue in ipairs(names) do
       left = crowded.look(queue, left)
     else
       -- Few steps for each job without limits: every one passes here.
-      local popped, byte, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, 0, nil
+      local popped, byte, looks, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks, 0, nil
       for n = 1, #popped, 2 do
         local id = popped[n]
         if byte(id) == 126 then
           rest = {unpack(popped, n)}
           break
-        elseif not ways.looks then
+        elseif not looks then
           take(queue, id, popped[n + 1], read(id))
           took = took + 1
         elseif limiting().take_plain(queue, id, popped[n + 1], ways) then

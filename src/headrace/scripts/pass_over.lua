@@ -45,7 +45,7 @@ local function pass_over(packed, ways)
     for n = 1, #rows, 2 do
       if left == 0 then return after, 1 end
       after = {rows[n + 1], rows[n]}
-      local fields = ways.read(rows[n])
+      local fields, node = ways.read(rows[n])
       if string.byte(rows[n]) == 126 then
         redis.call('ZREM', ready .. queue, rows[n])
         left = limiting().serve_line(queue, {rows[n], rows[n + 1]}, left, ways)
@@ -53,7 +53,7 @@ local function pass_over(packed, ways)
         redis.call('ZREM', ready .. queue, rows[n])
       elseif ways.may(queue, fields[1]) then
         redis.call('ZREM', ready .. queue, rows[n])
-        ways.take(queue, rows[n], rows[n + 1], fields)
+        ways.take(queue, rows[n], rows[n + 1], fields, node)
         left = left - 1
       end
     end

@@ -157,20 +157,20 @@ end
 
 -- A job of a line, which may have limits. Says whether it took room.
 local function take_plain(queue, id, score, ways)
-  local fields = ways.read(id)
+  local fields, node = ways.read(id)
   if ways.looks and to_lane(queue, id, score, fields) then return false end
-  ways.take(queue, id, score, fields)
+  ways.take(queue, id, score, fields, node)
   return true
 end
 
 -- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate.
 local function take_limited(queue, id, score, passes, ways)
-  local fields = ways.read(id)
+  local fields, node = ways.read(id)
   local rest = not fields.err and fields[3] and redis.call('HMGET', job .. id, 'expires', 'cost') or {}
   local over, cost = (tonumber(rest[1]) or math.huge) <= now, cost_of(rest[2])
   if cost > 1 and not over and gates().too_dear(passes, cost) then return 'dear' end
   if not fields.err and ways.may and not ways.may(queue, fields[1]) then return 'later' end
-  return ways.take(queue, id, score, fields) and not over and 'taken' or 'gone', cost
+  return ways.take(queue, id, score, fields, node) and not over and 'taken' or 'gone', cost
 end
 
 -- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id); take(queue, id, score, fields);
