@@ -1,4 +1,4 @@
-"""Limits: a rate that four workers keep together, one of which is killed, told from a ledger of tokens; and delays.
+"""Limits: a rate that four workers keep together, one of which is killed, told from a ledger of tokens; drains; delays.
 
 The starts are beside what the rate would have let start between the first and the last of them, so that neither the
 length of the measurement nor its ends count.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bench.context import Context
 from bench.figure import Bar, Figure
 from bench.limit_delays import delays
+from bench.limit_drain import drains
 from bench.limit_peers import MISSING, bullmq
 from bench.limit_tokens import tokens_of
 
@@ -63,4 +64,4 @@ def run(context: Context) -> list[Figure]:
             Figure(f"rate {rate:,}/s: most in any 0.99 s", most, "starts", bar=Bar("at most", rate)),
         ]
         figures += _peer(context, rate, seconds) if context.peers else []
-    return [*figures, *delays(context)]
+    return [*figures, *drains(context), *delays(context)]
