@@ -75,7 +75,7 @@ def test_a_queue_that_no_worker_serves(play: Play) -> None:
     shop.worker("--queues", "mail")
     operator.sees("0 ready")
     eventually(lambda: "No worker serves this queue" not in operator.reads(), what="the page says that it is served")
-    assert app.jobs.count("succeeded") == 30
+    eventually(lambda: app.jobs.count("succeeded") == 30, what="all mails are sent")
 
 
 def test_a_worker_that_dies(play: Play) -> None:
