@@ -18,7 +18,7 @@ from bench.figure import Bar, Figure
 from bench.servers import Server, server
 from headrace import Concurrency, Headrace
 from headrace.model.job import Claim, Outcome
-from headrace.protocol import consume
+from headrace.protocol import claim_calls, consume, settle_calls
 from headrace.protocol.limit_verbs import declare_limits
 
 _OWNER, _LEASE = "bench", 3600 * 10**6
@@ -36,12 +36,12 @@ class _Worker:
 
     def claim(self, limit: int = 100) -> list[Claim]:
         self.request += 1
-        return self.app.client.run(consume.claim(self.keys, _OWNER, self.request, limit, ["default"])).jobs
+        return self.app.client.run(claim_calls.claim(self.keys, _OWNER, self.request, limit, ["default"])).jobs
 
     def settle(self, claims: list[Claim]) -> None:
         self.request += 1
         rows = [(Outcome(claim.id, claim.token, "succeeded", b"", 0), claim.ready) for claim in claims]
-        self.app.client.run(consume.settle(self.keys, _OWNER, self.request, rows, 0))
+        self.app.client.run(settle_calls.settle(self.keys, _OWNER, self.request, rows, 0))
 
 
 def _noop(account: str) -> None: ...

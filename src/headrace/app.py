@@ -30,7 +30,7 @@ from headrace.model.annotations import returned
 from headrace.model.form import of_call, of_task
 from headrace.model.options import CallOptions, Kind, TaskOptions
 from headrace.model.signature import Unchecked
-from headrace.protocol import operations
+from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
@@ -446,13 +446,13 @@ class Headrace:
 
         return Completions(self.client, jobs, timeout, allow_wait)
 
-    def overview(self) -> operations.Overview:
+    def overview(self) -> overviews.Overview:
         """How much is where: states, queues, workers. Cost: one round trip, whatever the number of jobs."""
-        return self.client.run(operations.overview(self.client.keys))
+        return self.client.run(overviews.overview(self.client.keys))
 
-    async def aoverview(self) -> operations.Overview:
+    async def aoverview(self) -> overviews.Overview:
         """See :meth:`overview`."""
-        return await self.client.arun(operations.overview(self.client.keys))
+        return await self.client.arun(overviews.overview(self.client.keys))
 
     def middleware(self, function: M) -> M:
         """Put a context manager around every run of a job.

@@ -12,7 +12,7 @@ from headrace import Headrace
 from headrace.dashboard import joint_client
 from headrace.dashboard.joint_client import JointClient
 from headrace.errors import ServerError, StoreUnavailable
-from headrace.protocol import graph_reads, operations, streams
+from headrace.protocol import graph_reads, index_pages, overviews, streams
 from headrace.testing import Kit
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -21,12 +21,12 @@ from tests.servers import Server
 async def test_what_is_asked_for_together_is_one_round_trip(url: str, loaded: None) -> None:
     app = Headrace(url)
     client, keys = JointClient(app.client), app.client.keys
-    await client.arun(operations.overview(keys))
+    await client.arun(overviews.overview(keys))
     before = app.astore.round_trips
     seen, count, page, both = await asyncio.gather(
-        client.arun(operations.overview(keys)),
+        client.arun(overviews.overview(keys)),
         app.jobs.acount("ready"),
-        client.arun(operations.page(keys, "failed")),
+        client.arun(index_pages.page(keys, "failed")),
         client.adrive(_two(keys)),
     )
     assert (seen.states["ready"], count, page.count, both) == (0, 0, 0, [0, 0, 0])
@@ -48,13 +48,13 @@ async def test_what_the_server_refuses_one_fails_no_other(url: str, client: redi
     client.set(keys("events"), "no stream")
     refused, seen, page = await asyncio.gather(
         joint.arun(streams.told(keys, "events", 10)),
-        joint.arun(operations.overview(keys)),
-        joint.arun(operations.page(keys, "failed")),
+        joint.arun(overviews.overview(keys)),
+        joint.arun(index_pages.page(keys, "failed")),
         return_exceptions=True,
     )
     assert isinstance(refused, ServerError)
-    assert isinstance(seen, operations.Overview)
-    assert isinstance(page, operations.Page)
+    assert isinstance(seen, overviews.Overview)
+    assert isinstance(page, index_pages.Page)
     client.delete(keys("events"))
     await app.aclose()
 
@@ -66,15 +66,15 @@ async def test_a_store_that_is_silent_is_waited_for_no_longer_than_a_page_may_ta
     with Proxy(new_server(tcp=True)) as proxy:
         app = Headrace(proxy.url)
         joint = JointClient(app.client)
-        await joint.arun(operations.overview(joint.keys))
+        await joint.arun(overviews.overview(joint.keys))
         proxy.mode = "swallow"
         for one in await asyncio.gather(
-            *(joint.arun(operations.overview(joint.keys)) for _ in range(3)), return_exceptions=True
+            *(joint.arun(overviews.overview(joint.keys)) for _ in range(3)), return_exceptions=True
         ):
             assert isinstance(one, (TimeoutError, StoreUnavailable))
         proxy.mode = "pass"
         proxy.drop()
-        assert (await joint.arun(operations.overview(joint.keys))).states["ready"] == 0
+        assert (await joint.arun(overviews.overview(joint.keys))).states["ready"] == 0
         await app.aclose()
 
 
@@ -99,7 +99,7 @@ async def test_more_trips_a_second_than_are_allowed_are_one(url: str, monkeypatc
 async def test_one_that_gives_up_does_not_fail_the_others(url: str) -> None:
     app = Headrace(url)
     joint = JointClient(app.client)
-    asked = [asyncio.ensure_future(joint.arun(operations.overview(joint.keys))) for _ in range(3)]
+    asked = [asyncio.ensure_future(joint.arun(overviews.overview(joint.keys))) for _ in range(3)]
     await asyncio.sleep(0)
     asked[0].cancel()
     assert [one.states["ready"] for one in await asyncio.gather(*asked[1:])] == [0, 0]
@@ -117,6 +117,6 @@ async def test_it_goes_where_a_test_kit_leads_its_application(url: str) -> None:
     with Kit(app, url=url) as kit:
         add.enqueue()
         assert joint.keys.prefix == app.client.keys.prefix != Headrace(url).client.keys.prefix
-        assert (await joint.arun(operations.overview(joint.keys))).states["ready"] == 1
+        assert (await joint.arun(overviews.overview(joint.keys))).states["ready"] == 1
         await kit.adrain()
     await app.aclose()

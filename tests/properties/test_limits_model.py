@@ -16,7 +16,7 @@ from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, t
 from headrace.model.limit_state import part_of
 from headrace.model.limit_values import gates_of
 from headrace.model.rates import Rate
-from headrace.protocol import consume, operations, produce
+from headrace.protocol import claim_calls, consume, operations, overviews, produce, settle_calls
 from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -131,7 +131,9 @@ class LaneMachine(RuleBasedStateMachine):
     def claim(self, owner: str, limit: int) -> None:
         """What a worker does: it wakes by a token, promotes what is due, claims."""
         self._promote()
-        answer = self.stage.run(consume.claim(self.keys, owner, self.stage.next(), limit, QUEUES, now=self.stage.now))
+        answer = self.stage.run(
+            claim_calls.claim(self.keys, owner, self.stage.next(), limit, QUEUES, now=self.stage.now)
+        )
         assert answer.lost == []
         for claim in answer.jobs:
             assert claim.id in self.waiting
@@ -159,7 +161,7 @@ class LaneMachine(RuleBasedStateMachine):
         rows = [(Outcome(id, token, kind, b"{}", amount), 0) for id, (token, _) in some]
         if not rows:
             return
-        answer = self.stage.run(consume.settle(self.keys, owner, self.stage.next(), rows, 0, self.stage.now))
+        answer = self.stage.run(settle_calls.settle(self.keys, owner, self.stage.next(), rows, 0, self.stage.now))
         assert not answer.stale
         for id, (_, names) in some:
             self._freed(owner, id, names, unused=kind == "released")
@@ -198,7 +200,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        seen = self.stage.run(operations.overview(self.keys, self.stage.now))
+        seen = self.stage.run(overviews.overview(self.keys, self.stage.now))
         assert seen.states["ready"] == len(self.waiting)
         assert seen.states["scheduled"] == len(self.scheduled)
 

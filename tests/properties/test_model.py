@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from headrace.model.ids import FINAL
 from headrace.model.job import Outcome
-from headrace.protocol import consume, operations, produce
+from headrace.protocol import claim_calls, consume, operations, overviews, produce, settle_calls
 from headrace.testing import assert_invariants, read
 from tests.properties.model import LEASE, WEEK, Job, Model
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             self._claim(owner, self.stage.next(), limit, names)
 
     def _claim(self, owner: str, number: int, limit: int, names: list[str]) -> None:
-        answer = self.stage.run(consume.claim(self.keys, owner, number, limit, names, now=self.now))
+        answer = self.stage.run(claim_calls.claim(self.keys, owner, number, limit, names, now=self.now))
         expected = self.model.claim(owner, number, limit, names, self.now)
         assert answer.alive == (expected is not None)
         if expected is None:
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
             late.append(self.ever[0])
         if not rows:
             return
-        call = consume.settle(self.keys, owner, self.stage.next(), rows, WEEK, self.now)
+        call = settle_calls.settle(self.keys, owner, self.stage.next(), rows, WEEK, self.now)
         answer = self.stage.run(call)
         assert (answer.repeated, answer.stale) == (False, late)
         for job, kind, amount, score in doomed:
@@ -321,7 +321,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def overview(self) -> None:
-        seen = self.stage.run(operations.overview(self.keys, self.now))
+        seen = self.stage.run(overviews.overview(self.keys, self.now))
         for state, count in seen.states.items():
             assert count == len(self.model.where(state)), state
         assert {queue.name for queue in seen.queues if queue.paused} == self.model.paused

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits, LimitRule, task_row
 from headrace.model.rates import Rate
-from headrace.protocol import consume
+from headrace.protocol import claim_calls, consume, settle_calls
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -71,7 +71,9 @@ class RateMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([1, 3, 100]))
     def claim(self, limit: int) -> None:
         self._renew()
-        answer = self.stage.run(consume.claim(self.keys, "w1", self.stage.next(), limit, ["default"], self.stage.now))
+        answer = self.stage.run(
+            claim_calls.claim(self.keys, "w1", self.stage.next(), limit, ["default"], self.stage.now)
+        )
         for claim in answer.jobs:
             gate, cost = self.facts[claim.id]
             self.ledger.setdefault(gate, []).append((self.real, cost, claim.id))
@@ -93,7 +95,9 @@ class RateMachine(RuleBasedStateMachine):
             amount, said = HOLD_OFF * SECOND, gate.partition(":")[0].encode()
             self.refused[gate] = self.real + amount
         row = (Outcome(id, claim.token, kind, said, amount), claim.score)
-        assert not self.stage.run(consume.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now)).stale
+        assert not self.stage.run(
+            settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now)
+        ).stale
 
     @precondition(lambda self: self.running)
     @rule(units=st.sampled_from([1, 4]), data=st.data())
@@ -190,7 +194,7 @@ class RateMachine(RuleBasedStateMachine):
             while self.running:
                 _, (claim, _) = self.running.popitem()
                 row = (Outcome(claim.id, claim.token, "succeeded", b"", 0), 0)
-                self.stage.run(consume.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now))
+                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now))
             if not self.client.exists(self.keys("classes:default")):
                 return
             self._pass(30)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.protocol.consume import renew
-from headrace.protocol.operations import RunnerFacts
+from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.tasks.reasons import Why, explain

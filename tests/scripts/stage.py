@@ -14,7 +14,7 @@ import redis
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id, ordered_id, unique_id
 from headrace.model.job import Claim, Outcome, StartNote
-from headrace.protocol import consume, produce
+from headrace.protocol import claim_calls, consume, produce, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.testing import read
@@ -121,9 +121,9 @@ class Stage:
 
     def claim(
         self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",), request: int = 0
-    ) -> consume.Claimed:
+    ) -> claim_calls.Claimed:
         number = request or self.next()
-        return self.run(consume.claim(self.keys, owner, number, limit, queues, now=self.now))
+        return self.run(claim_calls.claim(self.keys, owner, number, limit, queues, now=self.now))
 
     def take(self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",)) -> list[Claim]:
         """Claim for an owner that is registered where it is not yet; the claims."""
@@ -143,10 +143,10 @@ class Stage:
         request: int = 0,
         ready: int = 0,
         starts: Sequence[StartNote] = (),
-    ) -> consume.Settled:
+    ) -> settle_calls.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
         number = request or self.next()
-        return self.run(consume.settle(self.keys, owner, number, rows, KEEP, self.now, starts))
+        return self.run(settle_calls.settle(self.keys, owner, number, rows, KEEP, self.now, starts))
 
     def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)

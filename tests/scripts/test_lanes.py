@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.protocol import operations, produce
+from headrace.protocol import operations, overviews, produce
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, gate, ids, promote, put
 from tests.scripts.stage import SECOND, Stage
 
@@ -14,7 +14,7 @@ def test_jobs_of_one_value_wait_in_a_lane_and_their_class_stands_in_the_line(sta
     assert stage.ready() == ["~api,account="]
     assert list(stage.members("lane:default|api,account=|x")) == [one, three]
     assert list(stage.members("lane:default|api,account=|y")) == [two]
-    assert stage.run(operations.overview(stage.keys, stage.now)).states["ready"] == 3
+    assert stage.run(overviews.overview(stage.keys, stage.now)).states["ready"] == 3
     assert stage.tokens() == 1
 
 
@@ -109,6 +109,6 @@ def test_a_queue_is_known_though_all_its_jobs_wait_for_a_closed_gate(stage: Stag
     declare(stage, {"call": [ACCOUNT]})
     change(stage, "account", paused=True)
     put(stage, "x", queue="new")
-    seen = stage.run(operations.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys, stage.now))
     assert ("new", 1) in [(queue.name, queue.size) for queue in seen.queues]
     assert seen.states["ready"] == 1

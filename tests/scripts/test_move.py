@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.model.form import Form
-from headrace.protocol import operations
+from headrace.protocol import overviews
 from headrace.protocol.produce import broadcast, move
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import LEVEL, SECOND, Stage
@@ -97,7 +97,7 @@ def test_a_limited_job_leaves_its_lane(stage: Stage, delay: int) -> None:
     born = stage.now
     stage.now += SECOND
     assert moved(stage, ids[0], queue="mail", delay=delay).startswith("moved")
-    assert {one.name: one.size for one in stage.run(operations.overview(stage.keys, now=stage.now)).queues}[
+    assert {one.name: one.size for one in stage.run(overviews.overview(stage.keys, now=stage.now)).queues}[
         "default"
     ] == 4
     if delay < 0:

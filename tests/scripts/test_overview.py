@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import operations
+from headrace.protocol import operations, overviews
 from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
 
 IDLE = 500
@@ -10,7 +10,7 @@ IDLE = 500
 
 
 def test_an_empty_store(stage: Stage) -> None:
-    seen = stage.run(operations.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys, stage.now))
     assert (seen.now, seen.queues, seen.workers, seen.parked, seen.bytes) == (START, [], [], {}, 0)
     assert set(seen.states.values()) == {0}
 
@@ -25,7 +25,7 @@ def test_how_much_is_where(stage: Stage) -> None:
     stage.put(3, queue="a")
     stage.run(operations.pause(stage.keys, "a", SECOND, stage.now))
     stage.run(operations.pause(stage.keys, "never-used"))
-    seen = stage.run(operations.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys, stage.now))
     assert seen.states == {
         "scheduled": 1, "ready": 5, "running": 1, "parked": 1,
         "blocked": 0, "succeeded": 1, "failed": 2, "cancelled": 1, "quarantined": 1,
@@ -45,7 +45,7 @@ def test_how_much_is_where(stage: Stage) -> None:
 def test_the_next_job_is_as_old_as_it_is_whatever_its_priority(stage: Stage, priority: int) -> None:
     stage.put(priority=priority)
     stage.now += 7 * SECOND
-    (queue,) = stage.run(operations.overview(stage.keys, stage.now)).queues
+    (queue,) = stage.run(overviews.overview(stage.keys, stage.now)).queues
     assert queue.oldest == START
 
 
@@ -53,7 +53,7 @@ def test_a_first_job_without_a_readable_record_has_its_score(stage: Stage) -> No
     first, second = stage.put(queue="a", priority=2) + stage.put(queue="b", priority=2)
     stage.client.delete(stage.keys.job(first))
     stage.client.hset(stage.keys.job(second), "priority", "9" * 400)
-    seen = stage.run(operations.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys, stage.now))
     assert [queue.oldest for queue in seen.queues] == [START - 2 * LEVEL] * 2
     stage.client.delete(stage.keys.ready("a"))
 
@@ -73,12 +73,12 @@ def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
     for n in range(3000):
         stage.client.sadd(stage.keys("queues"), f"past{n}")
         stage.client.zadd(stage.keys.wake(f"past{n}"), {"": 0})
-    seen = stage.run(operations.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys, stage.now))
     live = {"busy", "served", "other", "held"}
     told = {queue.name for queue in seen.queues}
     assert (len(told), told & live) == (IDLE + len(live), live)
     before = commands(stage)
-    again = stage.run(operations.overview(stage.keys, stage.now))
+    again = stage.run(overviews.overview(stage.keys, stage.now))
     assert commands(stage) - before < 2 * IDLE
     assert again.queues == seen.queues
     # What was forgotten is known again with its next job.
@@ -92,14 +92,14 @@ def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
 def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
     stage.register("w1")
     stage.client.hset(stage.keys.owner("w1"), "queues", "served")
-    assert [queue.name for queue in stage.run(operations.overview(stage.keys, stage.now)).queues] == ["served"]
-    assert stage.run(operations.overview(stage.keys, stage.now + 16 * SECOND)).queues == []
+    assert [queue.name for queue in stage.run(overviews.overview(stage.keys, stage.now)).queues] == ["served"]
+    assert stage.run(overviews.overview(stage.keys, stage.now + 16 * SECOND)).queues == []
 
 
 def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.register("w1")
     stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
-    (whole,) = stage.run(operations.overview(stage.keys, stage.now)).workers
-    (brief,) = stage.run(operations.overview(stage.keys, stage.now, details=False)).workers
+    (whole,) = stage.run(overviews.overview(stage.keys, stage.now)).workers
+    (brief,) = stage.run(overviews.overview(stage.keys, stage.now, details=False)).workers
     assert whole.facts.keys() - brief.facts.keys() == {"runner_facts", "lease"}
     assert (brief.sizes, brief.facts["place"]) == ({"async": 2}, "host:w1")

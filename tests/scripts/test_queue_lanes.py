@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.errand import JobFilter
-from headrace.protocol import operations
+from headrace.protocol import index_pages
 from headrace.protocol.errand_calls import begin_errand, bite, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import KEEP, Stage
@@ -29,7 +29,7 @@ def test_a_walk_passes_the_lanes_behind_the_line(stage: Stage, limit: int, desc:
     stage.put(queue="after")
     names, last, seen = ["default", "after"], None, list[tuple[str, str]]()
     for _ in range(40):
-        told = stage.run(operations.walk(stage.keys, "ready", names, limit, last, desc)).rows
+        told = stage.run(index_pages.walk(stage.keys, "ready", names, limit, last, desc)).rows
         rows = [(name, id, score) for name, found in told for id, score in found]
         seen += [(name, id) for name, id, _ in rows]
         if len(rows) < limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import operations, produce
+from headrace.protocol import index_pages, produce
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -12,7 +12,7 @@ from tests.scripts.stage import SECOND, Stage
 def test_a_page_brings_what_a_read_would(stage: Stage, values: bool) -> None:
     ids = [stage.finished("failed", b'{"type":"ValueError","message":"no"}') for _ in range(3)]
     stage.client.hset(stage.keys.job(ids[0]), "args", b"x" * 5000)
-    page = stage.run(operations.page(stage.keys, "failed", 2, values=values, desc=False))
+    page = stage.run(index_pages.page(stage.keys, "failed", 2, values=values, desc=False))
     assert [id for id, _ in page.rows] == ids[:2]
     assert page.records == stage.run(produce.read(stage.keys, ids[:2], lean=not values))
     assert page.records[0] is not None
@@ -22,7 +22,7 @@ def test_a_page_brings_what_a_read_would(stage: Stage, values: bool) -> None:
 def test_a_walk_brings_the_jobs_of_all_its_structures_in_order(stage: Stage) -> None:
     for queue in ("a", "b", "c"):
         stage.put(2, queue=queue)
-    walked = stage.run(operations.walk(stage.keys, "ready", ["a", "b", "c"], 5, values=False))
+    walked = stage.run(index_pages.walk(stage.keys, "ready", ["a", "b", "c"], 5, values=False))
     ids = [id for _, rows in walked.rows for id, _ in rows]
     assert len(ids) == 5
     assert walked.records == stage.run(produce.read(stage.keys, ids, lean=True))
@@ -30,8 +30,8 @@ def test_a_walk_brings_the_jobs_of_all_its_structures_in_order(stage: Stage) -> 
 
 def test_ids_come_alone_where_nothing_else_is_asked(stage: Stage) -> None:
     stage.put(2, delay=SECOND)
-    assert stage.run(operations.page(stage.keys, "scheduled")).records == []
-    assert stage.run(operations.walk(stage.keys, "ready", ["default"], 9)).records == []
+    assert stage.run(index_pages.page(stage.keys, "scheduled")).records == []
+    assert stage.run(index_pages.walk(stage.keys, "ready", ["default"], 9)).records == []
 
 
 @pytest.mark.parametrize("values", [True, False])
@@ -39,7 +39,7 @@ def test_when_a_waiting_job_of_a_page_is_due(stage: Stage, values: bool) -> None
     stage.put(delay=SECOND)
     stage.put(priority=3)
     for index, due in (("scheduled", stage.now + SECOND), ("ready:default", stage.now)):
-        (record,) = stage.run(operations.page(stage.keys, index, values=values)).records
+        (record,) = stage.run(index_pages.page(stage.keys, index, values=values)).records
         assert record is not None
         assert record.due_us == due
 
@@ -48,6 +48,6 @@ def test_a_job_that_is_gone_is_none(stage: Stage) -> None:
     gone, there = stage.put(2)
     fields = stage.client.hgetall(stage.keys.job(gone))
     stage.client.delete(stage.keys.job(gone))
-    page = stage.run(operations.page(stage.keys, "ready:default", desc=False, values=True))
+    page = stage.run(index_pages.page(stage.keys, "ready:default", desc=False, values=True))
     assert [record and record.id for record in page.records] == [None, there]
     stage.client.hset(stage.keys.job(gone), mapping=fields)

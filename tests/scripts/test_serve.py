@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.protocol import consume
+from headrace.protocol import claim_calls
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, ids, put
 from tests.scripts.stage import KEEP, Stage
 
@@ -81,7 +81,7 @@ def test_a_kind_without_room_leaves_limited_jobs_where_they_are(stage: Stage) ->
     declare(stage, {"call": [API]})
     (id,) = put(stage, 1)
     (other,) = put(stage, 1, task="plain")
-    call = consume.claim(
+    call = claim_calls.claim(
         stage.keys, "w1", stage.next(), 10, ["default"], now=stage.now, passing=[("process", 0, ["call"])]
     )
     assert ids(stage.run(call).jobs) == [other]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import consume, operations, produce
+from headrace.protocol import consume, operations, overviews, produce
 from headrace.testing import assert_invariants
 from tests.scripts.stage import KEEP, SECOND, Stage
 
@@ -14,7 +14,7 @@ def put(stage: Stage, count: int = 1, key: str = "k", **facts: object) -> list[s
 
 
 def blocked(stage: Stage) -> int:
-    return stage.run(operations.overview(stage.keys, stage.now)).states["blocked"]
+    return stage.run(overviews.overview(stage.keys, stage.now)).states["blocked"]
 
 
 def turn(stage: Stage, key: str = "k") -> str | None:

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.model.ids import node_id
 from headrace.protocol import operations, produce, streams
-from headrace.protocol.operations import RunnerFacts
+from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
 from tests.scripts.asked import codes, runner_facts, says, why

@@ -6,7 +6,7 @@ from headrace.model.form import Form
 from headrace.model.job import StartNote
 from headrace.protocol import consume, produce
 from headrace.protocol import stats as counts
-from headrace.protocol.operations import RunnerFacts
+from headrace.protocol.overviews import RunnerFacts
 from headrace.settings import Settings
 from headrace.stats.resolutions import layout_of
 from tests.scripts.asked import codes, runner_facts, says, why

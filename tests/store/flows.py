@@ -14,7 +14,7 @@ from headrace.model.form import Form
 from headrace.model.ids import flow_id, number_of
 from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
-from headrace.protocol import consume, graph
+from headrace.protocol import claim_calls, consume, graph, settle_calls
 from headrace.workflows.run import WorkflowRun
 
 OWNER = "host:1:flows"
@@ -79,7 +79,9 @@ class Dispatcher:
     def claim(self, limit: int = 100) -> list[int]:
         """Claim what is ready; the numbers of the nodes."""
         self._request += 1
-        found = self.app.client.run(consume.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])).jobs
+        found = self.app.client.run(
+            claim_calls.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])
+        ).jobs
         self.held += found
         return [number_of(claim.id) for claim in found]
 
@@ -94,7 +96,7 @@ class Dispatcher:
             outcomes.append((Outcome(claim.id, claim.token, kind, data, HOUR), claim.ready))
         self._request += 1
         self.held = []
-        return self.app.client.run(consume.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
+        return self.app.client.run(settle_calls.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
 
     def work(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[int]:
         """Claim and end until nothing is ready; the numbers in the order of their claims."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.job import Outcome
-from headrace.protocol import consume
+from headrace.protocol import claim_calls, consume, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from tests.scripts.stage import KEEP, Stage
@@ -57,19 +57,19 @@ def nothing(_: Stage) -> None:
     """A scene without anything."""
 
 
-def settle(keys: Keys, rows: list[tuple[Outcome, int]], now: int) -> Call[consume.Settled]:
-    return consume.settle(keys, "w1", 99, rows, 0, now)
+def settle(keys: Keys, rows: list[tuple[Outcome, int]], now: int) -> Call[settle_calls.Settled]:
+    return settle_calls.settle(keys, "w1", 99, rows, 0, now)
 
 
-def settled_before(_: Any, second: consume.Settled) -> bool:
+def settled_before(_: Any, second: settle_calls.Settled) -> bool:
     return second.repeated
 
 
-def claim(keys: Keys, owner: str, now: int) -> Call[consume.Claimed]:
-    return consume.claim(keys, owner, 99, 3, ["default"], now=now)
+def claim(keys: Keys, owner: str, now: int) -> Call[claim_calls.Claimed]:
+    return claim_calls.claim(keys, owner, 99, 3, ["default"], now=now)
 
 
-def claims_alike(first: consume.Claimed, second: consume.Claimed) -> bool:
+def claims_alike(first: claim_calls.Claimed, second: claim_calls.Claimed) -> bool:
     return [(c.id, c.token) for c in first.jobs] == [(c.id, c.token) for c in second.jobs]
 
 

@@ -10,7 +10,19 @@ from headrace.model.form import Form
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol import cache, consume, errand_calls, operations, produce, stats, streams, ticks
+from headrace.protocol import (
+    cache,
+    consume,
+    errand_calls,
+    index_pages,
+    operations,
+    overviews,
+    produce,
+    settle_calls,
+    stats,
+    streams,
+    ticks,
+)
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import (
@@ -95,10 +107,10 @@ JOBS: dict[str, Play] = {
     "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], t)),
     "claim": Play(lambda s: (s.put(5), s.register())[1], claim, claims_alike),
     "settle": Play(outcomes, settle, settled_before),
-    "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: consume.holds(k, "w1", 0, 500)),
+    "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: settle_calls.holds(k, "w1", 0, 500)),
     "restore": Play(
         lambda s: (s.put(3), s.register())[0],
-        lambda k, ids, t: consume.restore(k, "w1", [(id, t + n) for n, id in enumerate(ids)]),
+        lambda k, ids, t: settle_calls.restore(k, "w1", [(id, t + n) for n, id in enumerate(ids)]),
         lambda *_: True,
     ),
     "note": Play(
@@ -113,15 +125,15 @@ JOBS: dict[str, Play] = {
         lambda s: [s.finished() for _ in range(3)], lambda k, _, t: consume.sweep(k, 10, 10**9, 10**9, t + KEEP), fewer
     ),
     "unpark": Play(parked, lambda k, _, t: consume.unpark(k, "add", 10, ["default"], t), says(0)),
-    "overview": Play(lambda s: s.put(3), lambda k, _, t: operations.overview(k, t)),
+    "overview": Play(lambda s: s.put(3), lambda k, _, t: overviews.overview(k, t)),
     "load": Play(lambda s: s.put(3), lambda k, _, t: store_load(k, ["default"], SECOND, t), alike),
-    "page": Play(lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2)),
+    "page": Play(lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", 2)),
     "page, with records": Play(
-        lambda s: s.put(3), lambda k, _, __: operations.page(k, "ready:default", 2, values=False)
+        lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", 2, values=False)
     ),
-    "walk": Play(lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2)),
+    "walk": Play(lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, "ready", ["default"], 2)),
     "walk, with records": Play(
-        lambda s: s.put(3), lambda k, _, __: operations.walk(k, "ready", ["default"], 2, values=True)
+        lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, "ready", ["default"], 2, values=True)
     ),
     "server_info": Play(nothing, lambda k, _, __: operations.server_info(k), lambda *_: True),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),

@@ -27,7 +27,7 @@ from headrace.errors import (
     WaitRefused,
 )
 from headrace.model.job import Claim, JobError, Outcome, error_json
-from headrace.protocol import consume
+from headrace.protocol import claim_calls, consume, settle_calls
 from headrace.protocol.consume import Note
 from headrace.worker.runner.current_start import running
 from headrace.workflows.run import WorkflowRun
@@ -51,12 +51,12 @@ class Worker:
 
     def claim(self, limit: int = 100, queue: str = "default") -> list[Claim]:
         self.requests += 1
-        return self.run(consume.claim(self.keys, OWNER, self.requests, limit, [queue])).jobs
+        return self.run(claim_calls.claim(self.keys, OWNER, self.requests, limit, [queue])).jobs
 
     def settle(self, claim: Claim, kind: str, data: bytes = b"", keep: float = 60) -> None:
         self.requests += 1
         outcome = Outcome(claim.id, claim.token, kind, data, round(keep * 1e6))
-        settled = self.run(consume.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
+        settled = self.run(settle_calls.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
         assert settled.stale == []
 
     def succeed(self, data: bytes, keep: float = 60) -> None:

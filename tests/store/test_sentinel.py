@@ -14,7 +14,7 @@ import redis
 
 from headrace import Headrace, Settings
 from headrace.errors import HeadraceError, StoreUnavailable, UrlError
-from headrace.protocol import operations
+from headrace.protocol import overviews
 from headrace.store.store import AsyncStore, Store
 from tests.deadline import eventually
 from tests.servers import Server, find, free_port
@@ -85,7 +85,7 @@ def test_work_goes_on_with_the_promoted_replica(master: Server, replica: Server,
 def test_asynchronous_callers_find_the_master_too(master: Server, replica: Server, sentinel: int) -> None:
     async def story() -> None:
         store = AsyncStore(f"sentinel://127.0.0.1:{sentinel}/jobs/0", Settings())
-        assert (await store.run(operations.overview(store.keys))).states["ready"] == 0
+        assert (await store.run(overviews.overview(store.keys))).states["ready"] == 0
         await store.close()
 
     asyncio.run(story())
@@ -101,7 +101,7 @@ def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
     ):
         store = Store(url, Settings(timeout=0.5))
         with pytest.raises(StoreUnavailable, match=f"did not answer.*{reason}"):
-            store.run(operations.overview(store.keys))
+            store.run(overviews.overview(store.keys))
         store.close()
     with Headrace(f"sentinel://{silent},{known}/jobs/0") as app:
         assert app.by_name("tasks.one").enqueue(1).state == "ready"
@@ -144,7 +144,7 @@ def test_a_sentinel_and_its_master_are_reached_over_tls(behind_tls: tuple[Server
 
     async def story() -> None:
         store = AsyncStore(url, Settings())
-        assert (await store.run(operations.overview(store.keys))).states["ready"] == 1
+        assert (await store.run(overviews.overview(store.keys))).states["ready"] == 1
         await store.close()
 
     asyncio.run(story())

@@ -16,7 +16,7 @@ from headrace import errors
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id
 from headrace.model.job import State
-from headrace.protocol import consume, keys, operations, produce
+from headrace.protocol import claim_calls, consume, index_pages, keys, operations, overviews, produce, settle_calls
 from headrace.protocol.script import Call, load
 from headrace.settings import Settings
 from headrace.store import end_listener
@@ -54,8 +54,8 @@ def enqueue(stage: Stage, count: int = 1) -> Call[produce.Accepted]:
     return produce.enqueue(stage.keys, [stage.job() for _ in range(count)], "s", stage.next(), now=stage.now)
 
 
-def size(stage: Stage, queue: str = "default") -> Call[operations.Page]:
-    return operations.page(stage.keys, f"ready:{queue}")
+def size(stage: Stage, queue: str = "default") -> Call[index_pages.Page]:
+    return index_pages.page(stage.keys, f"ready:{queue}")
 
 
 # Calls and their round trips.
@@ -82,27 +82,27 @@ def test_many_calls_are_one_round_trip_in_order(make: Make, url: str, stage: Sta
 
 
 def test_a_schema_is_left_in_an_empty_store(make: Make, url: str, client: redis.Redis) -> None:
-    make(url).run(operations.overview(keys.Keys()))
+    make(url).run(overviews.overview(keys.Keys()))
     assert client.get(keys.Keys()("schema")) == str(keys.SCHEMA).encode()
 
 
 def test_a_newer_schema_is_refused(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.SCHEMA + 1)
     with pytest.raises(errors.SchemaMismatch, match="upgrade"):
-        make(url).run(operations.overview(keys.Keys()))
+        make(url).run(overviews.overview(keys.Keys()))
 
 
 def test_an_older_schema_is_refused_until_it_is_migrated(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.OLDEST - 1)
     with pytest.raises(errors.SchemaMismatch, match="run headrace migrate"):
-        make(url).run(operations.overview(keys.Keys()))
+        make(url).run(overviews.overview(keys.Keys()))
 
 
 def test_a_store_between_two_schemas_is_refused(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.SCHEMA)
     client.hset(keys.Keys()("migration"), "version", "2")
     with pytest.raises(errors.SchemaMismatch, match="goes on where it was"):
-        make(url).run(operations.overview(keys.Keys()))
+        make(url).run(overviews.overview(keys.Keys()))
     client.delete(keys.Keys()("migration"))
 
 
@@ -120,14 +120,14 @@ def test_a_flushed_script_is_loaded_again(make: Make, url: str, stage: Stage) ->
 def test_a_script_that_is_missing_in_the_middle_is_applied_once(make: Make, url: str, stage: Stage) -> None:
     twin = make(url)
     for missing in ("enqueue", "page", "pause"):
-        twin.run(operations.overview(stage.keys))
+        twin.run(overviews.overview(stage.keys))
         stage.client.script_flush()
         for name in {"enqueue", "page", "pause"} - {missing}:
             stage.client.script_load(load(name).text)
         calls = [enqueue(stage), operations.pause(stage.keys, missing), size(stage), enqueue(stage)]
         one, paused, page, other = twin.run_all(calls)
         assert (one.word, paused, other.word) == ("ok", True, "ok")
-        assert isinstance(page, operations.Page)
+        assert isinstance(page, index_pages.Page)
     assert len(stage.ready()) == 6
 
 
@@ -156,7 +156,7 @@ def test_an_error_in_the_middle_leaves_the_connection_in_step(make: Make, url: s
     for _ in range(3):
         with pytest.raises(errors.ServerError, match=r"pause.*WRONGTYPE"):
             twin.run_all([size(stage), operations.pause(stage.keys, "q"), size(stage), enqueue(stage)])
-        assert isinstance(twin.run(size(stage)), operations.Page)
+        assert isinstance(twin.run(size(stage)), index_pages.Page)
     with pytest.raises(errors.ServerError, match="WRONGTYPE"):
         twin.run(operations.pause(stage.keys, "q"))
     assert twin.run(size(stage)).count == 4
@@ -213,11 +213,11 @@ def test_a_restarted_server_is_found_again(make: Make, server_name: str, new_ser
 def test_a_server_that_stays_away_ends_in_an_error_in_time(make: Make, new_server: Callable[..., Server]) -> None:
     server = new_server()
     twin = make(server.url, timeout=2.0)
-    twin.run(operations.overview(keys.Keys()))
+    twin.run(overviews.overview(keys.Keys()))
     server.kill()
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable, match=r"within 2 s.*repeated"):
-        twin.run(operations.overview(keys.Keys()))
+        twin.run(overviews.overview(keys.Keys()))
     assert 1.9 < time.monotonic() - begun < 20
 
 
@@ -375,7 +375,7 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
 ) -> None:
     server = new_server(server_name)
     stage, twin = Stage(server.client()), make(server.url)
-    twin.run(operations.overview(stage.keys))
+    twin.run(overviews.overview(stage.keys))
     stage.register("w2")
     stage.put(40)
     retry, ok, stop, snooze, crash, again, park, held = stage.take(limit=8)
@@ -400,14 +400,14 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
         (stage.outcome(again, "released"), 0),
         (stage.outcome(park, "parked"), 0),
     ]
-    assert twin.run(consume.settle(k, "w1", 90, outcomes, 0, now)).stale == []
-    assert twin.run(consume.settle(k, "w1", 91, outcomes, 0, now)).stale == [o.id for o, _ in outcomes]
+    assert twin.run(settle_calls.settle(k, "w1", 90, outcomes, 0, now)).stale == []
+    assert twin.run(settle_calls.settle(k, "w1", 91, outcomes, 0, now)).stale == [o.id for o, _ in outcomes]
     assert twin.run(consume.note(k, "w1", [consume.Note(held.id, held.token, 0.5, "", ("line",))], request=1)) == 1
     assert twin.run(consume.promote(k, 10, now + 1))[0] == 1
     assert stage.state(due) == "ready"
     assert twin.run(consume.unpark(k, "later.on", 10, ["p"], now)) == 1
-    assert len(twin.run(consume.claim(k, "w2", 1, 5, ["default"], now)).jobs) == 5
-    assert twin.run(consume.claim(k, "w2", 2, 5, [], now)).alive
+    assert len(twin.run(claim_calls.claim(k, "w2", 1, 5, ["default"], now)).jobs) == 5
+    assert twin.run(claim_calls.claim(k, "w2", 2, 5, [], now)).alive
     assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP, now)) == ("done", 5)
     assert twin.run(consume.retire(k, "w3"))
     assert twin.run(consume.sweep(k, 10, 0, 10**9, now))[0] == 3
@@ -634,7 +634,7 @@ async def test_a_cancelled_coroutine_leaves_no_reply_behind(url: str, stage: Sta
                 await task
         finally:
             stage.client.client_unpause()
-        assert isinstance(await store.run(size(stage)), operations.Page)
+        assert isinstance(await store.run(size(stage)), index_pages.Page)
     await store.close()
 
 
@@ -675,7 +675,7 @@ def test_a_refused_server_leaves_no_connection(make: Make, url: str, client: red
     twin = make(url)
     for _ in range(3):
         with pytest.raises(errors.SchemaMismatch):
-            twin.run(operations.overview(keys.Keys()))
+            twin.run(overviews.overview(keys.Keys()))
     eventually(lambda: all(c["name"] != "headrace" for c in client.client_list()))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace, errors
 from headrace.model.job import Claim
-from headrace.protocol import consume, operations, produce
+from headrace.protocol import claim_calls, operations, overviews, produce, settle_calls
 from headrace.protocol.script import Call, load
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
@@ -126,8 +126,8 @@ def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, 
         # As a dispatcher does: settle what ended and claim anew, in one round trip.
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
         calls: list[Call[Any]] = [
-            consume.settle(stage.keys, "w1", 100 + number, rows, 0, stage.now),
-            consume.claim(stage.keys, "w1", 100 + number, 3, ["default"], now=stage.now),
+            settle_calls.settle(stage.keys, "w1", 100 + number, rows, 0, stage.now),
+            claim_calls.claim(stage.keys, "w1", 100 + number, 3, ["default"], now=stage.now),
         ]
         proxy.lose_replies(2, lambda data: b"$2\r\nok\r\n" in data or b"repeated" in data)
         settled, claimed = twin.run_all(calls)
@@ -154,10 +154,10 @@ def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy
         twin.store.slots.answered(sender, number)
     ran: list[Claim] = []
     for number in range(1, 15):
-        claims = twin.run(consume.claim(stage.keys, "w1", number, 100, ["default"], now=stage.now)).jobs
+        claims = twin.run(claim_calls.claim(stage.keys, "w1", number, 100, ["default"], now=stage.now)).jobs
         ran += claims
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
-        assert not twin.run(consume.settle(stage.keys, "w1", number, rows, 0, stage.now)).stale
+        assert not twin.run(settle_calls.settle(stage.keys, "w1", number, rows, 0, stage.now)).stale
     assert sorted(c.id for c in ran) == sorted(ids)
     assert len(stage.members("succeeded")) == 1000
     assert proxy.lost > 5
@@ -176,27 +176,27 @@ def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) 
 @pytest.mark.any_server
 def test_a_half_open_connection_ends_by_its_own_deadline(make: Make, proxy: Proxy, stage: Stage) -> None:
     twin = make(proxy.url, timeout=2.0)
-    twin.run(operations.overview(stage.keys))
+    twin.run(overviews.overview(stage.keys))
     proxy.mode = "swallow"
     begun = time.monotonic()
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(operations.overview(stage.keys))
+        twin.run(overviews.overview(stage.keys))
     assert 1.9 < time.monotonic() - begun < 20
     proxy.mode = "pass"
-    assert twin.run(operations.overview(stage.keys)).now
+    assert twin.run(overviews.overview(stage.keys)).now
 
 
 @pytest.mark.any_server
 def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, stage: Stage) -> None:
     """A read's deadline is the whole time-out, so that a slow server is not asked twice; the next call is fine."""
     twin = make(proxy.url, timeout=2.0)
-    twin.run(operations.overview(stage.keys))
+    twin.run(overviews.overview(stage.keys))
     proxy.mode = "swallow"
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(operations.overview(stage.keys))
+        twin.run(overviews.overview(stage.keys))
     accepted = proxy.accepted
     proxy.mode = "pass"
-    twin.run(operations.overview(stage.keys))
+    twin.run(overviews.overview(stage.keys))
     assert proxy.accepted == accepted + 1
 
 
@@ -249,7 +249,7 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
     proxy.mode = "refuse"
     proxy.drop()
     with pytest.raises(errors.StoreUnavailable):
-        make(proxy.url, timeout=0.3).run(operations.overview(stage.keys))
+        make(proxy.url, timeout=0.3).run(overviews.overview(stage.keys))
 
 
 @pytest.mark.any_server
@@ -267,5 +267,5 @@ def test_attempts_keep_their_distance(make: Make, proxy: Proxy, stage: Stage) ->
     twin = make(proxy.url, timeout=2.0)
     proxy.mode = "refuse"
     with pytest.raises(errors.StoreUnavailable):
-        twin.run(operations.overview(stage.keys))
+        twin.run(overviews.overview(stage.keys))
     assert 4 <= proxy.accepted <= 12

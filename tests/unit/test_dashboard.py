@@ -22,7 +22,7 @@ from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
 from headrace.model.redaction import HIDDEN, Redactor
 from headrace.model.server_facts import server_facts
-from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
+from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket
 

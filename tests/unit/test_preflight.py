@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace import Headrace
 from headrace.cli.preflight import queue_warnings
-from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
+from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 
 
 def seen(*served: str, queues: tuple[str, ...] = (), alive: bool = True) -> Overview:

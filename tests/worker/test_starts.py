@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.job import Claim, Outcome
-from headrace.protocol.consume import Held, settle
 from headrace.protocol.keys import Keys
+from headrace.protocol.settle_calls import Held, settle
 from headrace.worker.dispatcher import starts as module
 from headrace.worker.dispatcher.starts import Repair, Starts, compare
 

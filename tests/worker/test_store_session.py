@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Any
 
-from headrace.protocol import consume
+from headrace.protocol import settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
@@ -28,7 +28,7 @@ class Loop:
         self.exchange = StoreSession(parse(url), 5.0, self.watched, self.inbox)
 
     def step(self, name: str) -> Step:
-        call: Call[Any] = consume.holds(self.keys, name, 0, 1)
+        call: Call[Any] = settle_calls.holds(self.keys, name, 0, 1)
         return call, lambda reply: self.answered.append(name)
 
     def turn(self) -> None:

@@ -18,7 +18,7 @@ from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.notation import iso
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol.operations import QueueFacts, RunnerFacts, WorkerFacts
+from headrace.protocol.overviews import QueueFacts, RunnerFacts, WorkerFacts
 from headrace.settings import HIDDEN
 
 # The same times as integers: microseconds of server time, 0 when not reached.

@@ -10,7 +10,7 @@ from headrace.errors import ErrandNotFound, OptionsError
 from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter
 from headrace.model.rates import is_whole
-from headrace.protocol import errand_calls, operations
+from headrace.protocol import errand_calls, index_pages
 from headrace.protocol.errand_calls import CountedPiece
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
@@ -183,7 +183,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     which.check(verb)
     if which.whole:
         index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
-        page: operations.Page = yield operations.page(client.keys, index, 1)
+        page: index_pages.Page = yield index_pages.page(client.keys, index, 1)
         return JobCount(page.count, page.count, True)
     matched, looked, after, each = 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
     while looked < LOOK:

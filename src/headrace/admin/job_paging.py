@@ -10,8 +10,8 @@ from headrace.admin.job_query import JobQuery
 from headrace.admin.pagination import cursor_of
 from headrace.model.job import State
 from headrace.model.job_record import Finder, Record
-from headrace.protocol import operations
-from headrace.protocol.operations import WALK
+from headrace.protocol import index_pages, overviews
+from headrace.protocol.index_pages import WALK
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps
 
@@ -42,7 +42,7 @@ class JobPage:
         return len(self.jobs)
 
 
-def _indexes(client: Client, query: JobQuery, seen: operations.Overview | None) -> Steps[tuple[list[str], int | None]]:
+def _indexes(client: Client, query: JobQuery, seen: overviews.Overview | None) -> Steps[tuple[list[str], int | None]]:
     """The structures that hold the jobs asked for, in order; and how many jobs, where that had to be asked anyway."""
     if query.state is State.BLOCKED and query.key is not None:
         return [f"chain:{query.key}"], None
@@ -55,7 +55,7 @@ def _indexes(client: Client, query: JobQuery, seen: operations.Overview | None) 
     if query.state not in (State.READY, State.PARKED, State.RUNNING, State.BLOCKED):
         return [query.state], None
     if seen is None:
-        seen = yield operations.overview(client.keys, details=False)
+        seen = yield overviews.overview(client.keys, details=False)
     assert seen is not None
     names: dict[State, list[str]] = {
         State.BLOCKED: [],
@@ -66,7 +66,7 @@ def _indexes(client: Client, query: JobQuery, seen: operations.Overview | None) 
     return names[query.state], seen.states.get(query.state, 0)
 
 
-def page_of(client: Client, finder: Finder, query: JobQuery, seen: operations.Overview | None = None) -> Steps[JobPage]:
+def page_of(client: Client, finder: Finder, query: JobQuery, seen: overviews.Overview | None = None) -> Steps[JobPage]:
     """What :meth:`Jobs.page` does, as steps.
 
     Args:
@@ -86,7 +86,7 @@ def page_of(client: Client, finder: Finder, query: JobQuery, seen: operations.Ov
             rows, records, size = yield from _walked(client, query, names, last, want, reads, counted=several)
             count = size if count is None else count
         else:
-            piece: operations.Page = yield operations.page(
+            piece: index_pages.Page = yield index_pages.page(
                 client.keys, names[0], want, last, 0, query.desc, *query.scores, **reads
             )
             count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
@@ -130,10 +130,10 @@ def _walked(
     kind = names[0].partition(":")[0]
     short = [name.partition(":")[2] for name in names[:WALK]]
     calls: list[Call[Any]] = [
-        operations.walk(client.keys, kind, short, limit, last, query.desc, *query.scores, **reads)
+        index_pages.walk(client.keys, kind, short, limit, last, query.desc, *query.scores, **reads)
     ]
-    calls += [] if counted else [operations.page(client.keys, names[0].partition("|")[0], 0)]
-    found: operations.WalkedPart
+    calls += [] if counted else [index_pages.page(client.keys, names[0].partition("|")[0], 0)]
+    found: index_pages.WalkedPart
     found, *pages = yield calls
     rows = [(f"{kind}:{name}", id, score) for name, rows in found.rows for id, score in rows]
     return rows, found.records, pages[0].count if pages else 0

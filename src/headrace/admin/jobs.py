@@ -15,7 +15,7 @@ from headrace.admin.pagination import Order
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model.job import State
 from headrace.model.job_record import PlainReader, Record, ValueReader
-from headrace.protocol import operations, produce
+from headrace.protocol import overviews, produce
 from headrace.store.client import Client
 from headrace.tasks.edited_job import ByName, edited
 from headrace.tasks.job_handle import Job
@@ -182,12 +182,12 @@ class Jobs:
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""
-        name, call = state_of(state), operations.overview(self._client.keys, details=False)
+        name, call = state_of(state), overviews.overview(self._client.keys, details=False)
         return self._client.run(call).states.get(name, 0)
 
     async def acount(self, state: State | str) -> int:
         """See :meth:`count`."""
-        name, call = state_of(state), operations.overview(self._client.keys, details=False)
+        name, call = state_of(state), overviews.overview(self._client.keys, details=False)
         return (await self._client.arun(call)).states.get(name, 0)
 
     def _found(self, id: str, records: list[Record | None]) -> Job[Any]:

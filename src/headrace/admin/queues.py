@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.activity import storable
 from headrace.model.ids import check_name
-from headrace.protocol import operations
+from headrace.protocol import index_pages, operations, overviews
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client, Steps
@@ -134,8 +134,8 @@ class Queue:
         length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
         return operations.pause(self._client.keys, self.name, length, note=storable(note))
 
-    def _count(self) -> Call[operations.Page]:
-        return operations.page(self._client.keys, f"ready:{self.name}", limit=1)
+    def _count(self) -> Call[index_pages.Page]:
+        return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)
 
     def _purge(self) -> Steps[int]:
         removed: int
@@ -169,10 +169,10 @@ class Queues:
 
     def __iter__(self) -> Iterator[Queue]:
         """Cost: one round trip."""
-        for queue in self._client.run(operations.overview(self._client.keys, details=False)).queues:
+        for queue in self._client.run(overviews.overview(self._client.keys, details=False)).queues:
             yield Queue(self._client, self._stats, queue.name)
 
     async def __aiter__(self) -> AsyncIterator[Queue]:
         """Cost: one round trip."""
-        for queue in (await self._client.arun(operations.overview(self._client.keys, details=False))).queues:
+        for queue in (await self._client.arun(overviews.overview(self._client.keys, details=False))).queues:
             yield Queue(self._client, self._stats, queue.name)

@@ -17,8 +17,8 @@ from headrace.errors import OptionsError, WorkerNotFound
 from headrace.model.options import KINDS, Kind
 from headrace.model.rates import is_whole
 from headrace.model.stacks import RunnerStacks, WorkerStacks
-from headrace.protocol import operations
-from headrace.protocol.operations import WorkerFacts
+from headrace.protocol import operations, overviews
+from headrace.protocol.overviews import WorkerFacts
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps
 
@@ -133,7 +133,7 @@ def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list
 
 
 def _get(client: Client, name: str) -> Steps[WorkerFacts]:
-    seen: operations.Overview = yield operations.overview(client.keys)
+    seen: overviews.Overview = yield overviews.overview(client.keys)
     return named(seen.live, name)
 
 

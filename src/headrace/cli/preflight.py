@@ -28,7 +28,7 @@ from headrace.store.url import Target, parse
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.operations import Overview
+    from headrace.protocol.overviews import Overview
     from headrace.worker.worker_options import WorkerOptions
 
 # One attempt to reach the server, seconds.

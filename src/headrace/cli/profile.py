@@ -29,7 +29,7 @@ from headrace.cli.units import parse_duration, span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.operations import RunnerFacts, WorkerFacts
+    from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 
 RATE = 100
 # Seconds for a dispatcher to answer, and for py-spy to write what it recorded.

@@ -20,7 +20,7 @@ from headrace.tasks.reasons import PAGE
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.protocol.operations import Overview, QueueFacts
+    from headrace.protocol.overviews import Overview, QueueFacts
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
 CHUNK = 1000

@@ -13,7 +13,7 @@ from headrace.worker.preload.advice import format_duration
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.protocol.operations import WorkerFacts
+    from headrace.protocol.overviews import WorkerFacts
 
 
 def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:

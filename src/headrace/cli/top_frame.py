@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.app import Headrace
 from headrace.model.notation import iso
-from headrace.protocol import operations
+from headrace.protocol import overviews
 from headrace.protocol import stats as protocol
-from headrace.protocol.operations import Overview
+from headrace.protocol.overviews import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading
 from headrace.stats.stats_client import Steps, single, together
@@ -120,9 +120,9 @@ class TopReader:
             *(task.learn_total() for task in tasks),
         ]
         if stats.way is way:
-            seen, self._names, *_ = way.drive(together([single(operations.overview(keys)), *counted]))
+            seen, self._names, *_ = way.drive(together([single(overviews.overview(keys)), *counted]))
         else:
-            seen = way.run(operations.overview(keys))
+            seen = way.run(overviews.overview(keys))
             self._names, *_ = stats.way.drive(together(counted))
         return frame_of(seen, course, tasks)
 

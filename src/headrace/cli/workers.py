@@ -14,7 +14,7 @@ from headrace.model.notation import size
 from headrace.model.options import KINDS, Kind
 
 if TYPE_CHECKING:
-    from headrace.protocol.operations import RunnerFacts, WorkerFacts
+    from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 
 app = group("Look at the workers that serve the queues now, and resize them.")
 

@@ -14,7 +14,7 @@ from headrace.dashboard.values_shown import error_line, shared_values
 from headrace.model.fingerprint import cause_id, fingerprint
 from headrace.model.job_record import Record
 from headrace.model.notation import iso
-from headrace.protocol import operations
+from headrace.protocol import index_pages
 from headrace.store.client import Steps
 
 # Failures of each state that one look takes, the newest ones; for one task; and those that one script reads.
@@ -96,8 +96,8 @@ class Failures:
 
 def _newest(site: DashboardSite, look: int) -> Steps[Failures]:
     states = ("failed", "quarantined")
-    pages: list[operations.Page] = yield [
-        operations.page(site.client.keys, state, PIECE, offset=first, values=False, finder=site.app.jobs.reader)
+    pages: list[index_pages.Page] = yield [
+        index_pages.page(site.client.keys, state, PIECE, offset=first, values=False, finder=site.app.jobs.reader)
         for state in states
         for first in range(0, look, PIECE)
     ]

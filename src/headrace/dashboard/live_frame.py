@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.model.workflow import WorkflowState
-from headrace.protocol import graph_reads, operations
-from headrace.protocol.operations import Overview, QueueFacts, WorkerFacts
+from headrace.protocol import graph_reads, overviews
+from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.store.client import Client, Steps
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class LiveFrame:
 
 def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
     keys = client.keys
-    calls: list[Any] = [operations.overview(keys, details=details)]
+    calls: list[Any] = [overviews.overview(keys, details=details)]
     calls += [graph_reads.flow_count(keys, "", state) for state in _FLOWS]
     seen, *counts = yield calls
     return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})

@@ -28,7 +28,7 @@ from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_a
 from headrace.model.ids import check_name
 from headrace.model.notation import iso
 from headrace.protocol import streams
-from headrace.protocol.operations import QueueFacts
+from headrace.protocol.overviews import QueueFacts
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20

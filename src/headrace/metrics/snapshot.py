@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metrics.label_memory import CHANGES, LabelMemory
-from headrace.protocol import operations
+from headrace.protocol import overviews
 from headrace.protocol import stats as protocol
-from headrace.protocol.operations import Overview, WorkerFacts
+from headrace.protocol.overviews import Overview, WorkerFacts
 from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats import Held, Line
@@ -80,7 +80,7 @@ def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> Me
     less where nothing was counted since the last.
     """
     keys, level = way.keys, stats.layout.levels[-1]
-    jobs: list[Any] = [operations.overview(keys, details=False), store_load(keys, soon=SOON)]
+    jobs: list[Any] = [overviews.overview(keys, details=False), store_load(keys, soon=SOON)]
     counted: list[Any] = [
         protocol.children(stats.way.keys, TASKS, limit=LOOK),
         protocol.children(stats.way.keys, QUEUES, limit=LOOK),

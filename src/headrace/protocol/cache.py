@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.protocol.keys import Keys
+from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
 
 # Seconds that a value may take to compute: a lease that has ended is a value not stored. The lease of a process that is
@@ -179,4 +180,4 @@ def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100, now: int 
 
 
 def _tags(joined: bytes) -> tuple[str, ...]:
-    return tuple(filter(None, joined.decode("utf-8", "replace").split(",")))
+    return tuple(filter(None, text_of(joined).split(",")))

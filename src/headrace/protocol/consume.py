@@ -1,374 +1,18 @@
-"""What a dispatcher says: register, renew, claim, settle, note, promote, reclaim, sweep, unpark, retire."""
+"""What a dispatcher says of its lease and its jobs, and the upkeep that it asks for.
+
+Claims are in claim_calls.py, how starts end is in settle_calls.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from headrace.model.job import Claim, Outcome, StartNote, moment, number, priority_of, ready_at
-from headrace.model.options import Kind
+from headrace.model.job import moment
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call, blob, load
-
-
-class Alien(msgspec.Struct, frozen=True):
-    """A job that was claimed, and whose id, score or record cannot be read.
-
-    Attributes:
-        id: with surrogates where its bytes are no text, so that it leads back to them.
-        token: of this start.
-    """
-
-    id: str
-    token: int
-
-
-class Claimed(msgspec.Struct, frozen=True):
-    """The answer to a claim.
-
-    Attributes:
-        alive: False when the lease was lost: the incarnation must stop its runners and begin anew.
-        now: server time, microseconds.
-        due: when the next scheduled job becomes due, 0 when there is none.
-        jobs: leased now.
-        lost: ids that were ready but whose record is gone or has another type; they left the queue.
-        aliens: leased now, too, and of no use.
-    """
-
-    alive: bool
-    now: int
-    due: int
-    jobs: list[Claim]
-    lost: list[str]
-    aliens: Sequence[Alien] = ()
-
-
-def _text_of(value: bytes) -> str:
-    """A name or an id to show and to compare, whatever its bytes."""
-    return value.decode("utf-8", "replace")
-
-
-# Few queues and tasks have many jobs.
-_name = lru_cache(256)(_text_of)
-
-
-def _name_of(value: bytes) -> str:
-    """A name to send back; empty for what is none."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return ""
-
-
-def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]) -> tuple[list[Claim], list[Alien]]:
-    simple = not (more or nodes or held)
-    rest = {} if simple else {fields[0]: fields[1] for fields in more}
-    about = zip(nodes[1::4], nodes[2::4], nodes[3::4], strict=True)
-    graph = {} if simple else dict(zip(nodes[::4], about, strict=True))
-    lanes = {} if simple else dict(zip(held[::2], held[1::2], strict=True))
-    claims: list[Claim] = []
-    aliens: list[Alien] = []
-    fields = iter(flat)
-    for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
-        # Each apart: one that cannot be read must not take its neighbours, and this dispatcher, with it.
-        try:
-            ready = int(float(score))
-            if not -_MOST < ready < _MOST:
-                raise OverflowError(ready)
-            head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
-            if simple or not (id in rest or id in graph or id in lanes):
-                claims.append(Claim(*head))
-            else:
-                claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE), lanes.get(id, b"")))
-        except (ValueError, OverflowError, TypeError):
-            aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
-    return claims, aliens
-
-
-# No time is so far away, microseconds.
-_MOST = 1 << 62
-_NO_REST, _NO_NODE = [None] * 10, [b""] * 3
-
-
-def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held: bytes) -> Claim:
-    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *late = fields
-    wishes, parents, facts = node
-    # Most of it is absent in most jobs, and every node of a workflow passes here.
-    rest: tuple[Any, ...] = (
-        options or wishes,
-        key.decode("utf-8", "replace") if key else "",
-        number(failures) if failures else 0,
-        number(crashes) if crashes else 0,
-        number(interruptions) if interruptions else 0,
-        number(snoozes) if snoozes else 0,
-        bool(once),
-        number(expires) if expires else 0,
-        parents.decode("utf-8", "replace"),
-        facts,
-        (),
-        level := priority_of(priority) if priority else 0,
-        number(attempts) if attempts else 0,
-    )
-    headers, cost, limited = (*late, None, None, None)[:3]
-    rest += (headers or b"", number(cost) or 1, number(limited), _name(held.partition(b" ")[0]))
-    if level:
-        head = (*head[:3], ready_at(head[3], level), *head[4:])
-    return Claim(*head, *rest)
-
-
-def _claimed(reply: Any) -> Claimed:
-    if len(reply) == 1:
-        return Claimed(False, 0, 0, [], [])
-    _, now, due, jobs, more, nodes, lost, _, held, *_ = reply
-    claims, aliens = _claims(jobs, more, nodes, held)
-    # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
-    return Claimed(True, now, moment(due) if due else 0, claims, [_text_of(id) for id in lost] if lost else [], aliens)
-
-
-def leased(reply: Any) -> int:
-    """How many jobs the unread reply to a claim leases; 0 when the lease is lost."""
-    return 0 if len(reply) == 1 else len(reply[3]) // 6
-
-
-def brought(reply: Any) -> int:
-    """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
-    return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
-
-
-# An entry of a queue: its score as the server wrote it, and its id.
-Cursor = tuple[bytes, bytes]
-
-
-class Looked(NamedTuple):
-    """What a claim found that was to pass over jobs of some kinds.
-
-    Attributes:
-        passed: kinds of jobs that it passed over.
-        cursors: the last entry that it looked at, by queue.
-        beyond: whether there are others behind one of those.
-    """
-
-    passed: frozenset[Kind]
-    cursors: dict[str, Cursor]
-    beyond: bool
-
-
-class ClaimSummary(msgspec.Struct, frozen=True):
-    """What the unread reply to a claim tells of the queues.
-
-    Attributes:
-        brought: how many ids it took from them; 0 when the lease is lost.
-        halted: how many paused queues it met, from which nothing came.
-        looked: None: it had nothing to pass over, or it is a repeat.
-    """
-
-    brought: int
-    halted: int = 0
-    looked: Looked | None = None
-
-
-def summary(reply: Any) -> ClaimSummary:
-    """Read that from a reply."""
-    if len(reply) == 1:
-        return ClaimSummary(0)
-    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 10 else None)
-
-
-def _looked(reply: Any) -> Looked:
-    fields = iter(reply[10])
-    rows = list(zip(*[fields] * 4, strict=True))
-    cursors = {queue.decode("utf-8", "replace"): (score, id) for queue, score, id, _ in rows}
-    return Looked(frozenset(kind.decode() for kind in reply[9]), cursors, any(rest for *_, rest in rows))
-
-
-def claim(
-    keys: Keys,
-    owner: str,
-    request: int,
-    limit: int,
-    queues: Sequence[str],
-    now: int = 0,
-    passing: Sequence[tuple[str, int, Sequence[str]]] = (),
-    cursors: Mapping[str, Cursor] | None = None,
-) -> Call[Claimed]:
-    """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
-
-    Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
-    neither. A paused queue yields nothing rather than an error: pausing is not a fault.
-
-    Args:
-        request: a number that grows with each claim; the same number again gets the same answer.
-        limit: at most 1000.
-        queues: in the order in which they are emptied.
-        passing: kinds of which so many are claimed at most, each with its tasks; a queue is looked at for 200 entries.
-        cursors: entries behind which to go on looking, by queue.
-
-    Cost: one round trip, O(limit log n).
-    """
-    at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
-    over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
-    return load("claim").bind(
-        keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues), passing=over
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The answer to a settle.
-
-    Attributes:
-        repeated: this very request had been applied before; its reply was lost.
-        stale: ids whose start is not the newest any more: nothing changed for them.
-        kept: finished jobs in the store.
-        bytes: what their results and errors take.
-        chores: what this settle, or others, left to do (see ``tend``); 0 when it left none.
-    """
-
-    repeated: bool
-    stale: list[str]
-    kept: int
-    bytes: int
-    chores: int
-
-
-def _settled(reply: Any) -> Settled:
-    return Settled(reply[0] == b"repeated", [_text_of(id) for id in reply[1]], *reply[2:])
-
-
-def settle(
-    keys: Keys,
-    owner: str,
-    request: int,
-    outcomes: Sequence[tuple[Outcome, int]],
-    failure_ttl: int,
-    now: int = 0,
-    starts: Sequence[StartNote] = (),
-) -> Call[Settled]:
-    """Record how starts ended; each job moves to the structure of its new state.
-
-    Args:
-        request: a number that grows with each settle; the same number again changes nothing.
-        outcomes: at most 1000, each with its claim's ``score``, at which a released job lines up again.
-        failure_ttl: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
-        starts: of the outcomes that go into the journals of their jobs.
-
-    Cost: one round trip, O(n log m).
-    """
-    groups: dict[tuple[str, int], list[Any]] = {}
-    for outcome, ready in outcomes:
-        rows = groups.setdefault((outcome.kind, outcome.amount), [])
-        id = outcome.id if outcome.kind not in _OF_ALIENS else _wire(outcome.id)
-        rows += (id, outcome.token, blob(outcome.data), ready)
-    notes = [part for one in starts for part in (_wire(one.id), one.ready, one.error, one.signal, one.exit_code)]
-    packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
-    return load("settle").bind(
-        keys, _settled, now=now, owner=owner, request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes
-    )
-
-
-# How starts end whose ids may be anything.
-_OF_ALIENS = ("corrupt", "interrupted")
-
-
-def _wire(id: str) -> str | msgspec.Raw:
-    return id if id.isascii() else blob(id.encode("utf-8", "surrogateescape"))
-
-
-def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
-    """The starts whose ends a settle says: id and token."""
-    names = [arg.name for arg in call.script.header.args]
-    packed = call.args[names.index("outcomes") - len(names)]
-    assert isinstance(packed, bytes)
-    # An empty list is not packed.
-    rows = [row for group in _groups(packed) for row in group[2]] if packed else []
-    # Their data is no text, though it travels as one: see script.blob.
-    return [(_unpacked(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
-
-
-_groups = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]]).decode
-
-
-def _unpacked(id: msgspec.Raw) -> str:
-    try:
-        return _str(id)
-    except UnicodeDecodeError:
-        # One whose bytes are no text: nobody can hold it to be the same as another.
-        return bytes(id).decode("utf-8", "replace")
-
-
-_str = msgspec.msgpack.Decoder(str).decode
-_integer = msgspec.msgpack.Decoder(int).decode
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What the store knows of an incarnation.
-
-    Attributes:
-        claimed: number of its last claim; ``first``: the first token that this gave.
-        settled: number of its last settle.
-        starts: a page of what it holds, by token: id and token.
-    """
-
-    claimed: int
-    first: int
-    settled: int
-    starts: list[tuple[str, int]]
-
-
-def _held(reply: Any) -> Held | None:
-    if not reply:
-        return None
-    claimed, first, settled, flat = reply
-    pairs = zip(flat[::2], flat[1::2], strict=True)
-    return Held(
-        claimed, first, settled, [(id.decode("utf-8", "surrogateescape"), int(float(token))) for id, token in pairs]
-    )
-
-
-def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
-    """What the store knows of an incarnation; None: nothing.
-
-    Args:
-        after: only starts with a larger token.
-        limit: most starts, at most 1000.
-
-    Cost: one round trip, O(log n + limit).
-    """
-    return load("holds").bind(keys, _held, owner=owner, after=after, limit=limit)
-
-
-class Restored(msgspec.Struct, frozen=True):
-    """Which starts could not be restored.
-
-    Attributes:
-        others: their jobs have another state now, or a newer start.
-        gone: their jobs have no record.
-    """
-
-    others: list[str]
-    gone: list[str]
-
-
-def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[Restored]:
-    """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start.
-
-    No token is given out again up to the largest of these, also by a server whose clock is behind.
-
-    Args:
-        starts: id and token, at most 500.
-
-    Cost: one round trip, O(n log m).
-    """
-    return load("restore").bind(
-        keys,
-        lambda reply: Restored(*([id.decode("utf-8", "replace") for id in ids] for ids in reply)),
-        owner=owner,
-        starts=[one for start in starts for one in start],
-    )
+from headrace.protocol.replies import name_of, texts_of
+from headrace.protocol.script import Call, load
 
 
 def register(
@@ -409,7 +53,7 @@ class Renewed:
 
     Attributes:
         alive: False when the lease was lost.
-        now, due: as in :class:`Claimed`.
+        now, due: as in :class:`headrace.protocol.claim_calls.Claimed`.
         lapse: when the first lease in the store ends (microseconds), and whose it is.
         cancels: ids that run here and were asked to stop; ``parking``: tasks that have parked jobs.
         over: when the next finished job's retention ends, 0 when none is kept.
@@ -451,9 +95,9 @@ def _renewed(reply: Any) -> Renewed:
         now,
         moment(due),
         moment(lapse),
-        _name_of(lapsing),
-        tuple(_text_of(id) for id in cancels),
-        tuple(_text_of(task) for task in parking),
+        name_of(lapsing),
+        tuple(texts_of(cancels)),
+        tuple(texts_of(parking)),
         moment(over),
         size,
         kept,
@@ -462,7 +106,7 @@ def _renewed(reply: Any) -> Renewed:
         moment(resumes),
         held,
         moment(tick),
-        tuple(_text_of(queue) for queue in paused),
+        tuple(texts_of(paused)),
         ready,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.model.errand import Errand, JobFilter, errand_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import pairs
+from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
 
 
@@ -22,7 +22,7 @@ class CountedPiece:
 
 
 def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
-    fields = {name: value.decode("utf-8", "replace") for name, value in pairs(flat).items()}
+    fields = {name: text_of(value) for name, value in pairs(flat).items()}
     return errand_of(id, fields) if fields else None
 
 

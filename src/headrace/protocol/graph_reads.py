@@ -18,9 +18,10 @@ from headrace.model.workflow import (
     parse_facts,
 )
 from headrace.model.workflow_record import WorkflowRecord
+from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import rows_of, slice_of
-from headrace.protocol.produce import pairs, record_of
+from headrace.protocol.produce import record_of
+from headrace.protocol.replies import pairs, text_of, texts_of
 from headrace.protocol.script import Call, load
 
 # Bytes of outputs that one reply brings.
@@ -83,13 +84,9 @@ def _number(value: bytes | None, default: int = 0) -> int:
         return default
 
 
-def _text(value: bytes | None) -> str:
-    return value.decode("utf-8", "replace") if value else ""
-
-
 def _flow_state(value: bytes | None) -> WorkflowState:
     try:
-        return WorkflowState(_text(value))
+        return WorkflowState(text_of(value))
     except ValueError:
         # An alien word: nothing of it can be trusted to run.
         return WorkflowState.STOPPED
@@ -120,12 +117,12 @@ def _node(id: str, number: int, flat: Any, finder: Finder | None) -> NodeRecord 
     if not flat:
         return None
     fields = pairs(flat)
-    parents, children = _text(fields.get("parents")), _text(fields.get("children"))
+    parents, children = text_of(fields.get("parents")), text_of(fields.get("children"))
     return NodeRecord(
         number,
         record_of(id, 0, fields, finder),
         parse_facts(fields.get("facts")),
-        _text(fields.get("role")),
+        text_of(fields.get("role")),
         _number(fields.get("pending")),
         tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
         tuple(
@@ -153,13 +150,13 @@ class FlowPage:
 def _flow_page(reply: Any) -> FlowPage:
     count, seen, names, rows = reply
     # Their names come once: a page is to be read in little more than a millisecond.
-    named = [name.decode("utf-8", "replace") for name in names]
+    named = texts_of(names)
     return FlowPage(
         count,
         rows_of(seen),
         [
             WorkflowRecord(
-                id.decode("utf-8", "replace"),
+                text_of(id),
                 moment(lapses),
                 failed,
                 {name: value for name, value in zip(named, values, strict=False) if value is not None},

@@ -11,6 +11,7 @@ from headrace.model.job import number
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.limit_state import ALL, LimitPage, state_of
 from headrace.protocol.keys import Keys
+from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, blob, load
 
 # Rows of one page, of limits or of values.
@@ -42,10 +43,7 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
 
 def _page(reply: Any) -> LimitPage:
     now, count, rows, limited = reply
-    named = {
-        limited[n].decode("utf-8", "replace"): tuple(row[0] for row in _decode(limited[n + 1]))
-        for n in range(0, len(limited), 2)
-    }
+    named = {text_of(limited[n]): tuple(row[0] for row in _decode(limited[n + 1])) for n in range(0, len(limited), 2)}
     return LimitPage(now, count, tuple(state_of(row, now) for row in rows), named)
 
 
@@ -133,7 +131,7 @@ def _deleted(reply: Any) -> Deleted:
     word, told = reply[0].decode(), reply[1] if len(reply) > 1 else 0
     if isinstance(told, int):
         return Deleted(word, told)
-    return Deleted(word, places=tuple(place.decode("utf-8", "replace") for place in told))
+    return Deleted(word, places=tuple(text_of(place) for place in told))
 
 
 def delete_limit(keys: Keys, limit: str, now: int = 0) -> Call[Deleted]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import rows_of, slice_of
 from headrace.protocol.script import Call, load
 
 # Jobs that one call looks at.

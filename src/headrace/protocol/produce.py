@@ -15,6 +15,7 @@ from headrace.model.job_record import Finder, Record, parse_journal
 from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, script_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.option_fields import fields_of
+from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, blob, load
 
 CHUNK = 1000
@@ -185,10 +186,6 @@ def watch(keys: Keys, id: str, wait: int, now: int = 0, most: int = -1) -> Call[
     return load("watch").bind(keys, _watched, now=now, id=id, wait=wait, most=most)
 
 
-def _text(value: bytes | None) -> str:
-    return value.decode("utf-8", "replace") if value else ""
-
-
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
     """A stored job as a record; alien values become empty ones rather than raise.
 
@@ -198,19 +195,19 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
     """
     get, progress = fields.get, fields.get("progress")
     try:
-        state, share = State(_text(get("state"))), float(progress) if progress else None
+        state, share = State(text_of(get("state"))), float(progress) if progress else None
     except ValueError:
         state, share = State.QUARANTINED, None
     priority = priority_of(get("priority"))
     record = Record(
         id=id,
         state=state,
-        task=_text(get("task")),
-        queue=_text(get("queue", DEFAULT_QUEUE.encode())),
+        task=text_of(get("task")),
+        queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
         packed_args=get("args", b""),
         options=get("options", b""),
         priority=priority,
-        key=_text(get("key")),
+        key=text_of(get("key")),
         created_us=_created(id),
         due_us=ready_at(due, priority) if state is State.READY else due,
         started_us=number(get("token")),
@@ -221,16 +218,16 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         interruptions=number(get("interruptions")),
         snoozes=number(get("snoozes")),
         limited=number(get("limited")),
-        owner=_text(get("owner")),
+        owner=text_of(get("owner")),
         packed_result=get("result"),
         error=parse_error(get("error")),
         progress=share,
-        progress_text=_text(get("note")),
+        progress_text=text_of(get("note")),
         fields=fields,
         attempts=parse_journal(get("journal"), number(get("attempts"))),
         headers=shown(get("headers", b"")),
-        note=_text(get(FIELDS["note"].stored)),
-        unique=_text(get("unique")),
+        note=text_of(get(FIELDS["note"].stored)),
+        unique=text_of(get("unique")),
         swallowed=parse_error(get("swallowed")),
         left_out=number(get("left_out")),
         finder=finder,
@@ -254,11 +251,6 @@ def _created(id: str) -> int:
         return milliseconds_of(id) * 1000
     except ValueError:
         return 0
-
-
-def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
-    """A flat reply of fields and values as a dictionary."""
-    return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
 
 
 def read(

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
+from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
 
 # Running jobs, and scheduled ones, whose queue one read looks up: each costs the server some two microseconds.
@@ -62,7 +63,7 @@ class StoreLoad:
 
 def _counted(reply: Any) -> CountedQueues:
     total, looked, rows = reply
-    names = [rows[n].decode("utf-8", "replace") for n in range(0, len(rows), 2)]
+    names = [text_of(rows[n]) for n in range(0, len(rows), 2)]
     return CountedQueues(total, looked, dict(zip(names, rows[1::2], strict=True)))
 
 

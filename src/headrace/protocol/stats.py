@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.protocol.keys import Keys
+from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
 
 # Buckets that one script reads.
@@ -65,7 +66,7 @@ class Applied:
 
 
 def _applied(reply: Any) -> Applied:
-    return Applied(reply[0].decode(), tuple(name.decode("utf-8", "replace") for name in reply[1]))
+    return Applied(reply[0].decode(), tuple(text_of(name) for name in reply[1]))
 
 
 def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW, now: int = 0) -> Call[Applied]:
@@ -218,10 +219,7 @@ Held = dict[str, int]
 
 
 def _whole(reply: Any) -> list[Held]:
-    return [
-        {row[n].decode("utf-8", "replace"): int(row[n + 1]) for n in range(0, len(row), 2)} if row else {}
-        for row in reply
-    ]
+    return [{text_of(row[n]): int(row[n + 1]) for n in range(0, len(row), 2)} if row else {} for row in reply]
 
 
 def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[list[Held]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import pairs
+from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
 
 StreamName = Literal["acts", "events"]
@@ -66,8 +66,5 @@ def told(
 
 def _told(reply: Any) -> StreamPiece:
     count, rows, last, newest = reply
-    found = [
-        (id.decode(), {name: value.decode("utf-8", "replace") for name, value in pairs(fields).items()})
-        for id, fields in rows
-    ]
+    found = [(id.decode(), {name: text_of(value) for name, value in pairs(fields).items()}) for id, fields in rows]
     return StreamPiece(count, found, last.decode(), newest.decode())

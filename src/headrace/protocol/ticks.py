@@ -13,7 +13,7 @@ from headrace.model.job import moment, number
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import pairs
+from headrace.protocol.replies import pairs, text_of, texts_of
 from headrace.protocol.script import Call, blob, load
 
 # Ticks that one call runs at most; rows of one call of the other verbs.
@@ -112,12 +112,12 @@ def _fired(reply: Any) -> Fired:
     ran, now, due, flat, broken, told = reply
     became: Counter[tuple[str, str]] = Counter()
     for n in range(0, len(told), 3):
-        became[told[n].decode("utf-8", "replace"), told[n + 1].decode()] += told[n + 2]
+        became[text_of(told[n]), told[n + 1].decode()] += told[n + 2]
     wanting = [
         Wanting(flat[n].decode(), number(flat[n + 1]), flat[n + 2], number(flat[n + 3]), flat[n + 4])
         for n in range(0, len(flat), 5)
     ]
-    return Fired(ran, now, moment(due), wanting, [name.decode("utf-8", "replace") for name in broken], became)
+    return Fired(ran, now, moment(due), wanting, texts_of(broken), became)
 
 
 def fire(keys: Keys, limit: int = MOST_TICKS, now: int = 0) -> Call[Fired]:

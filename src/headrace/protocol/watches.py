@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import pairs
+from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
 
 # Hooks and alarms that one call holds.
@@ -46,7 +46,7 @@ class StoredWatch:
 
 
 def _fields(flat: Any) -> Fields:
-    return {name: value.decode("utf-8", "replace") for name, value in pairs(flat).items()}
+    return {name: text_of(value) for name, value in pairs(flat).items()}
 
 
 def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int, now: int = 0) -> Call[HeldWatches]:

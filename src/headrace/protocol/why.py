@@ -11,7 +11,7 @@ import msgspec
 from headrace.model.job import moment, number
 from headrace.model.workflow import parse_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.operations import RunnerFacts, WorkerFacts
+from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 from headrace.protocol.script import Call, load
 
 # Workers that one read looks at.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionsError, SettingsError
 from headrace.model.ids import make_id
-from headrace.protocol import operations
+from headrace.protocol import index_pages
 from headrace.protocol import stats as protocol
 from headrace.settings import Duration, Settings
 from headrace.stats import event as events
@@ -389,7 +389,7 @@ class Stats:
         since = None if start is None else instant(start, "start") * 1_000_000
         until = None if end is None else instant(end, "end") * 1_000_000 - 1
         keys = self._way.keys
-        page: operations.Page = yield operations.page(keys, "stat-events", limit=limit, since=since, until=until)
+        page: index_pages.Page = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
         ids = [id for id, _ in page.rows]
         bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
         found = (events.unpack(id, body) for id, body in zip(ids, bodies, strict=True))

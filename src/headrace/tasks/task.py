@@ -27,7 +27,7 @@ from headrace.model.options import CallOptions, Kind
 from headrace.model.retry import NO_RETRY, Retry
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
-from headrace.protocol import operations, produce
+from headrace.protocol import overviews, produce
 from headrace.protocol.batches import Accepted
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
@@ -350,7 +350,7 @@ class BoundTask(Generic[P, R]):
         return data, of_rows("broadcast", [NewJob("", data, self.form())])
 
     def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
-        seen: operations.Overview = yield operations.overview(self.context.client.keys)
+        seen: overviews.Overview = yield overviews.overview(self.context.client.keys)
         rows = [(worker.owner, new_id()) for worker in seen.live]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")

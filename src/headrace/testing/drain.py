@@ -19,10 +19,10 @@ from headrace.app import Headrace
 from headrace.errors import Interrupt
 from headrace.model.ended import Corrupt, Ended, Failed, Growing, Released, Retried
 from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
-from headrace.protocol import consume, graph, operations
+from headrace.protocol import claim_calls, consume, graph, operations, overviews, settle_calls
 from headrace.protocol.consume import Renewed
 from headrace.protocol.limit_verbs import declare_limits
-from headrace.protocol.operations import Overview
+from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.tasks.job_handle import unsuccessful
@@ -99,9 +99,9 @@ class DrainWorker:
                 break
             if self._tasks.total() >= self._wishes.limit:
                 yield from self._settle(claim, Released())
-                raise DrainError(self._too_many((yield operations.overview(self._keys))))
+                raise DrainError(self._too_many((yield overviews.overview(self._keys))))
             yield from self._run(claim)
-        seen: Overview = yield operations.overview(self._keys)
+        seen: Overview = yield overviews.overview(self._keys)
         return Drained(self._tasks.total(), dict(self._ends), waiting(seen))
 
     def tidy(self) -> Steps[None]:
@@ -147,7 +147,7 @@ class DrainWorker:
             operations.resume_due(keys, BATCH),
             graph.tend(keys),
             consume.promote(keys, BATCH),
-            operations.overview(keys),
+            overviews.overview(keys),
         ]
         while True:
             seen, resumed, tended, promoted, look = yield [consume.renew(keys, self.owner, lease), *rest]
@@ -184,7 +184,7 @@ class DrainWorker:
             now, due, queues = yield from self._upkeep()
             names = [queue for queue in queues if self._wishes.queue in ("", queue)]
             self._request += 1
-            found: consume.Claimed = yield consume.claim(self._keys, self.owner, self._request, 1, names)
+            found: claim_calls.Claimed = yield claim_calls.claim(self._keys, self.owner, self._request, 1, names)
             if found.jobs:
                 return found.jobs[0]
             for alien in found.aliens:
@@ -226,7 +226,7 @@ class DrainWorker:
 
     def _performed(self, claim: Claim, crash: Crash | None) -> Steps[Performed]:
         """Run a job, unless it may not start."""
-        now: int = (yield operations.overview(self._keys)).now if claim.expires else 0
+        now: int = (yield overviews.overview(self._keys)).now if claim.expires else 0
         if (early := before_start(claim, now, self._keep)) is not None:
             return Performed(early)
         if claim.parents:
@@ -263,7 +263,7 @@ class DrainWorker:
         self._request += 1
         notes = starts([(outcome, claim)])
         rows = [(outcome, claim.score)]
-        yield consume.settle(self._keys, self.owner, self._request, rows, self._keep, starts=notes)
+        yield settle_calls.settle(self._keys, self.owner, self._request, rows, self._keep, starts=notes)
 
     # -- what is said of it -----------------------------------------------------------------------------------------
 

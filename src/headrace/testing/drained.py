@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, OptionsError
-from headrace.protocol.operations import Overview
+from headrace.protocol.overviews import Overview
 
 _WAITING = ("ready", "scheduled", "blocked", "parked", "running")
 

@@ -17,7 +17,7 @@ from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.workflow import WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph, graph_reads, operations
+from headrace.protocol import graph, graph_reads, index_pages
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps
 from headrace.workflows.run import Tasks, WorkflowRun
@@ -252,9 +252,9 @@ class Workflows:
             return WorkflowPage(kept, count, None)
         return WorkflowPage(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
 
-    def _ids(self, query: _Query) -> Call[operations.Page]:
+    def _ids(self, query: _Query) -> Call[index_pages.Page]:
         forward = _forward(query)
-        return operations.page(
+        return index_pages.page(
             self._client.keys,
             f"flows:{query.definition}|{query.state}",
             limit=forward.limit,
@@ -264,7 +264,7 @@ class Workflows:
             until=query.until,
         )
 
-    def _listed(self, query: _Query, piece: operations.Page) -> list[str]:
+    def _listed(self, query: _Query, piece: index_pages.Page) -> list[str]:
         ids = [id for id, _ in piece.rows]
         return ids[::-1] if query.offset < 0 else ids
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.model.options import Kind
-from headrace.protocol.consume import Cursor, Looked
+from headrace.protocol.claim_calls import Cursor, Looked
 
 # Seconds between two claims of which each goes on where the other stopped looking.
 LOOK_EVERY = 0.005

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.model.options import Kind
-from headrace.protocol import consume
+from headrace.protocol import claim_calls
 from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, ClaimRequest, Known, awaited, want
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
@@ -58,7 +58,7 @@ class Demand:
         self._refused.add(kind)
         self.known = self.known.handed_back(kind)
 
-    def answered(self, wanted: ClaimRequest, summary: consume.ClaimSummary, now: float, *, woken: bool) -> None:
+    def answered(self, wanted: ClaimRequest, summary: claim_calls.ClaimSummary, now: float, *, woken: bool) -> None:
         """A claim was answered.
 
         Args:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.protocol import consume
-from headrace.protocol.consume import Held, Settled
+from headrace.protocol import settle_calls
+from headrace.protocol.settle_calls import Held, Settled
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement
@@ -53,7 +53,7 @@ class Reconciler:
         return self._page(self._worker.starts.view(), [])
 
     def _page(self, view: View, found: Rows) -> Step:
-        call = consume.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
+        call = settle_calls.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
 
     def _read(self, view: View, found: Rows, reply: Held | None) -> None:
@@ -74,13 +74,13 @@ class Reconciler:
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
-            self._ahead([(consume.restore(self._worker.keys, self._worker.owner, rows), self._restored)])
+            self._ahead([(settle_calls.restore(self._worker.keys, self._worker.owner, rows), self._restored)])
         for n in range(0, len(repair.again), TOGETHER):
             self._ahead([(call, self._settled) for call in repair.again[n : n + TOGETHER]])
         for id, token in repair.unknown:
             self._endings.hand_back(id, token)
 
-    def _restored(self, reply: consume.Restored) -> None:
+    def _restored(self, reply: settle_calls.Restored) -> None:
         """What another start has, or will have, stops here; a job whose record is gone runs to its end."""
         held = set(self._worker.starts.held.values())
         self._worker.starts.forget([*reply.others, *reply.gone])

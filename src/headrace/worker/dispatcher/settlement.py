@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.protocol import consume
+from headrace.protocol import consume, settle_calls
 from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
@@ -61,7 +61,7 @@ class Settlement:
         call = self._endings.batch.settle(worker.keys, worker.owner, number, batch)
         mine.ended(batch, call, number, worker.now)
 
-        def settled(reply: consume.Settled) -> None:
+        def settled(reply: settle_calls.Settled) -> None:
             mine.settled = number
             if again:
                 # No claim need follow that would tell: without this a retry waits for the next renewal.
@@ -72,13 +72,13 @@ class Settlement:
 
         return call, settled
 
-    def settled_again(self, reply: consume.Settled) -> None:
+    def settled_again(self, reply: settle_calls.Settled) -> None:
         """Read the answer to a settle that the store had forgotten and was sent again."""
         self._settled(reply)
         # It tells when what became scheduled is due, and what else there is to do.
         self._maintenance.renewal.renew_soon()
 
-    def _settled(self, reply: consume.Settled) -> None:
+    def _settled(self, reply: settle_calls.Settled) -> None:
         worker = self._worker
         if reply.stale:
             text = "refused, since a newer start owns it: %s"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.model.job import Claim, Outcome
-from headrace.protocol.consume import Held, Settled, starts_of
 from headrace.protocol.script import Call
+from headrace.protocol.settle_calls import Held, Settled, starts_of
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
 # both sides is handed back as interrupted.

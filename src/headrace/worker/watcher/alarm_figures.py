@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.model.alarm import FEWEST, AlarmRule
-from headrace.protocol.operations import Overview
+from headrace.protocol.overviews import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.alarm import SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
-from headrace.protocol import operations
-from headrace.protocol.operations import Overview
+from headrace.protocol import overviews
+from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
 from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.stats.reading import Bucket, Reading
@@ -73,7 +73,7 @@ class AlarmRounds:
         every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
         labels = {label_of(rule) for rule in self._rules if rule.figure == "failed"}
         readings = {label: stats.find(label, start, every=every) for label in labels}
-        calls = [single(self._hold(LEASE_US)), single(operations.overview(way.keys, details=False))]
+        calls = [single(self._hold(LEASE_US)), single(overviews.overview(way.keys, details=False))]
         counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
         if stats.way is way:
             held, seen, *_ = way.drive(together([*calls, *counts]))

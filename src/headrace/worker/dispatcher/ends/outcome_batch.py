@@ -9,7 +9,7 @@ from typing import Any
 from headrace.model.ended import Cancelled, Ended, EndKind, Failed, RateRefused, Retried, Succeeded
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.model.limit_values import gates_of
-from headrace.protocol import consume
+from headrace.protocol import settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
@@ -105,11 +105,11 @@ class OutcomeBatch:
         self.urgent = self.urgent and bool(self._waiting)
         return batch
 
-    def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[consume.Settled]:
+    def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
         """The call that tells the store of a batch."""
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
-        return consume.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
+        return settle_calls.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
 
     def _write_line(self, end: End, ended: Ended) -> None:
         claim, kind = end.claim, ended.kind

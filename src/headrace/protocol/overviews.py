@@ -1,0 +1,165 @@
+"""How much is where: states, queues, workers and what they say of themselves, in one look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.model.job import moment, priority_of, ready_at
+from headrace.protocol.keys import Keys
+from headrace.protocol.replies import pairs, text_of
+from headrace.protocol.script import Call, load
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue.
+
+    Attributes:
+        size: its ready jobs.
+        oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty, or all its jobs
+            wait behind limits.
+        until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
+        note: why it is paused, as the person said who did it.
+    """
+
+    name: str
+    size: int
+    paused: bool
+    oldest: int
+    until: int
+    note: str = ""
+
+    def waited(self, now: int) -> float | None:
+        """Seconds that its next job has waited; None: no job may be the next."""
+        return max(0, now - self.oldest) / 1e6 if self.oldest else None
+
+
+# Runners of one worker that its heartbeat tells of.
+MOST_RUNNERS = 64
+
+
+class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One runner of a worker, as its dispatcher saw it at its last heartbeat.
+
+    Attributes:
+        kind, place, pid: place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
+        job, task, since: what it runs, or the oldest of several, and when that began (microseconds); empty: it is idle.
+        holds: jobs that it runs or was sent ahead.
+        waiting: jobs that wait for it in the worker.
+        done: jobs that this process ended.
+        memory: resident bytes, in whole MiB; 0: unknown on this system.
+        replaced, reason: how often the process at its place was replaced, and why the last time.
+    """
+
+    kind: str
+    place: int = 0
+    pid: int = 0
+    job: str = ""
+    task: str = ""
+    since: int = 0
+    holds: int = 0
+    waiting: int = 0
+    done: int = 0
+    memory: int = 0
+    replaced: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """A dispatcher incarnation: end of its lease (microseconds), running jobs, and what it says of itself."""
+
+    owner: str
+    lease: int
+    running: int
+    facts: dict[str, str]
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that it serves, those that it prefers first."""
+        return tuple(filter(None, self.facts.get("queues", "").split(",")))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Jobs that it runs at once, by kind of runner."""
+        pairs = (part.partition(":") for part in self.facts.get("sizes", "").split())
+        return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
+
+    @property
+    def runners(self) -> list[RunnerFacts]:
+        """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
+        try:
+            return msgspec.json.decode(self.facts.get("runner_facts", "[]"), type=list[RunnerFacts])
+        except msgspec.MsgspecError:
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts by state, queues, workers, parked jobs by task, bytes of kept results; ``now`` is server time."""
+
+    now: int
+    states: dict[str, int]
+    queues: list[QueueFacts]
+    workers: list[WorkerFacts]
+    parked: dict[str, int]
+    bytes: int
+
+    @property
+    def live(self) -> list[WorkerFacts]:
+        """Workers whose lease holds."""
+        return [worker for worker in self.workers if worker.lease > self.now]
+
+    @property
+    def served(self) -> Counter[str]:
+        """How many live workers serve each queue, by its name."""
+        return Counter(name for one in self.live for name in set(one.queues))
+
+    @property
+    def names(self) -> list[str]:
+        """Every queue that holds work, held some lately, is paused, or is served by a live worker."""
+        return sorted({queue.name for queue in self.queues} | set(self.served))
+
+
+def _overview(reply: Any) -> Overview:
+    now, states, lines, workers, parked, size = reply
+    queues = [
+        QueueFacts(text_of(name), count, bool(paused), _since(score, priority), moment(until), text_of(note))
+        for name, count, paused, score, priority, until, note in lines
+    ]
+    incarnations = [
+        WorkerFacts(
+            text_of(owner), moment(lease), running, {name: text_of(value) for name, value in pairs(facts).items()}
+        )
+        for owner, lease, running, facts in workers
+    ]
+    return Overview(
+        now,
+        {text_of(states[n]): states[n + 1] for n in range(0, len(states), 2)},
+        sorted(queues, key=lambda queue: queue.name),
+        incarnations,
+        {text_of(task): count for task, count in parked},
+        size,
+    )
+
+
+def _since(score: bytes | int, priority: bytes | int) -> int:
+    return ready_at(moment(score), priority_of(priority))
+
+
+def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview]:
+    """How much is where.
+
+    Tells of each queue that holds ready jobs, is paused or is named by a worker, and of 500 others that held work
+    once. A look at a store that knows more queues takes 10,000 of them, and forgets the idle ones.
+
+    Args:
+        details: with what workers say of their runners (up to 64 for each), and of their preloading.
+
+    Cost: one round trip, O(live queues + workers + parked tasks), whatever the number of jobs and of past queues.
+    """
+    return load("overview").bind(keys, _overview, now=now, details=int(details))
