@@ -19,7 +19,7 @@ from headrace.cache import tracking_link
 from headrace.cache.listener import CHILDHOOD
 
 url, protocol = sys.argv[1], int(sys.argv[2])
-app, writer = Headrace(url), Headrace(url)
+app, writer = Headrace(url, timeout=20.0), Headrace(url, timeout=20.0)
 step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
 cache = app.__dict__["cache"] = Cache(app.client, protocols=(protocol,))
 
@@ -52,7 +52,7 @@ writer.cache.set("a", 1)
 assert cache.get("a") == cache.get("a") == 1 and len(threads()) == 1
 def body():
     assert not cache._values and not threads() and not cache.statistics().healthy
-    Headrace(url).cache.set("a", 2)
+    Headrace(url, timeout=20.0).cache.set("a", 2)
     assert cache.get("a") == 2
 forked(body)
 sees(2)
@@ -67,7 +67,7 @@ def body():
     for n in range(3):
         assert cache.get("a") == 1
     assert len(threads()) == 1 and cache._values == {"a": 1}
-    Headrace(url).cache.set("a", 2)
+    Headrace(url, timeout=20.0).cache.set("a", 2)
     sees(2)
 forked(body)
 sees(2)

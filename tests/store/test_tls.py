@@ -27,14 +27,14 @@ def port(tcp: Server) -> Iterator[int]:
         yield port
 
 
-def by_threads(url: str) -> None:
-    with Headrace(url, timeout=1.0) as app:
+def by_threads(url: str, timeout: float = 20.0) -> None:
+    with Headrace(url, timeout=timeout) as app:
         assert app.jobs.get(app.by_name("t").enqueue().id).task == "t"
 
 
-def by_a_loop(url: str) -> None:
+def by_a_loop(url: str, timeout: float = 20.0) -> None:
     async def story() -> None:
-        app = Headrace(url, timeout=1.0)
+        app = Headrace(url, timeout=timeout)
         try:
             job = await app.by_name("t").aenqueue()
             assert (await app.jobs.aget(job.id)).task == "t"
@@ -52,22 +52,22 @@ both = pytest.mark.parametrize("use", [by_threads, by_a_loop])
     "query",
     [f"ssl_ca_certs={AUTHORITY}", "ssl_cert_reqs=none", f"ssl_ca_certs={AUTHORITY}&ssl_check_hostname=false"],
 )
-def test_it_is_reached_with_each_option(port: int, use: Callable[[str], None], query: str) -> None:
+def test_it_is_reached_with_each_option(port: int, use: Callable[..., None], query: str) -> None:
     use(f"rediss://localhost:{port}/0?{query}")
     use(f"valkeys://127.0.0.1:{port}/0?{query}")
 
 
 @both
-def test_it_may_ask_for_a_certificate(tcp: Server, use: Callable[[str], None]) -> None:
+def test_it_may_ask_for_a_certificate(tcp: Server, use: Callable[..., None]) -> None:
     with terminator(tcp, ask=True) as port:
         url = f"rediss://localhost:{port}/0?ssl_ca_certs={AUTHORITY}"
         use(f"{url}&{CLIENT}")
         with pytest.raises(StoreUnavailable, match=r"does the server ask for a client's certificate.*ssl_certfile="):
-            use(url)
+            use(url, 1.0)
 
 
 @both
-def test_a_certificate_that_is_not_accepted_is_told_at_once(tcp: Server, port: int, use: Callable[[str], None]) -> None:
+def test_a_certificate_that_is_not_accepted_is_told_at_once(tcp: Server, port: int, use: Callable[..., None]) -> None:
     with pytest.raises(
         ServerError, match=r"not accepted \(unable to get.*name the file of the authority.*ssl_ca_certs="
     ):
@@ -80,11 +80,11 @@ def test_a_certificate_that_is_not_accepted_is_told_at_once(tcp: Server, port: i
 
 
 @both
-def test_tls_to_a_plain_port_and_the_reverse_are_named(tcp: Server, port: int, use: Callable[[str], None]) -> None:
+def test_tls_to_a_plain_port_and_the_reverse_are_named(tcp: Server, port: int, use: Callable[..., None]) -> None:
     with pytest.raises(HeadraceError, match=r"does this port speak TLS.*write redis://"):
-        use(f"rediss://127.0.0.1:{tcp.port}")
+        use(f"rediss://127.0.0.1:{tcp.port}", 1.0)
     with pytest.raises(HeadraceError, match=r"TLS.*write rediss://"):
-        use(f"redis://127.0.0.1:{port}")
+        use(f"redis://127.0.0.1:{port}", 1.0)
 
 
 def test_the_cache_keeps_values_over_tls(port: int) -> None:
@@ -108,7 +108,7 @@ def test_a_worker_serves_over_tls(tcp: Server, port: int, tmp_path: Path) -> Non
             # More than a record of TLS holds, and more than one of them.
             texts = [f"{n}" * 20_000 for n in range(20)]
             jobs = [app.by_name("tasks.same").enqueue(text) for text in texts]
-            assert [job.result(timeout=20) for job in jobs] == texts
+            assert [job.result(timeout=60) for job in jobs] == texts
             parked = app.by_name("tasks.same", delay=3600).enqueue("")
             parked.cancel()
         assert worker.stop() == 0
