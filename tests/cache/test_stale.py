@@ -246,7 +246,7 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
 ) -> None:
     server = new_server(tcp=True)
     # Half of this is what an answer may take, and a busy machine lets the server wait, too.
-    cache = new_app(server.tcp_url, protocol, cache_heartbeat_timeout=2).cache
+    cache = new_app(server.tcp_url, protocol, cache_heartbeat_timeout=4).cache
     client = server.client()
 
     def pings() -> int:
@@ -263,7 +263,7 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
         now = pings()
         if now != last[0]:
             last[:] = now, time.monotonic()
-        return time.monotonic() - last[1] > 1.5
+        return time.monotonic() - last[1] > 2.5
 
     eventually(quiet, SOON, every=0.05)
     assert cache.statistics().epochs == epochs == 1, "a server that answers is not given up"

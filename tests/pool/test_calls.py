@@ -170,9 +170,9 @@ def test_the_time_of_a_submitted_call_ends_with_its_beginning(
     make: Make, blocks: Blocks, up: Callable[[Pool], Pool]
 ) -> None:
     pool = up(make(1))
-    first, release = blocks.hold(pool, timeout=1)
+    first, release = blocks.hold(pool, timeout=3)
     with pytest.raises(CallTimeout):
-        pool.submit(chores.double, 1, timeout=1.1).result(20)
+        pool.submit(chores.double, 1, timeout=3.1).result(20)
     release.touch()
     assert first.result(20) == "released"
 

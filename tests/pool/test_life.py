@@ -195,7 +195,7 @@ def test_the_default_handler_logs(make: Make, blocks: Blocks, caplog: pytest.Log
 def test_the_last_alert_kills_and_nothing_that_waits_is_lost(make: Make, kind: str, blocks: Blocks) -> None:
     """P37, PS9: the others wait in the pool's hands, not in the killed member's."""
     alerts: list[Alert] = []
-    pool = make(1, kind=kind, overrun=Overrun(0.5, limit=2), overrun_handlers=[alerts.append])
+    pool = make(1, kind=kind, overrun=Overrun(1.5, limit=2), overrun_handlers=[alerts.append])
     call, release = blocks.hold(pool)
     waiting = [pool.submit(chores.double, n, strategy=strategy) for n, strategy in enumerate(["available", "random"])]
     with pytest.raises(MemberDied, match=r"killed: tests.pool.chores.block ran for [\d.]+ s"):
@@ -209,7 +209,7 @@ def test_the_last_alert_kills_and_nothing_that_waits_is_lost(make: Make, kind: s
 
 
 def test_a_kill_takes_the_whole_group_and_not_us(make: Make, tmp_path: Path) -> None:
-    pool = make(1, kind="process", overrun=Overrun(3, limit=1), overrun_handlers=[])
+    pool = make(1, kind="process", overrun=Overrun(5, limit=1), overrun_handlers=[])
     with pytest.raises(MemberDied, match="killed"):
         pool.call(chores.with_grandchild, tmp_path / "pids")
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -219,7 +219,7 @@ def test_a_kill_takes_the_whole_group_and_not_us(make: Make, tmp_path: Path) -> 
 
 
 def test_a_frozen_member_is_killed_like_any_other(make: Make, up: Up, blocks: Blocks) -> None:
-    pool = up(make(1, kind="process", overrun=Overrun(1, limit=1), overrun_handlers=[]))
+    pool = up(make(1, kind="process", overrun=Overrun(3, limit=1), overrun_handlers=[]))
     os.kill(pool.stats().members[0].pid, signal.SIGSTOP)
     with pytest.raises(MemberDied):
         pool.submit(chores.echo, b"x" * (4 << 20)).result(20)
@@ -556,16 +556,18 @@ def test_a_program_without_its_guard_is_told_so(root: Path, tmp_path: Path) -> N
 
 
 def test_members_end_when_the_program_is_killed(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM + "    print(*[m.pid for m in pool.stats().members], flush=True)\n"
+    (tmp_path / "program.py").write_text(PROGRAM + "    pool.wait_ready(60)\n"
+        "    print(*[m.pid for m in pool.stats().members], flush=True)\n"
         "    input()\n")  # fmt: skip
     environ = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, str(tmp_path / "program.py"), "process", str(tmp_path / "notes")]
     process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 2
     process.kill()
     process.communicate(timeout=20)
-    eventually(lambda: not any(lives(pid) for pid in pids if pid), 20)
+    eventually(lambda: not any(lives(pid) for pid in pids), 20)
 
 
 BUSY = """

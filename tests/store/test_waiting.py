@@ -291,8 +291,8 @@ def test_a_wait_ends_in_its_time_while_the_server_is_away(
         (job,), errors = enqueue(app, 1), list[str]()
 
         def thread() -> None:
-            with pytest.raises(ResultTimeout, match=r"is ready after 2 s: the server does not answer \(.*\); ask") as e:
-                job.result(timeout=2)
+            with pytest.raises(ResultTimeout, match=r"is ready after 5 s: the server does not answer \(.*\); ask") as e:
+                job.result(timeout=5)
             errors.append(str(e.value))
 
         waiter = started(thread)
