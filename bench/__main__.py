@@ -45,6 +45,7 @@ _BENCHMARKS = (
     "fairness",
     "warm",
     "dashboard",
+    "observability",
 )
 # Other queues, or the floor, have a figure in these; the rest measures Headrace alone.
 _WITH_OTHERS = ("drain", "idle", "idle-load", "enqueue", "memory", "fan")

@@ -295,6 +295,17 @@ def test_a_job_without_room_for_the_context_is_stored_without_it(
     assert start["links"] == []
 
 
+def test_headers_that_a_middleware_adds_to_the_context_are_measured(app: Headrace, sent: InMemorySpanExporter) -> None:
+    @app.enqueue_middleware
+    @contextmanager
+    def stamp(act: Submission) -> Iterator[None]:
+        act.jobs[0].headers["large"] = "x" * 5000
+        yield
+
+    with pytest.raises(OptionsError, match=r"take at most 4,096 bytes in all, and these take 5,\d+"):
+        app.by_name("tasks.process").enqueue()
+
+
 def test_without_the_setting_nothing_of_it_is_loaded(headrace: Program, url: str) -> None:
     headrace.environment["HEADRACE_TRACES"] = "off"
     headrace.write(

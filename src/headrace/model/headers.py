@@ -114,7 +114,13 @@ def size_of(headers: Mapping[str, str]) -> int:
     Raises:
         UnicodeEncodeError: one holds what is no character.
     """
-    return sum(len(text) if text.isascii() else len(text.encode()) for pair in headers.items() for text in pair)
+    text = "".join(headers) + "".join(headers.values())
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def fit(headers: Mapping[str, str]) -> bool:
+    """Whether one job may have these: not too many, nor too large."""
+    return len(headers) <= MOST_HEADERS and size_of(headers) <= MOST_BYTES
 
 
 def _measured(headers: Mapping[str, str]) -> None:

@@ -5,8 +5,9 @@ The one way from each verb that stores work to the store. Without middleware a v
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Literal, TypeAlias, Unpack
 
 import msgspec
@@ -47,7 +48,7 @@ class SubmittedJob:
         task: name of its task.
     """
 
-    __slots__ = ("_args", "_form", "_headers", "_refused", "id", "task")
+    __slots__ = ("_args", "_checked", "_form", "_headers", "_refused", "id", "task")
 
     def __init__(self, id: str, args: bytes, form: Form, refused: frozenset[str] = frozenset()) -> None:
         """Made by the verb that stores it; ``refused``: options that this verb does not take."""
@@ -56,6 +57,8 @@ class SubmittedJob:
         self._args = args
         self._form = form
         self._headers: dict[str, str] | None = None
+        # Nothing but :meth:`carry` has touched the headers.
+        self._checked = False
         self._refused = refused | _ORDER if form.ordered else refused
 
     @property
@@ -86,9 +89,15 @@ class SubmittedJob:
     @property
     def headers(self) -> dict[str, str]:
         """Its headers, inherited ones included. What is changed here is stored: ``job.headers["tenant"] = "a"``."""
+        self._checked = False
         if self._headers is None:
             self._headers = dict(shown(self._form.headers))
         return self._headers
+
+    def carry(self, headers: dict[str, str]) -> None:
+        """Replace its headers by others for which :func:`headrace.model.headers.fit` holds."""
+        self._headers = headers
+        self._checked = True
 
     @property
     def options(self) -> dict[str, Any]:
@@ -115,7 +124,8 @@ class SubmittedJob:
             OptionsError: its headers cannot be sent.
         """
         if self._headers is not None:
-            check_headers("headers", self._headers)
+            if not self._checked:
+                check_headers("headers", self._headers)
             data = packed(self._headers)
             if data != self._form.headers:
                 self._form = msgspec.structs.replace(self._form, headers=data)
@@ -169,36 +179,44 @@ class Submission:
         return f"<Submission by {self.verb} of {len(self.jobs)} jobs>"
 
 
-@contextmanager
-def around(client: Client, act: Submission) -> Generator[None, None, None]:
-    """The enqueue middleware of an application around an act. The act's own error is raised, whoever swallows it."""
-    failed: BaseException | None = None
-    with ExitStack() as stack:
-        for middleware in client.enqueue_middlewares:
-            enter(stack, middleware(act), f"{act.verb} was not awaited: await its asynchronous pair")
-        try:
-            yield
-        except BaseException as error:
-            failed = error
-            raise
-    if failed is not None:
-        raise failed
+class around:  # noqa: N801 - used as a function
+    """The enqueue middleware of an application around an act. The act's own error is raised, whoever swallows it.
 
+    A class, since a generator that is a context manager costs each send a microsecond.
+    """
 
-@asynccontextmanager
-async def aaround(client: Client, act: Submission) -> AsyncGenerator[None, None]:
-    """See :func:`around`."""
-    failed: BaseException | None = None
-    async with AsyncExitStack() as stack:
-        for middleware in client.enqueue_middlewares:
-            await aenter(stack, middleware(act))
+    __slots__ = ("_act", "_client", "_stack")
+
+    def __init__(self, client: Client, act: Submission) -> None:
+        self._client = client
+        self._act = act
+        self._stack: Any = None
+
+    def __enter__(self) -> None:
+        act, stack = self._act, ExitStack()
         try:
-            yield
-        except BaseException as error:
-            failed = error
+            for middleware in self._client.enqueue_middlewares:
+                enter(stack, middleware(act), f"{act.verb} was not awaited: await its asynchronous pair")
+        except BaseException:
+            stack.__exit__(*sys.exc_info())
             raise
-    if failed is not None:
-        raise failed
+        self._stack = stack
+
+    def __exit__(self, *failed: Any) -> None:
+        self._stack.__exit__(*failed)
+
+    async def __aenter__(self) -> None:
+        act, stack = self._act, AsyncExitStack()
+        try:
+            for middleware in self._client.enqueue_middlewares:
+                await aenter(stack, middleware(act))
+        except BaseException:
+            await stack.__aexit__(*sys.exc_info())
+            raise
+        self._stack = stack
+
+    async def __aexit__(self, *failed: Any) -> None:
+        await self._stack.__aexit__(*failed)
 
 
 def submit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
@@ -215,7 +233,7 @@ async def asubmit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: 
     if not client.enqueue_middlewares:
         return await client.asubmit(rows, requests)
     act = of_rows(verb, rows)
-    async with aaround(client, act):
+    async with around(client, act):
         return await client.asubmit(act.rows(rows), requests)
 
 

@@ -34,7 +34,7 @@ from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.job_handle import Job
 from headrace.tasks.limit import check_cost
-from headrace.tasks.submission import Submission, aaround, around, asubmit, of_rows, submit
+from headrace.tasks.submission import Submission, around, asubmit, of_rows, submit
 from headrace.tasks.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class BoundTask(Generic[P, R]):
     async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`Task.broadcast`."""
         data, act = self._broadcasting(args, kwargs)
-        async with aaround(self.context.client, act):
+        async with around(self.context.client, act):
             return await self.context.client.adrive(self._broadcast(data, act))
 
     def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.errors import SettingsError
-from headrace.model.headers import MOST_BYTES, MOST_HEADERS, SCHEDULE, size_of
+from headrace.model.headers import SCHEDULE, fit
 from headrace.model.ids import is_node
 from headrace.model.job import Claim
 from headrace.store.client import Client
@@ -82,15 +82,16 @@ class sending:  # noqa: N801 - a middleware, used as a function
         self._token: Any = None
 
     def __enter__(self) -> None:
-        act = self._act
+        act, context = self._act, None
         # What a running node adds belongs to its own span; a start stores nothing.
         if act.verb not in ("start", "grow"):
             span = self._span = tracer.start_span(_name(act), None, trace.SpanKind.PRODUCER, _known(act))
             if act.jobs and span.is_recording():
                 span.set_attributes(_attributes(act))
-            self._token = contexts.attach(trace.set_span_in_context(span))
+            context = trace.set_span_in_context(span)
+            self._token = contexts.attach(context)
         try:
-            _inject(act)
+            _inject(act, context)
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -141,9 +142,9 @@ def _attributes(act: Submission) -> dict[str, Any]:
     return found | {BATCH: len(act.jobs)}
 
 
-def _inject(act: Submission) -> None:
+def _inject(act: Submission, context: contexts.Context | None) -> None:
     carrier: dict[str, str] = {}
-    propagate.inject(carrier)
+    propagate.inject(carrier, context)
     if not carrier:
         return
     many = len(act.jobs) > MOST_SIBLINGS + 1
@@ -158,9 +159,8 @@ def _pass_on(job: SubmittedJob, carrier: Mapping[str, str], *, link: bool) -> No
     headers.pop(LINK, None)
     if link:
         headers[LINK] = "1"
-    if len(headers) <= MOST_HEADERS and size_of(headers) <= MOST_BYTES:
-        job.headers.clear()
-        job.headers.update(headers)
+    if fit(headers):
+        job.carry(headers)
 
 
 def flush() -> None:

@@ -11,9 +11,11 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
+
+from msgspec.structs import replace
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, LifespanError

@@ -26,7 +26,7 @@ from headrace.protocol import graph as verbs
 from headrace.settings import microseconds
 from headrace.store.client import Steps
 from headrace.tasks.app_context import AppContext
-from headrace.tasks.submission import Submission, aaround, around, of_nodes
+from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
 from headrace.workflows.builder import OUTER, define
@@ -101,7 +101,7 @@ class Workflow(Generic[P]):
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """See :meth:`create`."""
         act, graph = self._submission(self.graph(*args, **kwargs))
-        async with aaround(self._context.client, act):
+        async with around(self._context.client, act):
             return self._run(await self._context.client.adrive(self._creation(act, graph)))
 
     def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:

@@ -19,7 +19,7 @@ from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps
 from headrace.store.waiting import await_end, wait_end
 from headrace.tasks.job_handle import Job
-from headrace.tasks.submission import Submission, aaround, around
+from headrace.tasks.submission import Submission, around
 from headrace.tasks.task import Task
 from headrace.workflows import node_queries
 from headrace.workflows.node_queries import NodePage, Query
@@ -121,7 +121,7 @@ class WorkflowRun:
 
     async def astart(self, *names: str) -> WorkflowState:
         """See :meth:`start`."""
-        async with aaround(self._client, Submission("start", (), self.id)):
+        async with around(self._client, Submission("start", (), self.id)):
             return await self._client.adrive(self._verbs.start(names, self.on_piece))
 
     def stop(self) -> WorkflowState:

@@ -10,7 +10,7 @@ from headrace.model.ended import Growing
 from headrace.model.ids import flow_of
 from headrace.model.workflow import Graft
 from headrace.store.client import Client
-from headrace.tasks.submission import Submission, aaround, around, of_nodes
+from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.worker.dispatcher.duties.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.runner.current_start import running
 
@@ -26,7 +26,7 @@ async def asubmitted(client: Client, job: CurrentJob, ended: Growing) -> Growing
     """See :func:`submitted`."""
     act, grown = _act(job, ended)
     with running(job):
-        async with aaround(client, act):
+        async with around(client, act):
             return _changed(ended, act, grown)
 
 

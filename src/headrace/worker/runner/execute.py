@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, begin
@@ -54,9 +55,8 @@ Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 _NOTHING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerContext:
-    """What every start of one runner needs.
+class RunnerContext(msgspec.Struct, frozen=True, eq=False):
+    """What every start of one runner needs. A structure, since traces copy it for each start.
 
     Attributes:
         tasks: by name.

@@ -10,7 +10,8 @@ import contextlib
 import gc
 import os
 import socket
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from headrace.app import Headrace
 from headrace.model.form import Options
