@@ -54,8 +54,8 @@ def look(
 
     Args:
         index: ``scheduled``, a final state, ``ready:<queue>`` or ``parked:<task>``.
-        words: in lower case; each is in the job's id, task, key, error (of which 4 KiB are looked at), or arguments of
-            at most 4 KiB, as they are stored.
+        words: in lower case; each is in the job's id, task, key, the type and message of its error (of which 4 KiB are
+            looked at), or arguments of at most 4 KiB, as they are stored.
         queue, task, key: only theirs; empty: any.
         limit: jobs to look at, at most ``MOST``.
         after: score and id of the last one seen.

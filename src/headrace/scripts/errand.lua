@@ -11,6 +11,9 @@
 -- derive  parked_at       zset  parked:<task>
 -- derive  lane_at         zset  lane:<lane>
 -- derive  job             hash  job:<id>
+-- What is read of a job, of which the first ones are enough where fewer are asked for: each costs the server a sixth of a look.
+local FIELDS = {'state', 'task', 'queue', 'key', 'priority', 'started'}
+
 -- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state later.
 local function line_of(e)
   if e.state == 'ready' then return ready_at .. e.queue end
@@ -32,18 +35,19 @@ local function was_there(e, id, score, f)
   return true
 end
 
-local function is_meant(e, id, score)
-  local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'key', 'priority', 'started')
+local function is_meant(e, id, score, asked)
+  local f = redis.pcall('HMGET', job .. id, unpack(FIELDS, 1, asked))
   if f.err or f[1] ~= e.state then return false end
-  if e.queue ~= '' and e.queue ~= (f[2] or 'default') or e.task ~= '' and e.task ~= f[3] or e.key ~= '' and e.key ~= f[4] then return false end
+  if e.queue ~= '' and e.queue ~= (f[3] or 'default') or e.task ~= '' and e.task ~= f[2] or e.key ~= '' and e.key ~= f[4] then return false end
   if not was_there(e, id, score, f) then return false end
-  return e.cause == '' or telling().cause_of(f[3] or '', redis.call('HGET', job .. id, 'error') or '') == e.cause
+  return e.cause == '' or telling().cause_of(f[2] or '', redis.call('HGET', job .. id, 'error') or '') == e.cause
 end
 
 -- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one or nil: no more.
 -- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among the first.
 local function pick(e, limit)
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
+  local asked = not ended and 6 or e.key ~= '' and 4 or e.queue ~= '' and 3 or 2
   local found, looked, names = {}, 0, {e.lane}
   if e.state == 'ready' then
     for _, name in ipairs(queue_lanes(e.queue, e.lane ~= '' and e.lane or e.queue, 5000)) do names[#names + 1] = name end
@@ -53,7 +57,7 @@ local function pick(e, limit)
       ended and string.format('%.0f', e.bound) or '+inf')
     for m = 1, #rows, 2 do
       -- A class of lanes, or the first timer, is no job.
-      if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1])) then found[#found + 1] = rows[m] end
+      if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then found[#found + 1] = rows[m] end
     end
     looked = looked + #rows / 2
     if looked >= limit then return found, looked, {rows[#rows], rows[#rows - 1], name} end

@@ -11,29 +11,28 @@
 -- arg     queue   text    empty: any, as for those below
 -- arg     task    text
 -- arg     key     text
--- arg     words   packed  in lower case: each is in the job's id, task, key, arguments or error
+-- arg     words   packed  in lower case: each is in the job's id, task, key, arguments, or the type and message of its error
 -- return  {jobs of the structure, jobs looked at, {id, score, ...} of those that may match, score and id of the last one or empty: no more}
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.
 local HEAD = 4096
 local count, rows = slice(line, after, member, 0, limit, 1, low, high)
 
-local function missing(text, wanted)
-  local left = {}
-  for _, word in ipairs(wanted) do
-    if not string.find(text, word, 1, true) then left[#left + 1] = word end
-  end
-  return left
+-- Type and message: a list shows no more, and what follows them is the most of an error.
+local function head_of(text)
+  local stop = string.find(text, '","traceback":"', 1, true)
+  return string.sub(text, 1, stop and math.min(stop, HEAD) or HEAD)
 end
 
 local function may_match(id)
-  local f = redis.pcall('HMGET', job .. id, 'queue', 'task', 'key', 'error')
-  if f.err then return false end
+  local size = redis.pcall('HSTRLEN', job .. id, 'args')
+  if type(size) ~= 'number' then return false end
+  local f = redis.call('HMGET', job .. id, 'queue', 'task', 'key', 'error', size <= HEAD and 'args' or 'id')
   if queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2] or key ~= '' and key ~= f[3] then return false end
-  local told = {id, f[2] or '', f[3] or '', string.sub(f[4] or '', 1, HEAD)}
-  local left = missing(string.lower(table.concat(told, '\n')), words)
-  if #left == 0 then return true end
-  if redis.call('HSTRLEN', job .. id, 'args') > HEAD then return false end
-  return #missing(string.lower(redis.call('HGET', job .. id, 'args') or ''), left) == 0
+  local told = string.lower(table.concat({id, f[2] or '', f[3] or '', f[4] and head_of(f[4]) or '', f[5] or ''}, '\n'))
+  for _, word in ipairs(words) do
+    if not string.find(told, word, 1, true) then return false end
+  end
+  return true
 end
 
 local found = {}

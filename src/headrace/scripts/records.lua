@@ -4,10 +4,11 @@
 -- derive  ready      zset    ready:<queue>
 -- derive  lane       zset    lane:<lane>
 local function lean(key, most)
-  local names = redis.pcall('HKEYS', key)
-  if names.err or #names == 0 then return names end
-  local size, wanted, fields = redis.call('HSTRLEN', key, 'args'), {}, {}
-  for _, name in ipairs(names) do
+  local size = redis.pcall('HSTRLEN', key, 'args')
+  if type(size) ~= 'number' then return size end
+  if size <= most and redis.call('HEXISTS', key, 'result') == 0 then return redis.call('HGETALL', key) end
+  local wanted, fields = {}, {}
+  for _, name in ipairs(redis.call('HKEYS', key)) do
     if name ~= 'result' and (name ~= 'args' or size <= most) then wanted[#wanted + 1] = name end
   end
   for n, value in ipairs(redis.call('HMGET', key, unpack(wanted))) do
