@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headrace.model.job import JobError, error_json
 from headrace.protocol.looking import LookedPiece, look
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import SECOND, Stage
@@ -78,3 +79,12 @@ def test_a_broken_record_matches_nothing(stage: Stage) -> None:
     assert found(stage.run(look(stage.keys, "failed"))) == []
     stage.client.delete(key)
     stage.client.restore(key, 0, kept)
+
+
+def test_of_an_error_its_type_and_message_are_looked_at_and_no_traceback(stage: Stage) -> None:
+    error = error_json(
+        JobError(type="ValueError", message="No room", traceback="in acme.py: step()", where="acme.py:1")
+    )
+    id = stage.finished("failed", error, args=args("Globex"))
+    for words, wanted in ((["room"], [id]), (["valueerror", "globex"], [id]), (["acme"], []), (["step"], [])):
+        assert found(stage.run(look(stage.keys, "failed", words))) == wanted, words

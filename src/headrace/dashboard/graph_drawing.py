@@ -7,7 +7,6 @@ drawing takes a small part of the time.
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import sys
 import time
@@ -19,23 +18,15 @@ import msgspec
 from markupsafe import Markup
 
 from headrace.errors import PictureError
-from headrace.picture import View, ViewNode, render
+from headrace.picture import View
+from headrace.picture.layout import SECONDS
 
-# Seconds of a processor that one layout may take, and seconds altogether on a machine that has much else to do.
-SECONDS, PATIENCE = 5, 30.0
+# Seconds that a layout may take altogether, on a machine that has much else to do.
+PATIENCE = 30.0
 # Seconds that a page waits for a picture, and pictures that are kept.
 WAITS, KEPT = 2.0, 32
 # How long a picture stays while its graph changes: seconds at least, and as a multiple of what it took to draw.
 STAYS, TIMES = 10.0, 10
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What the other process is sent: a view, and where each box leads."""
-
-    title: str
-    nodes: list[ViewNode]
-    edges: list[tuple[int, int, str]]
-    links: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +61,7 @@ class Drawer:
             name: tells the graph from others.
             links: where each box leads.
         """
-        asked = msgspec.msgpack.encode(Asked(view.title, view.nodes, view.edges, dict(links)))
+        asked = msgspec.json.encode({"title": view.title, "nodes": view.nodes, "edges": view.edges, "links": links})
         kept = self._kept.get(name)
         if kept is None or (time.monotonic() > kept.until and (kept.asked != asked or kept.picture is None)):
             if name not in self._drawing:
@@ -104,7 +95,7 @@ async def _drawn(asked: bytes) -> Drawing:
 async def _elsewhere(asked: bytes) -> Markup:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "headrace.dashboard.graph_drawing", stdin=pipe, stdout=pipe, stderr=pipe
+        sys.executable, "-m", "headrace.picture", stdin=pipe, stdout=pipe, stderr=pipe
     )
     try:
         async with asyncio.timeout(PATIENCE):
@@ -119,20 +110,3 @@ async def _elsewhere(asked: bytes) -> Markup:
         raise PictureError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
     # Made of escaped texts by headrace.picture.
     return Markup(drawn.decode())  # noqa: S704
-
-
-def main() -> int:
-    """Draw what stands on standard input."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    asked = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Asked)
-    try:
-        text = render(View(asked.title, asked.nodes, asked.edges), "svg", links=asked.links)
-    except Exception as error:  # noqa: BLE001 - the page says why, whatever it is
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from headrace.model.workflow import Graph, NodeRecord, parse_facts
 from headrace.picture.view import View, ViewNode
+
+if TYPE_CHECKING:
+    from headrace.model.workflow import Graph, NodeRecord
 
 
 def of_graph(graph: Graph, title: str = "") -> View:
     """What a definition results in, before anything runs: boxes have no state."""
+    from headrace.model.workflow import parse_facts
+
     view = View(title or graph.definition)
     found = [parse_facts(node.facts) for node in graph.nodes]
     names = {facts.name for facts in found}

@@ -15,6 +15,8 @@ from headrace.errors import MissingExtra, PictureError
 # dot takes up to ten seconds for as many in the worst case. Nobody reads more boxes than that either.
 MOST_BOXES = 1_500
 MOST_EDGES = 3_000
+# Seconds of a processor that a program of its own may take for one.
+SECONDS = 5
 
 # Length of an arrow's tip, pixels.
 TIP = 9
