@@ -11,7 +11,7 @@ from bench.figure import Bar, Figure
 from bench.processes import BenchError
 from bench.servers import Server, server
 from headrace import Headrace, Unique
-from headrace.tasks.task import BoundTask
+from headrace.tasks.bound_task import BoundTask
 
 _SINGLE, _ROUNDS, _NAMES = 300, 10, 20_000
 _RATIO, _BYTES = 0.8, 150

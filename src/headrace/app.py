@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -36,17 +36,16 @@ from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.tasks import bulk, middleware, naming, tracing
 from headrace.tasks.app_context import AppContext
+from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
 from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.propagation import Propagation
 from headrace.tasks.submission import Submission
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.task import Task
 from headrace.tasks.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
-    from typing import Concatenate
-
     from headrace.cache import Cache, Cached
     from headrace.completion import Completions, H, ReturnWhen, Waited
     from headrace.schedules.catalog import Schedules

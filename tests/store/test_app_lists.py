@@ -18,8 +18,8 @@ from headrace.model.job import Outcome
 from headrace.protocol import claim_calls, consume, operations, settle_calls
 from headrace.schedules.catalog import Schedules
 from headrace.schedules.schedule_handle import Schedule
+from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
-from headrace.tasks.task import BoundTask
 
 
 @pytest.fixture

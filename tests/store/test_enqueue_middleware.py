@@ -21,8 +21,9 @@ from headrace.admin.queues import Queue
 from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.job import State
 from headrace.protocol.script import load
+from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.job_handle import Job
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.task import Task
 from headrace.tasks.unsent_job import UnsentJob
 from headrace.workflows.definition import Workflow
 from headrace.workflows.run import WorkflowRun
@@ -68,7 +69,7 @@ OTHERS: dict[type, set[str]] = {
 # these: the runner enters it before the dispatcher stores what a node adds, and the protocol itself.
 CALLERS = {
     "enqueue": {"store/client.py"},
-    "broadcast": {"tasks/task.py"},
+    "broadcast": {"tasks/bound_task.py"},
     "create": {"workflows/definition.py"},
     "start": {"workflows/verbs.py"},
     "graft": {"worker/dispatcher/duties/workflow_growth.py"},

@@ -8,14 +8,14 @@ from headrace.context import StopReason
 from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.retry import Retry
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.outcomes import of_death, of_error
 
 DEATH = JobError(type="Crashed", message="its process was ended by SIGKILL", signal=9)
 
 
-def plan(retry: Retry) -> Plan:
-    return Plan(retry, 1.0, 2.0, 60, 600)
+def plan(retry: Retry) -> RunPlan:
+    return RunPlan(retry, 1.0, 2.0, 60, 600)
 
 
 def claim(failures: int = 0) -> Claim:

@@ -16,7 +16,8 @@ from headrace.model import elsewhere
 from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
 from headrace.model.options import CallOptions, JobOptions, TaskOptions
-from headrace.tasks.task import BoundTask, budgets
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import budgets
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Debounce, Headrace, Latest, Throttle, Unique
 from headrace.errors import ArgumentError, OptionsError
-from headrace.tasks.task import BoundTask
+from headrace.tasks.bound_task import BoundTask
 
 
 @pytest.fixture

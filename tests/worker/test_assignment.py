@@ -8,11 +8,11 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Assignment
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 
-PLAN = Plan(Retry(max=0), None, None, 0, 0)
+PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
 
 

@@ -17,9 +17,9 @@ from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id
 from headrace.model.job import Claim
 from headrace.tasks.submission import of_rows
-from headrace.worker.runner.execute import runner_context
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.performers import performers
+from headrace.worker.runner.runner_context import runner_context
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
 pytest.importorskip("sentry_sdk")

@@ -10,7 +10,7 @@ from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
 from headrace.settings import Settings
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Actions,
@@ -27,7 +27,7 @@ from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Exit, Signal, Stop
 from headrace.worker.worker_options import WorkerOptions
 
-PLAN = Plan(Retry(max=0), 5, 100, 0, 0)
+PLAN = RunPlan(Retry(max=0), 5, 100, 0, 0)
 
 
 class Rig:

@@ -8,7 +8,7 @@ from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.settings import Settings
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
 from headrace.worker.dispatcher.runners.local_queues import Lines
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
@@ -17,7 +17,7 @@ from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Up
 from headrace.worker.worker_options import WorkerOptions
 
-PLAN = Plan(Retry(max=0), None, None, 0, 0)
+PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.time_limits import Limits
 
@@ -14,7 +14,7 @@ from headrace.worker.dispatcher.runners.time_limits import Limits
 def start(token: int, timeout: float | None = None, hard: float | None = None) -> Attempt:
     claim = Claim("id", token, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
     nowhere: Any = None
-    return Attempt(claim, Plan(Retry(max=0), timeout, hard, 0, 0), nowhere)
+    return Attempt(claim, RunPlan(Retry(max=0), timeout, hard, 0, 0), nowhere)
 
 
 def due(limits: Limits, now: float) -> list[tuple[int, str]]:

@@ -19,7 +19,8 @@ from headrace.protocol.batches import head_of
 from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, span
 from headrace.schedules.timing import Missed, Overlap, timing_of
 from headrace.settings import Duration, Settings, microseconds
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 from headrace.tasks.unsent_job import UnsentJob
 from headrace.workflows.definition import Workflow
 

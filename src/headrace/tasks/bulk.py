@@ -17,8 +17,8 @@ from headrace.protocol.batches import Accepted
 from headrace.protocol.produce import CHUNK
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext
+from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.submission import Verb, asubmit, submit
-from headrace.tasks.task import BoundTask
 from headrace.tasks.unsent_job import UnsentJob
 
 # A chunk is sent early when its arguments take this many bytes: a thousand large jobs must not make one huge request.

@@ -13,8 +13,8 @@ from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob
 
 if TYPE_CHECKING:
+    from headrace.tasks.bound_task import BoundTask
     from headrace.tasks.job_handle import Job
-    from headrace.tasks.task import BoundTask
 
 R = TypeVar("R")
 

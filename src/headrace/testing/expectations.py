@@ -15,8 +15,9 @@ from typing import Any, Self
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.model.job_record import Record
+from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.job_handle import Job
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.task import Task
 
 # Jobs that a failed assertion shows.
 SHOWN = 5

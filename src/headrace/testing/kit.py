@@ -18,7 +18,8 @@ from headrace.model.headers import packed
 from headrace.model.job import Claim
 from headrace.model.job_record import Record
 from headrace.protocol.consume import Note
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 from headrace.testing.drain import DrainWorker
 from headrace.testing.drain_driver import DrainDriver
 from headrace.testing.drained import Drained, Wishes, check_ended, wishes

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.context import CurrentJob
 from headrace.errors import SoftTimeLimit
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.testing.faults import RunnerKilled
 from headrace.worker.runner.thread_kind import ThreadGate
 
@@ -30,7 +30,7 @@ class LimitGate:
         late: the start has run past its hard limit.
     """
 
-    def __init__(self, plan: Plan | None) -> None:
+    def __init__(self, plan: RunPlan | None) -> None:
         self.late = False
         self._plan = plan
         self._job: CurrentJob | None = None

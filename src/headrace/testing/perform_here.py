@@ -24,14 +24,15 @@ from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.lifespan import of_kind
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.outcomes import of_death
 from headrace.worker.runner.async_kind import Drive
-from headrace.worker.runner.execute import RunnerContext, aperform, perform, runner_context
+from headrace.worker.runner.execute import aperform, perform
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans
+from headrace.worker.runner.runner_context import RunnerContext, runner_context
 
 PLACE = f"test:{os.getpid()}"
 # Instead of a random number: the jitter of retries is none.
@@ -195,7 +196,7 @@ class Performer:
             else of_death(plan, claim, stop_reason, error, DICE)
         )
 
-    def _plan(self, claim: Claim) -> Plan | None:
+    def _plan(self, claim: Claim) -> RunPlan | None:
         """How the job is to be run; None where nothing tells: its start says why."""
         task = self._app.tasks.get(claim.task)
         try:

@@ -12,7 +12,7 @@ from headrace.model.ended import Cancelled, Corrupt, Crashed, Ended, Failed, Int
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.retry import fate
 from headrace.settings import microseconds
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
 # for another reason than this start (a mate's limit, a shutdown).
@@ -42,7 +42,7 @@ _EXPIRED = "it did not start before its time was over"
 
 
 def of_error(
-    plan: Plan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
+    plan: RunPlan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
 ) -> Ended:
     """The outcome of a start whose code raised.
 
@@ -63,7 +63,7 @@ def of_error(
             return Failed(data, plan.failure_ttl)
 
 
-def of_death(plan: Plan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float) -> Ended:
+def of_death(plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float) -> Ended:
     """The outcome of a start whose runner died.
 
     Args:

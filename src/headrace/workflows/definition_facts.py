@@ -9,7 +9,8 @@ from typing import Any, cast
 from headrace.errors import ArgumentError
 from headrace.model.headers import Given
 from headrace.model.signature import Signature
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 
 # Names that an error tells.
 TOLD = 12

@@ -16,7 +16,8 @@ from headrace.model.ids import check_name
 from headrace.model.option_checks import flag
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.settings import Duration, microseconds, seconds
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 from headrace.workflows.node import arguments
 from headrace.workflows.scope import Scope
 

@@ -11,7 +11,8 @@ from headrace.errors import OptionsError, WorkflowError
 from headrace.model.options import JobOptions
 from headrace.model.workflow import Policy, check_policy
 from headrace.settings import Duration
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 from headrace.workflows.graph_builder import GraphBuilder
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import Policy
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext
-from headrace.tasks.task import BoundTask, Task
+from headrace.tasks.bound_task import BoundTask
+from headrace.tasks.task import Task
 from headrace.workflows.definition_facts import Definition, name_of, some, stem
 from headrace.workflows.graph_builder import GraphBuilder, NodeSpec
 from headrace.workflows.node import REFUSED, Edge, Node, NodeRequest, is_node

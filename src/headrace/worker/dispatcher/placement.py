@@ -16,7 +16,7 @@ from headrace.model.limit_values import gates_of
 from headrace.model.options import Kind
 from headrace.protocol import claim_calls
 from headrace.settings import microseconds
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
@@ -52,7 +52,7 @@ class Placement:
         self._endings = endings
         self._demand = demand
         # Kind and plan of jobs without options of their own, by task: every job passes here.
-        self._plans: dict[str, tuple[Kind, Plan]] = {}
+        self._plans: dict[str, tuple[Kind, RunPlan]] = {}
         # Gates that refused calls closed, each with the last token that was given before.
         self._closed: dict[str, int] = {}
 
@@ -182,7 +182,7 @@ class Placement:
         """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
         return self._worker.options.strategy if is_ordered(claim.id) else "hash"
 
-    def _plan(self, claim: Claim) -> tuple[Kind, Plan] | None:
+    def _plan(self, claim: Claim) -> tuple[Kind, RunPlan] | None:
         """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""
         task = self._worker.tasks.get(claim.task)
         if task is None:

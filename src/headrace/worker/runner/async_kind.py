@@ -24,10 +24,10 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
+from headrace.worker.runner.runner_context import RunnerContext
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
 # amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.

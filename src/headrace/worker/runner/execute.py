@@ -5,13 +5,9 @@ Sends nothing, knows no channel and no kind of runner. User code runs in :func:`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import msgspec
-
-from headrace.app import Headrace
 from headrace.context import CurrentJob, begin
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, RateLimited, Snooze, UnknownLimit
 from headrace.model import codec
@@ -28,17 +24,14 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.headers import unpacked
-from headrace.model.hidden_values import hiding
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
 from headrace.model.retry import signal_in
 from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds, seconds
-from headrace.tasks.app_context import AppContext
-from headrace.tasks.limit import name_of_own
-from headrace.tasks.middleware import Middleware
-from headrace.tasks.task import NO_PLAN, Plan, Task
+from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import Task
 from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
 from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
@@ -47,53 +40,11 @@ from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
 from headrace.worker.runner.error_report import evidence, fault, forget, plain
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
-from headrace.workflows.builder import Flow
+from headrace.worker.runner.runner_context import Emit, RunnerContext
 
-Ready = tuple[Task[..., Any, Any], Plan, tuple[Any, ...], dict[str, Any]]
-Emit = Callable[[Note], None]
+Ready = tuple[Task[..., Any, Any], RunPlan, tuple[Any, ...], dict[str, Any]]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
 _NOTHING = object()
-
-
-class RunnerContext(msgspec.Struct, frozen=True, eq=False):
-    """What every start of one runner needs. A structure, since traces copy it for each start.
-
-    Attributes:
-        tasks: by name.
-        middlewares: of the application, around user code.
-        failure_ttl: microseconds that a job stays whose own options cannot be read.
-        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
-            one must not see. A task on an event loop has its own copy anyway.
-        place: ``host:pid`` of the worker, for errors.
-        dice: random numbers from 0 to 1, for the jitter of retries.
-        app: what a job that adds nodes to its workflow needs of the application.
-        state: what the runner's lifespans yielded.
-        raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
-    """
-
-    tasks: dict[str, Task[..., Any, Any]]
-    middlewares: Sequence[Middleware]
-    failure_ttl: int
-    context: Context
-    place: str
-    dice: Callable[[], float]
-    app: AppContext
-    state: Any = None
-    raised: Callable[[BaseException], None] | None = None
-
-    def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: Plan = NO_PLAN) -> CurrentJob:
-        """What the code of this start sees of itself."""
-        flow = self._collecting if claim.facts else None
-        hide = hiding(plan.secrets, args, kwargs)
-        return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
-
-    def limit_of(self, claim: Claim, limit: object) -> str:
-        """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
-        limits = self.app.limits_of(self.tasks[claim.task].limits, claim.queue)
-        return name_of_own(limits, claim.task, limit)
-
-    def _collecting(self, claim: Claim) -> Flow:
-        return dynamic_nodes.collecting(self.app, claim)
 
 
 class Refused(Exception):
@@ -102,12 +53,6 @@ class Refused(Exception):
     def __init__(self, ended: Ended) -> None:
         super().__init__()
         self.ended = ended
-
-
-def runner_context(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
-    """What the starts of one runner share, read off the application once."""
-    ttl = microseconds(app.settings.failure_ttl)
-    return RunnerContext(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
 
 
 def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
@@ -129,8 +74,7 @@ def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> E
             value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
             return conclude(runner, claim, plan, error, job)
-        if job.swallowed is not None:
-            _told(runner, claim, job, job.swallowed, emit)
+        _tell_swallowed(runner, claim, job, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -157,8 +101,7 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
             value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
             return conclude(runner, claim, plan, error, job)
-        if job.swallowed is not None:
-            _told(runner, claim, job, job.swallowed, emit)
+        _tell_swallowed(runner, claim, job, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -174,10 +117,12 @@ def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> End
         forget(error)
 
 
-def _told(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
+def _tell_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, emit: Emit) -> None:
     """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
-    emit(Note(claim.id, claim.token, swallowed=evidence(error, claim.attempt, runner.place, hide=job.hide).decode()))
-    forget(error)
+    if (error := job.swallowed) is not None:
+        told = evidence(error, claim.attempt, runner.place, hide=job.hide).decode()
+        emit(Note(claim.id, claim.token, swallowed=told))
+        forget(error)
 
 
 def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
@@ -210,7 +155,7 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
     return task, plan, args, kwargs
 
 
-def _of_node(claim: Claim, plan: Plan) -> bytes:
+def _of_node(claim: Claim, plan: RunPlan) -> bytes:
     """A node's arguments.
 
     Raises:
@@ -268,7 +213,7 @@ async def _aenclosed(
 
 
 def packed(
-    runner: RunnerContext, claim: Claim, task: Task[..., Any, Any], plan: Plan, value: Any, job: CurrentJob
+    runner: RunnerContext, claim: Claim, task: Task[..., Any, Any], plan: RunPlan, value: Any, job: CurrentJob
 ) -> Ended:
     """The outcome of a function that returned: a success if its result can be sent, else a failure without retry."""
     try:
@@ -282,7 +227,7 @@ def packed(
         return Failed(plain(error, claim.attempt, runner.place), plan.failure_ttl)
 
 
-def conclude(runner: RunnerContext, claim: Claim, plan: Plan, error: BaseException, job: CurrentJob) -> Ended:
+def conclude(runner: RunnerContext, claim: Claim, plan: RunPlan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
     signal = signal_in(error)
     if runner.raised is not None:

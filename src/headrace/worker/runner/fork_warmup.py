@@ -20,8 +20,9 @@ from headrace.tasks.task import Task
 from headrace.worker.channel import Channel
 from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import FromRunner, Run, ToRunner
-from headrace.worker.runner.execute import RunnerContext, perform
+from headrace.worker.runner.execute import perform
 from headrace.worker.runner.process_kind import Process
+from headrace.worker.runner.runner_context import RunnerContext
 from headrace.worker.tickets import give_tickets
 
 # CPython specialises code that has run eight times, and then some more for what it finds out.

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
-from headrace.worker.runner.execute import Drive, Emit, RunnerContext, aperform, perform
+from headrace.worker.runner.execute import Drive, aperform, perform
 from headrace.worker.runner.interrupts import Gate
+from headrace.worker.runner.runner_context import Emit, RunnerContext
 
 Perform: TypeAlias = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
 Aperform: TypeAlias = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]

@@ -15,11 +15,11 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
+from headrace.worker.runner.runner_context import RunnerContext
 from headrace.worker.tickets import take_ticket
 
 # Seconds that a runner looks for work that was announced before it sleeps again.

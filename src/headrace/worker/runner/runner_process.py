@@ -40,13 +40,13 @@ from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner import fork_warmup
 from headrace.worker.runner.async_kind import Loop
-from headrace.worker.runner.execute import RunnerContext, runner_context
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.job_log_handler import JobLogHandler
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.runner.reporting import Reporter
+from headrace.worker.runner.runner_context import RunnerContext, runner_context
 from headrace.worker.runner.thread_kind import Threads
 
 log = logging.getLogger("headrace.worker")

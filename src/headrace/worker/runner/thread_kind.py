@@ -18,10 +18,10 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Run, Stop, ToRunner
-from headrace.worker.runner.execute import RunnerContext
 from headrace.worker.runner.interrupts import SIGNALS, MainGate
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
+from headrace.worker.runner.runner_context import RunnerContext
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 

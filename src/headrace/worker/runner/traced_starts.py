@@ -25,8 +25,9 @@ from headrace.protocol import produce
 from headrace.settings import Settings
 from headrace.store.client import Client
 from headrace.tasks import traces
-from headrace.worker.runner.execute import Drive, Emit, RunnerContext, aperform, perform
+from headrace.worker.runner.execute import Drive, aperform, perform
 from headrace.worker.runner.interrupts import Gate
+from headrace.worker.runner.runner_context import Emit, RunnerContext
 
 # What a start without a sender begins in: it must not find what an earlier one left.
 _NOTHING = contexts.Context()

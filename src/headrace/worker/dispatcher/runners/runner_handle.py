@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.messages import ChildCrashed
 from headrace.worker.outcomes import StopVerdict
 
@@ -41,7 +41,7 @@ class Attempt(msgspec.Struct, eq=False):
     """
 
     claim: Claim
-    plan: Plan
+    plan: RunPlan
     handle: RunnerHandle
     bound: Place | None = None
     cost: float = 0.0

@@ -14,10 +14,10 @@ from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.tasks.task import Plan
+from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 
-Waiting = tuple[Claim, Plan]
+Waiting = tuple[Claim, RunPlan]
 
 # Above every load: whoever makes no progress, or holds a suspect, is chosen last.
 LAST = float("inf")

@@ -1,0 +1,194 @@
+"""A task with options: the verbs that store jobs of it. Owns the way from a typed call to a new job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from headrace.context import inherited
+from headrace.errors import OptionsError
+from headrace.model.form import Form, NewJob, Options, form_of, of_call
+from headrace.model.headers import added, packed
+from headrace.model.ids import ordered_id, unique_id
+from headrace.model.options import CallOptions
+from headrace.model.signature import Signature, Unchecked
+from headrace.model.unique_names import check_by, unique_name
+from headrace.protocol import overviews, produce
+from headrace.protocol.batches import Accepted
+from headrace.store.client import Client, Steps
+from headrace.tasks.app_context import AppContext
+from headrace.tasks.drawn_ids import new_id
+from headrace.tasks.job_handle import Job
+from headrace.tasks.limit import check_cost
+from headrace.tasks.submission import Submission, around, asubmit, of_rows, submit
+from headrace.tasks.unsent_job import UnsentJob
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Workers that a broadcast goes to.
+MOST_WORKERS = 1000
+
+
+class BoundTask(Generic[P, R]):
+    """A task with the options of the next jobs: the verbs of :class:`headrace.Task`, each with the same guarantee."""
+
+    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "context", "task")
+
+    def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
+        """Use ``task.options(...)`` or ``app.by_name(...)``."""
+        self.task = signature.task
+        self.context = context
+        self._signature = signature
+        self._options = options
+        if options.unique:
+            check_by(options.unique, signature)
+        # Made at first use: annotations may name what the module defines further below.
+        self._shared: Form | None = None
+        if options.cost:
+            known = context.tasks.get(self.task)
+            check_cost(context.limits_of(known.limits if known else (), options.queue), options.cost)
+        # The form with the headers of a job that makes jobs here, and those headers.
+        self._heir: tuple[Mapping[str, str], Form] | None = None
+        self._requests = (options.request_id,) if options.request_id else ()
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """See :meth:`headrace.Task.enqueue`."""
+        client = self.context.client
+        new = self._new(client, args, kwargs)
+        return self._stored(new, submit(client, "enqueue", [new], self._requests))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """See :meth:`headrace.Task.enqueue`."""
+        client = self.context.client
+        new = self._new(client, args, kwargs)
+        return self._stored(new, await asubmit(client, "enqueue", [new], self._requests))
+
+    def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
+        """See :meth:`headrace.Task.enqueue_json`."""
+        new = self._new_json(args, kwargs)
+        return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
+
+    async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
+        """See :meth:`headrace.Task.enqueue_json`."""
+        new = self._new_json(args, kwargs)
+        return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """See :meth:`headrace.Task.broadcast`."""
+        data, act = self._broadcasting(args, kwargs)
+        with around(self.context.client, act):
+            return self.context.client.drive(self._broadcast(data, act))
+
+    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+        """See :meth:`headrace.Task.broadcast`."""
+        data, act = self._broadcasting(args, kwargs)
+        async with around(self.context.client, act):
+            return await self.context.client.adrive(self._broadcast(data, act))
+
+    def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:
+        options = self._options
+        for name in ("delay", "at", "ordered", "unique", "request_id"):
+            if getattr(options, name):
+                raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
+        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        return data, of_rows("broadcast", [NewJob("", data, self.form())])
+
+    def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
+        seen: overviews.Overview = yield overviews.overview(self.context.client.keys)
+        rows = [(worker.owner, new_id()) for worker in seen.live]
+        if len(rows) > MOST_WORKERS:
+            raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
+        if not rows:
+            return []
+        stored: list[str] = yield produce.broadcast(self.context.client.keys, act.jobs[0].form(), data, rows)
+        return [self.handle(id, fresh=True) for id in stored]
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
+        """See :meth:`headrace.Task.job`."""
+        data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
+        self.check_key()
+        return UnsentJob(self, data, self.form(), self._options.request_id, name=self._name(data))
+
+    def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
+        """See :meth:`headrace.Task.options`; what is not given stays as it is here."""
+        return BoundTask(self.context, self._signature, of_call(self._options, options))
+
+    def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        data = self._signature.pack(args, kwargs, client.settings.max_payload)
+        id, form = new_id(), self.form()
+        if form.ordered or form.unique:
+            return NewJob(self.fitting(id), data, form, self._name(data))
+        return NewJob(id, data, form)
+
+    def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
+        data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
+        return NewJob(self.fitting(new_id()), data, self.form(), self._name(data))
+
+    def _name(self, data: bytes) -> str:
+        """The name of a unique job with these arguments; empty where it is not unique."""
+        rule = self._options.unique
+        return unique_name(rule, self._signature, data, self.context.types) if rule else ""
+
+    def fitting(self, id: str) -> str:
+        """An id that was drawn, as these options want it: that of an ordered or unique job says so.
+
+        Raises:
+            OptionsError: it is ordered, and nothing says by which key.
+        """
+        if self._options.ordered:
+            self.check_key()
+            id = ordered_id(id)
+        return unique_id(id) if self._options.unique else id
+
+    def check_key(self) -> None:
+        """Refuse a job that is ordered, where nothing says by which key.
+
+        Raises:
+            OptionsError: it is so.
+        """
+        if self._options.ordered and not self._options.key:
+            raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
+
+    def draw(self) -> str:
+        """An id for a job of these options, which no other process draws."""
+        return self.fitting(new_id())
+
+    def form(self, above: Mapping[str, str] | None = None) -> Form:
+        """What the next jobs share.
+
+        Args:
+            above: the headers that they inherit; None: those of the job that this runs in.
+
+        Raises:
+            OptionsError: with those that they inherit they have too many headers, or too large ones.
+        """
+        if above is None:
+            above = inherited()
+        own = self._shared or self._own_form()
+        if not above:
+            return own
+        heir = self._heir
+        if heir is None or heir[0] is not above:
+            form = msgspec.structs.replace(own, headers=packed(added(self._options.headers, above)))
+            heir = self._heir = (above, form)
+        return heir[1]
+
+    def _own_form(self) -> Form:
+        options, secrets = self._options, self._signature.secrets
+        own = msgspec.structs.replace(options, secrets=secrets) if secrets else options
+        self._shared = form_of(self.task, own)
+        return self._shared
+
+    def handle(self, id: str, *, fresh: bool = False) -> Job[R]:
+        """A handle on a job of this task. Cost: none."""
+        return Job(self.context.client, id, self.task, self._signature, self._options.failure_ttl, fresh=fresh)
+
+    def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
+        id = accepted.duplicates.get(new.id, new.id)
+        return self.handle(id, fresh=id == new.id)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.task} with options>"
