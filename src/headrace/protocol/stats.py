@@ -219,7 +219,13 @@ Held = dict[str, int]
 
 
 def _whole(reply: Any) -> list[Held]:
-    return [{text_of(row[n]): int(row[n + 1]) for n in range(0, len(row), 2)} if row else {} for row in reply]
+    return [_held(row) if row else {} for row in reply]
+
+
+def _held(row: bytes) -> Held:
+    """Lines of a field and its count in turn: fields hold no control characters."""
+    lines = text_of(row).split("\n")
+    return dict(zip(lines[::2], map(int, lines[1::2]), strict=True))
 
 
 def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[list[Held]]:

@@ -6,10 +6,10 @@
 -- arg     offset    int     labels to pass over
 -- arg     limit     int     at most 1000; with dates: 1000 buckets in all
 -- arg     dates     packed  of buckets that are told, too; a label's all at one moment
--- return  {{part, ...}, {{field, n, ...} of each part and date}}
+-- return  {{part, ...}, {the fields and counts of each part and date as one text with a line each, ...}}
 local parts = redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT', offset, limit)
 local above, held = label == '/' and '' or string.sub(label, 2) .. '/', {}
 for _, part in ipairs(parts) do
-  for _, date in ipairs(dates) do held[#held + 1] = redis.call('HGETALL', stat .. date .. ':' .. above .. part) end
+  for _, date in ipairs(dates) do held[#held + 1] = table.concat(redis.call('HGETALL', stat .. date .. ':' .. above .. part), '\n') end
 end
 return {parts, held}

@@ -2,9 +2,10 @@
 -- derive  stat    hash    stat:<bucket>
 -- arg     names   packed  {date:label, ...}, at most 1000
 -- arg     fields  packed  the fields that are wanted; empty for all
--- return  {{field, n, ...} each, or {n or false, ...} when fields are named}
+-- return  {the fields and counts of each as one text with a line each, or {n or false, ...} when fields are named}
+-- One text: a histogram has hundreds of counters, each of which would be a value for Lua to make and for the server to write.
 local found = {}
 for n, name in ipairs(names) do
-  found[n] = #fields > 0 and redis.call('HMGET', stat .. name, unpack(fields)) or redis.call('HGETALL', stat .. name)
+  found[n] = #fields > 0 and redis.call('HMGET', stat .. name, unpack(fields)) or table.concat(redis.call('HGETALL', stat .. name), '\n')
 end
 return found
