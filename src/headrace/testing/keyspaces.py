@@ -31,6 +31,15 @@ _READ: dict[str, Callable[[Any, str], object]] = {
     "string": lambda pipe, key: pipe.get(key),
     "stream": lambda pipe, key: pipe.xrange(key),
 }
+# The driver takes longer to read the replies of a pipeline of TYPE and PTTL than the server to give them.
+_LOOK = """
+local found = {}
+for _, key in ipairs(KEYS) do
+  found[#found + 1] = redis.call('TYPE', key).ok
+  found[#found + 1] = redis.call('PTTL', key)
+end
+return found
+"""
 _EXPIRING = (
     *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned"),
     *("acts", "events", "causes", "floods", "errands", "errand", "watches", "watch", "stacks"),
@@ -141,11 +150,8 @@ def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
     spaces: dict[str, Keyspace] = {}
     plan: list[tuple[Keyspace, str, str, str]] = []
     found = sorted(set(_names(driver, namespace)))
+    facts: list[Any] = driver.eval(_LOOK, len(found), *(whole for _, _, whole in found)) if found else []
     pipe = driver.pipeline(transaction=True)
-    for _, _, whole in found:
-        pipe.type(whole)
-        pipe.pttl(whole)
-    facts: list[Any] = pipe.execute()
     for (shard, name, whole), kind, ttl in zip(found, facts[::2], facts[1::2], strict=True):
         space = spaces.setdefault(shard, Keyspace(shard))
         known = _filed(space, whole, name, _text(kind), ttl) if _text(kind) != "none" else None
