@@ -1,50 +1,15 @@
-"""serve.lua: turns between values, and the order between limited jobs and others."""
+"""serve.lua: the order between limited jobs and others, and what a claim tells of them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import claim_calls
-from tests.scripts.limited_stage import ACCOUNT, API, change, declare, ids, put
-from tests.scripts.stage import KEEP, Stage
+from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
+from tests.scripts.stage import Stage
 
 FAIR = LimitRule("fair", by="account")
-
-
-def test_values_take_turns(stage: Stage) -> None:
-    declare(stage, {"call": [FAIR]})
-    x = put(stage, *["x"] * 6)
-    y = put(stage, *["y"] * 2)
-    assert ids(stage.take(limit=5)) == [x[0], y[0], x[1], y[1], x[2]]
-    stage.now += 1
-    z = put(stage, "z", "z")
-    # A newcomer does not get what it has missed.
-    assert set(ids(stage.take(limit=2))) == {x[3], z[0]}
-
-
-def test_values_that_came_together_do_not_go_in_step(stage: Stage) -> None:
-    """In step the heavy ones are ahead of their share by up to a turn of the light ones: here by a third."""
-    declare(stage, {"call": [FAIR]})
-    values = [f"v{n}" for n in range(100)]
-    for n, value in enumerate(values):
-        change(stage, "fair", value=value, weight=n % 5 + 1)
-    value_of = {id: value for _ in range(16) for id, value in zip(put(stage, *values), values, strict=True)}
-    taken = [value_of[claim.id] for _ in range(10) for claim in stage.take(limit=80)]
-    assert sorted(taken[:100]) == sorted(values), "each that is new starts first"
-    shares = Counter(int(value[1:]) % 5 + 1 for value in taken[200:])
-    assert all(abs(shares[weight] / 600 * 15 / weight - 1) < 0.08 for weight in range(1, 6)), shares
-
-
-def test_a_value_waits_for_two_rotations_at_most(stage: Stage) -> None:
-    declare(stage, {"call": [FAIR]})
-    values = [f"v{n}" for n in range(10)]
-    value_of = {id: value for _ in range(9) for id, value in zip(put(stage, *values), values, strict=True)}
-    taken = [value_of[id] for id in ids(stage.take(limit=80))]
-    for value in values:
-        starts = [n for n, one in enumerate(taken) if one == value]
-        assert max(after - before for before, after in pairwise(starts)) <= 20, value
 
 
 def test_priority_counts_within_a_lane(stage: Stage) -> None:
@@ -111,19 +76,6 @@ def test_a_job_without_a_record_takes_no_permit(stage: Stage) -> None:
     stage.client.delete(stage.keys.job(lost))
     answer = stage.claim()
     assert (answer.lost, ids(answer.jobs)) == ([lost], [found])
-
-
-def test_many_lanes_that_cannot_start_do_not_end_the_claims(stage: Stage) -> None:
-    """Their gates were closed by jobs of another class."""
-    declare(stage, {"call": [ACCOUNT], "both": [API, ACCOUNT]})
-    values = [f"v{n}" for n in range(150)]
-    put(stage, *values)
-    assert len(stage.take(limit=1000)) == 150
-    put(stage, *values, task="both")
-    put(stage, "free", task="both")
-    for claim in stage.claim("w1").jobs:
-        stage.end(claim, amount=KEEP)
-    assert stage.client.zcard(stage.keys("class:default|api,account=")) == 150
 
 
 def test_a_claim_moves_so_many_jobs_to_their_lanes_that_came_before_their_limit(stage: Stage) -> None:

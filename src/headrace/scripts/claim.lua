@@ -77,7 +77,7 @@ local function take(queue, id, score, fields, node)
   if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
   elseif not node or may_start(id, score) then
-    local text = string.format('%.0f', token)
+    local text = string.format('%d', token)
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
     holds[#holds + 1] = text
     holds[#holds + 1] = id

@@ -72,21 +72,26 @@ local function gates()
     return all and (all.paused or open_too) and self.of(name .. ':*', name)
   end
 
+  -- The numbers of one gate of a limit, where those of its value, or of all of them, are others.
+  local function numbers_for(found, name, limit_name)
+    local value = string.sub(name, #limit_name + 2)
+    if value == '*' then return found.all or {} end
+    local over = found.by and found.overrides and redis.call('HGET', overrides_at .. limit_name, value)
+    return over and overlaid(found, over) or found
+  end
+
   -- A gate by '<limit>:<value>'. It says what is stored once load() has read all that were met since.
   self.of = function(name, limit_name)
     local g = known[name]
-    if not g then
-      local found, value = numbers_of(limit_name), string.sub(name, #limit_name + 2)
-      if value == '*' then
-        found = found.all or {}
-      elseif found.by and found.overrides then
-        local over = redis.call('HGET', overrides_at .. limit_name, value)
-        if over then found = overlaid(found, over) end
-      end
-      g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
-      known[name] = g
-      unread[#unread + 1] = g
-    end
+    if g then return g end
+    local found = numbers[limit_name] or numbers_of(limit_name)
+    -- A star ends the name of the gate of all values only.
+    if found.overrides or string.byte(name, -1) == 42 then found = numbers_for(found, name, limit_name) end
+    -- All its fields: a table that grows costs more.
+    if found.shape then g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
+    else g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0} end
+    known[name] = g
+    unread[#unread + 1] = g
     return g
   end
 
@@ -136,10 +141,28 @@ local function gates()
     end
   end
 
+  -- How many jobs may start before these are to be looked at again; 0: one of them is closed.
+  self.free = function(list)
+    local free = math.huge
+    for n = 1, #list do
+      local g = list[n]
+      local limit = g.limit
+      if self.closed(g) then return 0 end
+      if limit.kind then free = 1
+      elseif limit.most and limit.most - g.held < free then free = limit.most - g.held end
+    end
+    return free
+  end
+
   -- A job starts.
-  self.charge = function(g, cost)
-    g.held = g.held + 1
-    self.spend(g, cost)
+  self.charge_all = function(list, cost)
+    for n = 1, #list do
+      local g = list[n]
+      g.held = g.held + 1
+      if g.limit.kind then g.limit.kind.charge(g, g.limit, units_of(g, cost)) end
+      g.at = now
+      self.changed[g.name] = g
+    end
   end
 
   -- More than a job cost, or, below 0, less: it has started at `since`.
@@ -151,12 +174,12 @@ local function gates()
     self.changed[g.name] = g
   end
 
-  -- A job ended, or came back without having started: then its permit comes back, too, which was charged at `unused`.
+  -- So many jobs of this cost ended, or came back without having started: then their permits come back, too, so many, which were charged at `since`.
   -- One that was fine ends a series of refusals.
-  self.release = function(g, cost, unused, fine)
-    g.held = math.max(0, g.held - 1)
+  self.release = function(g, cost, count, unused, since, fine)
+    g.held = math.max(0, g.held - count)
     if fine and g.till <= now then g.till, g.strikes = 0, 0 end
-    if unused and g.limit.kind then g.limit.kind.refund(g, g.limit, units_of(g, cost), unused) end
+    if unused > 0 and g.limit.kind then g.limit.kind.refund(g, g.limit, unused * units_of(g, cost), since) end
     self.changed[g.name] = g
   end
 
@@ -197,11 +220,14 @@ local function gates()
   self.store = function()
     local stays, ends, times, timed = {}, {}, {}, nil
     for name, g in pairs(self.changed) do
-      local text = pack_gate(g)
-      local remembers = math.max(g.limit.kind and g.limit.kind.ends(g, g.limit) or 0, g.next, g.till + g.strikes * 60000000) - now
-      if g.held > 0 or g.waits then stays[#stays + 1], stays[#stays + 2] = gate .. name, text
-      elseif remembers > 0 then redis.call('SET', gate .. name, text, 'PX', math.ceil(remembers / 1000) + 1000)
-      else ends[#ends + 1] = gate .. name end
+      if g.held > 0 or g.waits then
+        stays[#stays + 1], stays[#stays + 2] = gate .. name, pack_gate(g)
+      else
+        local kind, till = g.limit.kind, g.till + g.strikes * 60000000
+        local remembers = math.max(kind and kind.ends(g, g.limit) or 0, g.next, till) - now
+        if remembers > 0 then redis.call('SET', gate .. name, pack_gate(g), 'PX', math.ceil(remembers / 1000) + 1000)
+        else ends[#ends + 1] = gate .. name end
+      end
       local opens = g.waits and self.closed(g)
       if opens and opens < math.huge then
         -- Not more often than each 5 ms: by then more than one may start.

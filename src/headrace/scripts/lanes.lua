@@ -30,7 +30,7 @@ local function lanes()
     local c = known[name]
     if c then return c end
     local bar = string.find(name, '|', 1, true)
-    c = {name = name, queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
+    c = {name = name, prefix = name .. '|', queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
     for word in string.gmatch(c.limits, '[^,]+') do
       if string.sub(word, -1) == '=' then
         word = string.sub(word, 1, -2)
@@ -53,21 +53,24 @@ local function lanes()
   end
 
   -- The class of a lane, or of a class.
+  local last
   self.class_of = function(unit)
+    if last and string.sub(unit, 1, #last.name + 1) == last.prefix then return last end
     local bar = string.find(unit, '|', 1, true)
-    return self.class(string.sub(unit, 1, (string.find(unit, '|', bar + 1, true) or 0) - 1))
+    last = self.class(string.sub(unit, 1, (string.find(unit, '|', bar + 1, true) or 0) - 1))
+    return last
   end
 
   -- The gates of a lane's values; the caller has them read.
   self.gates = function(c, name)
-    local found, values = {}, string.sub(name, #c.name + 2)
-    if #c.valued == 1 then
-      found[1] = g.of(c.valued[1] .. ':' .. values, c.valued[1])
-    elseif #c.valued > 1 then
-      for value in string.gmatch(values .. '|', '(.-)|') do
-        local word = c.valued[#found + 1]
-        if word then found[#found + 1] = g.of(word .. ':' .. value, word) end
-      end
+    local valued = c.valued
+    if #valued == 0 then return {} end
+    local values = string.sub(name, #c.name + 2)
+    if #valued == 1 then return {g.of(valued[1] .. ':' .. values, valued[1])} end
+    local found = {}
+    for value in string.gmatch(values .. '|', '(.-)|') do
+      local word = valued[#found + 1]
+      if word then found[#found + 1] = g.of(word .. ':' .. value, word) end
     end
     return found
   end
@@ -359,7 +362,7 @@ local function lanes()
     end
     g.load()
     -- A program that held a limit was not heard of for its lease.
-    for _, one in ipairs(over) do g.release(one, 1) end
+    for _, one in ipairs(over) do g.release(one, 1, 1, 0) end
     for _, one in ipairs(met) do g.changed[one.name] = one end
     return #due
   end

@@ -22,27 +22,44 @@ local function passed_by(name)
   return {c.gates, own}
 end
 
--- unused: tokens of the starts that were none, by id; fine: ids of those that succeeded.
-local function let_go(owner, ids, unused, fine)
-  local key = slots .. owner
-  if redis.call('EXISTS', key) == 0 then return end
-  local all, g, released = lanes(), gates(), {}
+-- Starts by what they hold: {gates, more gates, cost, since, how many, how many were none, whether one was fine}. Those of one claim mostly hold the same.
+local function by_held(ids, texts, unused, fine)
+  local all, groups, charged = lanes(), {}, {}
   local back = next(unused) and tonumber(redis.call('HGET', limited, 'back')) or 0
-  for first = 1, #ids, 1000 do
-    local some = {unpack(ids, first, math.min(first + 999, #ids))}
-    for n, text in ipairs(redis.call('HMGET', key, unpack(some))) do
-      if text then
-        local name, cost, since = held_by(text)
-        local c = all.class_of(name)
-        released[#released + 1] = {c.gates, all.gates(c, name), cost, (unused[some[n]] or 0) > back and since, fine[some[n]]}
+  for n = 1, #ids do
+    local text, id = texts[n], ids[n]
+    local one = groups[text]
+    if text and not one then
+      local at = string.find(text, ' ', 1, true)
+      local name, rest = string.sub(text, 1, at - 1), string.sub(text, at)
+      local told = charged[rest]
+      if not told then
+        local _, cost, since = held_by(text)
+        told = {cost, since}
+        charged[rest] = told
       end
+      local c = all.class_of(name)
+      one = {c.gates, all.gates(c, name), told[1], told[2], 0, 0}
+      groups[text] = one
     end
-    redis.call('HDEL', key, unpack(some))
+    if one then
+      one[5] = one[5] + 1
+      if unused[id] and unused[id] > back then one[6] = one[6] + 1 end
+      one[7] = one[7] or fine[id]
+    end
   end
+  return groups
+end
+
+-- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; fine: ids of those that succeeded.
+local function let_go(owner, ids, texts, unused, fine)
+  local g, groups = gates(), by_held(ids, texts, unused, fine)
+  if not next(groups) then return end
+  redis.call('HDEL', slots .. owner, unpack(ids))
   g.load()
-  for _, one in ipairs(released) do
+  for _, one in pairs(groups) do
     for n = 1, 2 do
-      for _, held in ipairs(one[n]) do g.release(held, one[3], one[4], one[5]) end
+      for _, held in ipairs(one[n]) do g.release(held, one[3], one[5], one[6], one[4], one[7]) end
     end
   end
 end
@@ -55,9 +72,7 @@ local function hold_again(owner, id)
   local name = lane_of(f[2] or 'default', rule, f[3] or '', f[4])
   local cost, passes = cost_of(f[5]), passed_by(name)
   redis.call('HSET', slots .. owner, id, string.format('%s %.0f %.0f', name, cost, now))
-  for _, list in ipairs(passes) do
-    for _, held in ipairs(list) do gates().charge(held, cost) end
-  end
+  for _, list in ipairs(passes) do gates().charge_all(list, cost) end
 end
 
 -- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have claimed of it and not begun comes back.

@@ -28,6 +28,6 @@ local one, bar = g.of(name, limit), g.of_all(limit)
 g.load()
 local opens = g.closed(one) or bar and g.closed(bar)
 if opens then return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0} end
-g.charge(one, 1)
+g.charge_all({one}, 1)
 redis.call('ZADD', timers, now + lease, member)
 return {'held', now, 0}

@@ -12,6 +12,6 @@ if redis.call('ZREM', timers, 'hold:' .. passed .. '|' .. holder) == 0 then retu
 local g = limiting().gates()
 local one = g.of(passed, limit)
 g.load()
-g.release(one, 1)
+g.release(one, 1, 1, 0)
 limiting().lanes().timed = true
 return 1

@@ -38,7 +38,7 @@ for n, id in ipairs(held) do
 end
 if #held > 0 then
   redis.call('ZREM', claims, unpack(held))
-  limiting().let_go(owner, held, {}, {})
+  limiting().let_go(owner, held, redis.call('HMGET', slots .. owner, unpack(held)), {}, {})
 end
 leave_behind(owner, limit - #held, ttl)
 return function()

@@ -54,21 +54,22 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
--- Those of them that hold gates, mostly none, though others of this owner do: the shorter list is looked up in the other.
+-- Those of them that hold gates, mostly none, though others of this owner do, and what they hold: the shorter list is looked up in the other.
 local function holding()
-  local found, held = {}, redis.call('HLEN', slots .. owner)
-  if held < #left then
-    for _, id in ipairs(held > 0 and redis.call('HKEYS', slots .. owner) or {}) do
-      if taken[id] then found[#found + 1] = id end
+  local found, texts, held = {}, {}, redis.call('HLEN', slots .. owner)
+  if held >= #left then
+    texts = redis.call('HMGET', slots .. owner, unpack(left))
+    for n = 1, #left do
+      if texts[n] then return left, texts end
     end
-    return found
   end
-  for n, text in ipairs(redis.call('HMGET', slots .. owner, unpack(left))) do
-    if text then found[#found + 1] = left[n] end
+  local all = held > 0 and held < #left and redis.call('HGETALL', slots .. owner) or {}
+  for n = 1, #all, 2 do
+    if taken[all[n]] then found[#found + 1], texts[#texts + 1] = all[n], all[n + 1] end
   end
-  return found
+  return found, texts
 end
-local holders = holding()
+local holders, texts = holding()
 -- What did not start gives its permits back.
 if #holders > 0 then
   local unused, fine = {}, {}
@@ -77,7 +78,7 @@ if #holders > 0 then
     local set = sets[group[1]]
     for n = 1, set and #group[3] or 0, 4 do set[group[3][n]] = group[3][n + 1] end
   end
-  limiting().let_go(owner, holders, unused, fine)
+  limiting().let_go(owner, holders, texts, unused, fine)
 end
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}
