@@ -81,6 +81,8 @@ class _Scene:
 
     def __init__(self, context: Context, target: Server, app: Headrace, path: Path, dice: random.Random) -> None:
         self.target, self.app, self.path, self.dice = target, app, path, dice
+        # Of their own: how often something is killed meanwhile depends on the machine.
+        self.jump_dice = random.Random(dice.random())
         self.kills = self.jumps = 0
         self.names: list[str] = []
         self._context = context
@@ -194,8 +196,9 @@ def _jump(scene: _Scene, oldest: int, newest: int) -> int:
     """Set the clock, never before ``oldest``; returns the latest time that it has had."""
     now = scene.now
     newest = max(now, newest)
-    forward, back = scene.dice.uniform(1, _FORWARD), -scene.dice.uniform(1, _BACK)
-    minutes = scene.dice.choice([*[forward] * 8, back, -_FAR_BACK])
+    dice = scene.jump_dice
+    forward, back = dice.uniform(1, _FORWARD), -dice.uniform(1, _BACK)
+    minutes = dice.choice([*[forward] * 8, back, -_FAR_BACK])
     # Not so far back that the history knows nothing of what ran since.
     scene.set_clock(max(now + round(minutes * _MINUTE), newest - _FAR_BACK * _MINUTE, oldest))
     return newest
@@ -210,7 +213,7 @@ def _round(scene: _Scene, zone: str, change: str, hours: float, every: float) ->
     oldest = newest = scene.now
     while newest < middle + half:
         scene.until(scene.fired, "ticks are fired", every)
-        pause = time.monotonic() + scene.dice.uniform(0, 2)
+        pause = time.monotonic() + scene.jump_dice.uniform(0, 2)
         scene.until(lambda pause=pause: time.monotonic() > pause, "a pause", every)
         newest = _jump(scene, oldest, newest)
     if scene.now < newest:
