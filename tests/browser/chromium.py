@@ -40,7 +40,7 @@ def served(url: str, directory: Path, *options: str) -> Iterator[str]:
         return found[1] if found else ""
 
     try:
-        yield eventually(told, 30, what="the address of the dashboard")
+        yield eventually(told, 60, what="the address of the dashboard")
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(60)

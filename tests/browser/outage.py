@@ -58,13 +58,13 @@ class OutageShop:
             for one in everyone:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.send_signal(act)
-        worker.wait(20)
+        worker.wait(60)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.terminate()
         for worker in self._workers:
-            worker.wait(30)
+            worker.wait(60)
 
 
 class Operator:

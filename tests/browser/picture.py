@@ -88,7 +88,7 @@ def a_worker(place: Path, url: str) -> Generator[None]:
         yield
     finally:
         worker.terminate()
-        worker.wait(30)
+        worker.wait(60)
 
 
 def look(app: Headrace, base: str) -> None:

@@ -62,16 +62,18 @@ async def test_what_the_server_refuses_one_fails_no_other(url: str, client: redi
 async def test_a_store_that_is_silent_is_waited_for_no_longer_than_a_page_may_take(
     new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joint_client, "PATIENCE", 0.2)
     with Proxy(new_server(tcp=True)) as proxy:
         app = Headrace(proxy.url)
         joint = JointClient(app.client)
         await joint.arun(overviews.overview(joint.keys))
         proxy.mode = "swallow"
-        for one in await asyncio.gather(
-            *(joint.arun(overviews.overview(joint.keys)) for _ in range(3)), return_exceptions=True
-        ):
-            assert isinstance(one, (TimeoutError, StoreUnavailable))
+        with monkeypatch.context() as patch:
+            # Only of what is not answered: to connect takes longer on a busy machine.
+            patch.setattr(joint_client, "PATIENCE", 0.2)
+            for one in await asyncio.gather(
+                *(joint.arun(overviews.overview(joint.keys)) for _ in range(3)), return_exceptions=True
+            ):
+                assert isinstance(one, (TimeoutError, StoreUnavailable))
         proxy.mode = "pass"
         proxy.drop()
         assert (await joint.arun(overviews.overview(joint.keys))).states["ready"] == 0

@@ -14,7 +14,7 @@ import redis
 
 import headrace.dashboard
 from headrace import Flow, Headrace
-from headrace.dashboard import Dashboard, Visitor
+from headrace.dashboard import Dashboard, Visitor, dashboard_site, graph_drawing
 from headrace.model.fingerprint import cause_id
 from headrace.testing import Kit
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
@@ -417,9 +417,13 @@ async def test_of_a_large_graph_what_is_near_one_job_is_drawn(empty: Shop) -> No
     assert (await ask(dashboard, f"/workflows/{run.id}?near=nothing")).status == 200
 
 
-async def test_a_graph_that_changes_is_not_drawn_at_each_look(shop: Shop, kit: Kit) -> None:
+async def test_a_graph_that_changes_is_not_drawn_at_each_look(
+    shop: Shop, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DS24: tabs look every two seconds, and a layout may take five."""
     pytest.importorskip("pygraphviz")
+    # However long the jobs take meanwhile.
+    monkeypatch.setattr(graph_drawing, "STAYS", 300.0)
     run = shop.order.create(1)
     dashboard = Dashboard(shop.app, operator)
     before = await graph_of(dashboard, f"/workflows/{run.id}")
@@ -429,7 +433,9 @@ async def test_a_graph_that_changes_is_not_drawn_at_each_look(shop: Shop, kit: K
     assert await graph_of(Dashboard(shop.app, operator), f"/workflows/{run.id}") != before
 
 
-async def test_tabs_of_one_role_share_a_refresh(shop: Shop) -> None:
+async def test_tabs_of_one_role_share_a_refresh(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However far apart they ask.
+    monkeypatch.setattr(dashboard_site, "AGE", 300.0)
     poll = {"x-headrace-poll": "1"}
     names = iter(["ada", "bob", "eve", "ann"])
     dashboard = Dashboard(shop.app, lambda _: Visitor(next(names), "operator"))
