@@ -522,4 +522,5 @@ define(app, os.environ.get("HR_KINDS", "process").split(","))
 if limits := os.environ.get("HR_LIMITS"):
     define_limited(app, Path(limits))
 if every := os.environ.get("HR_EVERY"):
-    app.every(float(every), app.tasks["process.add"], 1, 1, name="code")
+    # Each tick runs, however late or long it is on a busy machine.
+    app.every(float(every), app.tasks["process.add"], 1, 1, name="code", overlap="allow_all", missed="all")

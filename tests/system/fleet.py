@@ -29,7 +29,7 @@ from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
 from tests.system.nursery import NURSERY
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LEASE = 3.0
 """A worker that gets no processor for half of it stops its jobs. So where none waits for its end it may be long."""
 LONG_LEASE = 60.0

@@ -99,7 +99,7 @@ class Nursery:
         """End it; what it forked lives on."""
         if self._socket is not None and self._process is not None:
             self._socket.close()
-            self._process.wait(30)
+            self._process.wait(60)
             self._socket = self._process = None
 
 

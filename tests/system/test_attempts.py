@@ -21,7 +21,7 @@ def test_every_kind_of_end_is_in_the_journal(fleet: Fleet, tmp_path: Path) -> No
     worker.terminate()
     second = fleet.worker(settings={"shutdown_timeout": 0.1})
     gate.touch()
-    assert job.result(timeout=30) == 3 + (len(job.attempts()) - 3)
+    assert job.result(timeout=60) == 3 + (len(job.attempts()) - 3)
     attempts = job.attempts()
     assert [one.number for one in attempts] == list(range(1, len(attempts) + 1))
     assert [one.outcome for one in attempts][:2] == ["crashed", "crashed"]
@@ -45,7 +45,7 @@ def test_errors_and_snoozes_are_in_the_journal_and_simple_successes_are_not(flee
     fleet.worker(kinds="process,async")
     simple, failing = fleet.enqueue("process.add", 1, 1), fleet.enqueue("async.fail", 2, retries=2)
     snoozing = fleet.enqueue("process.snooze", 2)
-    assert (simple.result(timeout=20), failing.result(timeout=20), snoozing.result(timeout=20)) == (2, 3, 3)
+    assert (simple.result(timeout=60), failing.result(timeout=60), snoozing.result(timeout=60)) == (2, 3, 3)
     assert simple.attempts() == []
     assert "journal" not in simple.refresh().fields
     found = asyncio.run(failing.aattempts())

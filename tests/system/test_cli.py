@@ -178,7 +178,7 @@ def test_enqueue_and_wait(headrace: Program) -> None:
         assert headrace("enqueue", "tasks.add", "1", "--wait", "--timeout", "20s").json == 2
         ended = headrace("enqueue", "tasks.fail", "--wait", "--json", code=1)
         assert '"type":"JobFailed"' in ended.err
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     finally:
         worker.kill()
         worker.communicate()
@@ -352,7 +352,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(headrace: Program) -> Non
     process.stdout.close()
     said = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(20), said) == (141, "")
+    assert (process.wait(60), said) == (141, "")
 
 
 def test_states_that_can_be_named_are_those_that_exist() -> None:

@@ -67,6 +67,6 @@ def test_events_are_listed_and_followed(headrace: Program) -> None:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(60)
     assert (told["kind"], told["queue"]) == ("queue_resumed", "default")
     assert told["id"] > first["id"]

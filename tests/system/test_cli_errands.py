@@ -48,9 +48,9 @@ def test_a_worker_does_the_rest_of_what_was_left_to_it(headrace: Program, url: s
         shown = headrace("errands", "show", begun["id"]).out
         assert "cancel state:scheduled: running" in shown
         with headrace.start("worker", "tasks:app") as worker:
-            eventually(lambda: app.errands.get(begun["id"]).phase == "ended", 30)
+            eventually(lambda: app.errands.get(begun["id"]).phase == "ended", 60)
             worker.terminate()
-            worker.wait(30)
+            worker.wait(60)
         assert app.jobs.count("cancelled") == 700
 
 

@@ -48,7 +48,7 @@ def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
     worker()
     with Headrace(url) as app:
-        loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=20))
+        loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=60))
     assert {"typer", "rich", "pydantic"} & loaded == set()
     assert "headrace.worker.supervisor.supervisor_process" in loaded
 
@@ -191,7 +191,7 @@ def test_a_password_on_the_command_line_leaves_the_list_of_processes(
         process = psutil.Process(one.process.pid)
         assert "***" in " ".join(process.cmdline())
         one.process.send_signal(signal.SIGHUP)
-        eventually(lambda one=one: sum("serves default" in line for line in list(one.lines)) == 2, 40)
+        eventually(lambda one=one: sum("serves default" in line for line in list(one.lines)) == 2, 60)
         for each in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 assert "sesame" not in " ".join(each.cmdline())
@@ -214,7 +214,8 @@ def test_a_worker_that_reloads_shows_no_password_either(
     one.says("serves default")
     process = psutil.Process(one.process.pid)
     for each in (process, *process.children(recursive=True)):
-        assert "sesame" not in " ".join(each.cmdline())
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert "sesame" not in " ".join(each.cmdline())
     assert "--reload" in process.cmdline()
     assert one.stop() == 0
     assert "".join(one.lines).count("list of processes") == 1
@@ -256,7 +257,7 @@ def test_an_interrupted_command_is_quiet(headrace: Program) -> None:
         assert waiting.stderr is not None
         assert waiting.stderr.readline().strip() > id, "it waits once it has said the id"
         waiting.send_signal(signal.SIGINT)
-        out, err = waiting.communicate(timeout=20)
+        out, err = waiting.communicate(timeout=60)
     finally:
         waiting.kill()
         waiting.communicate()

@@ -51,13 +51,13 @@ def start(temporary: Path, tmp_path: Path) -> Iterator[Attempt]:
     for process in started:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         finally:
             process.kill()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-    eventually(lambda: not _of_the_demo(temporary), 10, what="the demo's processes end")
+    eventually(lambda: not _of_the_demo(temporary), 60, what="the demo's processes end")
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / ".headrace").exists()
 
@@ -83,9 +83,19 @@ def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     return None
 
 
+def started(demo: subprocess.Popen[str]) -> psutil.Process:
+    """Its worker, when it runs; three interpreters start until then."""
+
+    def running() -> psutil.Process | None:
+        assert demo.poll() is None, demo.communicate()
+        return _worker(demo)
+
+    return eventually(running, 100, what="the worker runs")
+
+
 def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path: Path) -> None:
     demo = start("--limit", "60", "--json")
-    said, complained = demo.communicate(timeout=90)
+    said, complained = demo.communicate(timeout=150)
     assert (demo.returncode, complained) == (0, "")
 
     facts = json.loads(said)
@@ -118,7 +128,7 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
 
 def test_it_counts_what_is_there(start: Attempt) -> None:
     demo = start("--limit", "1", "--processes", "1", "--json")
-    total = json.loads(demo.communicate(timeout=90)[0])["total"]
+    total = json.loads(demo.communicate(timeout=150)[0])["total"]
 
     from headrace.demo.demo_tasks import sources
 
@@ -129,7 +139,7 @@ def test_it_counts_what_is_there(start: Attempt) -> None:
 
 def test_a_pipe_gets_lines(start: Attempt) -> None:
     demo = start("--limit", "24")
-    said, complained = demo.communicate(timeout=90)
+    said, complained = demo.communicate(timeout=150)
     assert (demo.returncode, complained) == (0, "")
 
     assert "the scan found 24 source files" in said
@@ -161,7 +171,7 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> 
         shown += piece
     os.close(master)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert demo.wait(90) == 0
+    assert demo.wait(150) == 0
     assert re.search(r"(\d+)/\1 0 running", text)
     tables = text[text.index("What the library holds") :].splitlines()
     assert max(map(len, tables)) <= 80
@@ -170,19 +180,19 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signals) -> None:
     demo = start()
-    eventually(lambda: _worker(demo), 30, what="the worker runs")
+    started(demo)
     demo.send_signal(number)
     # Somebody impatient: the second one must not stop the tidying up.
     demo.send_signal(number)
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=120)
     assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
 
 
 def test_a_demo_that_lost_its_worker_says_so(start: Attempt) -> None:
     demo = start()
-    worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
+    worker = started(demo)
     worker.kill()
-    complained = demo.communicate(timeout=60)[1]
+    complained = demo.communicate(timeout=120)[1]
     assert demo.returncode == 1
     assert "the demo's worker ended with exit code -9" in complained
 
@@ -191,7 +201,7 @@ def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: 
     demo = start()
     assert demo.stdout
     assert any("the scan found" in line for line in demo.stdout), "files are being measured"
-    worker = eventually(lambda: _worker(demo), 30, what="the worker runs")
+    worker = started(demo)
     dispatcher = eventually(lambda: dispatcher_of(worker.pid), what="its dispatcher")
     dispatcher.suspend()
     worker.kill()
@@ -199,12 +209,12 @@ def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: 
     with contextlib.suppress(psutil.NoSuchProcess):
         dispatcher.resume()
     # Its fixture looks afterwards whether a file came back.
-    eventually(lambda: not lives(dispatcher), 20)
+    eventually(lambda: not lives(dispatcher), 60)
 
 
 def test_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:
     demo = start("--limit", "3", "--picture", "run.mmd")
-    said, complained = demo.communicate(timeout=90)
+    said, complained = demo.communicate(timeout=150)
     assert (demo.returncode, complained) == (0, "")
     assert "A picture of the run: run.mmd\n" in said
     assert "flowchart" in (tmp_path / "run.mmd").read_text()
@@ -214,7 +224,7 @@ def test_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> 
 @pytest.mark.parametrize(("file", "reason"), [("run.jpg", "end it in"), ("no/such/run.svg", "cannot be written")])
 def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Attempt, file: str, reason: str) -> None:
     demo = start("--picture", file)
-    said, complained = demo.communicate(timeout=30)
+    said, complained = demo.communicate(timeout=120)
     assert (demo.returncode, said) == (2, "")
     assert reason in complained
 
@@ -222,4 +232,4 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Attempt
 @pytest.mark.parametrize("option", ["--limit", "--processes"])
 def test_nothing_is_measured_by_nobody(start: Attempt, option: str) -> None:
     demo = start(option, "0")
-    assert demo.wait(30) == 2
+    assert demo.wait(60) == 2

@@ -123,9 +123,9 @@ def test_a_job_that_waits_for_its_runner_past_its_time_never_starts(fleet: Fleet
     fleet.worker(processes=2)
     first = fleet.enqueue("process.gate", str(go), key="k")
     fleet.started(first)
-    second = fleet.enqueue("process.add", 1, 1, key="k", expires=2)
+    second = fleet.enqueue("process.add", 1, 1, key="k", expires=5)
     fleet.until(lambda: second.state is State.RUNNING)
-    over = second.refresh().created_us + 2_100_000
+    over = second.refresh().created_us + 5_100_000
     fleet.until(lambda: fleet.app.overview().now > over)
     # A worker knows the time from its last claim, and no better than that was quick: of this one it is late enough.
     assert fleet.enqueue("process.add", 2, 2).result(timeout=PATIENCE) == 4
@@ -160,8 +160,8 @@ def test_an_ordered_job_that_fails_is_retried_before_the_next_of_its_key_starts(
 def test_who_sleeps_is_woken_for_the_next_of_a_key(
     server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
-    """The one before ended elsewhere, and the next renewal, which would tell as well, is twenty seconds away."""
-    fleet = new_fleet(server.url, lease=60)
+    """The one before ended elsewhere, and the next renewal, which would tell as well, comes after the test."""
+    fleet = new_fleet(server.url, lease=300)
     go = tmp_path / "go"
     fleet.worker(queues="one")
     fleet.worker(queues="two")
@@ -175,7 +175,7 @@ def test_who_sleeps_is_woken_for_the_next_of_a_key(
     assert [record.id for record in fleet.app.jobs.page("running", key="k")] == [first.id]
     assert list(fleet.app.jobs.page("running", key="other")) == []
     go.touch()
-    assert second.result(timeout=10) == 2
+    assert second.result(timeout=PATIENCE) == 2
 
 
 def ends_with_its_lease(fleet: Fleet, role: str) -> None:
@@ -352,7 +352,7 @@ def test_whom_it_cannot_resize_it_names(fleet: Fleet) -> None:
 
 
 def test_a_worker_tells_what_its_runners_do(server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
-    fleet = new_fleet(server.url, lease=5.0)
+    fleet = new_fleet(server.url, lease=9.0)
     worker = fleet.worker(processes=2, recycle_jobs=3)
     for _ in range(3):
         fleet.enqueue("process.add", 1, 1, key="k").result(timeout=PATIENCE)
@@ -448,7 +448,7 @@ def test_who_was_called_asks_until_nothing_is_left_and_then_sleeps(
     server: Server, new_fleet: Callable[..., Fleet], client: redis.Redis
 ) -> None:
     """It once asked for ever, as fast as it could."""
-    fleet = new_fleet(server.url, lease=4.0)
+    fleet = new_fleet(server.url, lease=8.0)
     fleet.worker()
     (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
     assert job.result(timeout=PATIENCE) == 2

@@ -65,7 +65,7 @@ def test_every_kind_of_runner_takes_fills_fans_out_and_grows(fleet: Fleet, kind:
 
     fleet.worker(kinds=kind)
     run = create(fleet, all_of_it)
-    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
+    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs()["seen"] == [
         ["ten", "succeeded", 46], ["none", "succeeded", []], ["grown", "succeeded", "grown"],
     ]  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_workflow_is_nested_with_what_is_known_only_at_run_time(fleet: Fleet) 
 
     fleet.worker()
     run = create(fleet, outer)
-    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
+    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs() == {"sum": 115}
 
 
@@ -100,7 +100,7 @@ def test_what_follows_a_failure_is_as_its_edge_says(fleet: Fleet) -> None:
 
     fleet.worker()
     run = create(fleet, failing)
-    assert run.wait(30) is WorkflowState.FAILED
+    assert run.wait(60) is WorkflowState.FAILED
     found = states(run)
     assert found == {
         "bad": "failed", "waits": "blocked", "goes on": "succeeded", "skipped": "skipped", "skipped too": "skipped",
@@ -118,12 +118,12 @@ def test_a_workflow_goes_on_from_its_failed_nodes(fleet: Fleet, tmp_path: Path) 
 
     fleet.worker()
     run = create(fleet, mended)
-    assert run.wait(30) is WorkflowState.FAILED
+    assert run.wait(60) is WorkflowState.FAILED
     assert states(run) == {"first": "succeeded", **{f"wants {n}": "failed" for n in range(3)}, "then": "blocked"}
     assert run.refresh().failed_node.startswith("wants")
     path.touch()
     run.retry_failed()
-    assert run.wait(30) is WorkflowState.SUCCEEDED
+    assert run.wait(60) is WorkflowState.SUCCEEDED
     assert fleet.ledger.counts()[run.node("first").id] == 1
     assert run.outputs() == {"then": 2}
     record = run.refresh()
@@ -139,13 +139,13 @@ def test_what_had_succeeded_is_undone_last_first_and_the_callback_runs(fleet: Fl
     fleet.worker()
     fleet.app.workflow(name="test.saga", on_failure="process.told")(saga)
     run = create(fleet, saga)
-    assert run.wait(30) is WorkflowState.FAILED
+    assert run.wait(60) is WorkflowState.FAILED
     fleet.drained()
     found = nodes(run)
     undone = sorted((n for n in found.values() if n.role == "undo"), key=lambda n: n.job.started_us)
     assert [fleet.app.jobs.get(node_id(run.id, n.number)).result(timeout=1) for n in undone] == [-2, -1]
     (callback,) = (n for n in found.values() if n.role == "callback")
-    assert fleet.app.jobs.get(node_id(run.id, callback.number)).result(timeout=20) == run.id
+    assert fleet.app.jobs.get(node_id(run.id, callback.number)).result(timeout=60) == run.id
 
 
 def test_every_end_is_told_also_one_that_comes_while_an_earlier_one_is_told(fleet: Fleet) -> None:
@@ -172,7 +172,7 @@ def test_a_last_node_whose_failure_was_said_to_matter_to_nobody_fails_no_workflo
 
     fleet.worker(kinds="thread")
     run, other = create(fleet, last), create(fleet, strict)
-    assert (run.wait(30), other.wait(30)) == (WorkflowState.SUCCEEDED, WorkflowState.FAILED)
+    assert (run.wait(60), other.wait(60)) == (WorkflowState.SUCCEEDED, WorkflowState.FAILED)
     assert (run.counts["failed"], run.refresh().failed_node) == (1, "last")
 
 
@@ -223,7 +223,7 @@ def test_a_stopped_workflow_starts_nothing_until_it_is_started(fleet: Fleet, tmp
     assert run.state is WorkflowState.STOPPED
     assert len(fleet.ledger.starts()) == 1
     run.start()
-    assert run.wait(20) is WorkflowState.SUCCEEDED
+    assert run.wait(60) is WorkflowState.SUCCEEDED
 
 
 def test_cancelling_ends_what_runs_and_what_waits(fleet: Fleet, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_cancelling_ends_what_runs_and_what_waits(fleet: Fleet, tmp_path: Path) 
     run = create(fleet, line)
     fleet.started(run.node("first"))
     run.cancel()
-    assert run.wait(20) is WorkflowState.CANCELLED
+    assert run.wait(60) is WorkflowState.CANCELLED
     assert states(run) == {"first": "cancelled", "next": "cancelled"}
 
 
@@ -256,7 +256,7 @@ def test_a_workflow_that_is_deleted_under_its_running_nodes_leaves_nothing(
     fleet.drained()
     left = {key.decode() for key in client.scan_iter(match=f"*{run.id[:16]}*")}
     assert not left
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
 
 
 def _graph(flow: Flow) -> None:
@@ -280,14 +280,14 @@ def test_a_kill_at_each_step_of_a_nodes_end_strands_no_child(
     trap = tap.trap(script, side)
     worker = fleet.worker(url=tap.url, ready=False)
     run = create(fleet, _graph)
-    assert trap.sprung.wait(20), repr(worker)
+    assert trap.sprung.wait(60), repr(worker)
     fleet.until(worker.runners)
     worker.kill(role)
     # What the dead had in flight is lost with them, or reaches the server all the same.
     trap.release() if role == "runner" or side == "reply" else trap.drop()
     if role == "worker":
         fleet.worker(ready=False)
-    assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
+    assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert run.outputs() == {"end": 6}
     _explained(fleet, run)
 
@@ -339,7 +339,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, flows: int, width: int, se
     for worker in chaos.workers:
         worker.terminate()
     for worker in fleet.workers:
-        worker.wait(30)
+        worker.wait(60)
     fleet.check()
 
 
@@ -363,7 +363,7 @@ def test_a_worker_that_slept_beyond_its_lease_releases_no_child_again(fleet: Fle
     fleet.worker()
     fleet.started(run.node("first"), 2)
     gate.touch()
-    assert run.wait(30) is WorkflowState.SUCCEEDED
+    assert run.wait(60) is WorkflowState.SUCCEEDED
     send(pids, signal.SIGCONT)
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
     assert len(fleet.ledger.starts(run.node("next").id)) == 1

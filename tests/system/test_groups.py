@@ -59,7 +59,7 @@ def test_a_frozen_job_ends_at_its_hard_limit_with_all_that_it_started_and_nothin
     frozen = psutil.Process(fleet.ledger.starts(job.id)[0].pid)
     send([frozen.pid, *(child.pid for child in started)], signal.SIGSTOP)
     with pytest.raises(JobFailed, match="HardTimeLimit"):
-        job.result(timeout=30)
+        job.result(timeout=60)
     fleet.until(lambda: not any(lives(process) for process in (frozen, *started)))
     assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
-    assert fleet.enqueue(f"{kind}.add", 1, 1).result(timeout=20) == 2
+    assert fleet.enqueue(f"{kind}.add", 1, 1).result(timeout=60) == 2

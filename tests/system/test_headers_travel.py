@@ -19,13 +19,13 @@ MINE = {"tenant": "a", "trace": "t"}
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: Fleet, kind: str) -> None:
     fleet.worker(kinds=kind)
-    assert fleet.enqueue(f"{kind}.headers").result(timeout=20) == {}
+    assert fleet.enqueue(f"{kind}.headers").result(timeout=60) == {}
     job = fleet.enqueue(f"{kind}.headers", headers=MINE)
-    assert job.result(timeout=20) == MINE
+    assert job.result(timeout=60) == MINE
     assert dict(job.refresh().headers) == MINE
     maker = fleet.enqueue(f"{kind}.heir", kind, headers=MINE)
-    ids = maker.result(timeout=20)
-    found = [fleet.app.jobs.get(id).result(timeout=20) for id in ids]
+    ids = maker.result(timeout=60)
+    found = [fleet.app.jobs.get(id).result(timeout=60) for id in ids]
     # What it makes has its correlation, too.
     mine = {**MINE, "correlation": maker.id}
     assert found == [mine, mine, {"trace": "t", "own": "1", "correlation": maker.id}]
@@ -34,7 +34,7 @@ def test_a_job_sees_its_headers_and_the_jobs_that_it_makes_inherit_them(fleet: F
 def test_headers_outlive_retries_delays_and_a_retry_by_hand(fleet: Fleet) -> None:
     fleet.worker()
     job = fleet.enqueue("process.fail", 2, retries=2, delay=0.05, headers=MINE)
-    assert job.result(timeout=20) == 3
+    assert job.result(timeout=60) == 3
     assert dict(job.refresh().headers) == MINE
     job.retry()
     fleet.until(lambda: job.state is State.SUCCEEDED)
@@ -52,7 +52,7 @@ def test_all_nodes_of_a_workflow_inherit(fleet: Fleet) -> None:
     fleet.worker()
     run = headers.create()
     run.start()
-    assert run.wait(30) is WorkflowState.SUCCEEDED
+    assert run.wait(60) is WorkflowState.SUCCEEDED
     assert run.node("first").result() == MINE
     nodes = list(run.nodes(limit=500))
     jobs = {node.facts.name: dict(node.job.headers) for node in nodes if node.role in ("", "callback")}

@@ -70,7 +70,7 @@ def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
 ) -> None:
     assert "no worker" in headrace("health", code=1).err
     one = worker()
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
     assert headrace("health").out == f"worker {one.process.pid} is healthy\n"
     assert headrace("health", str(one.process.pid), "--ready").out == f"worker {one.process.pid} is ready\n"
     assert headrace("health", "1", code=1).err.startswith("headrace: no worker with process id 1 ")
@@ -85,15 +85,15 @@ def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(
     headrace: Program, worker: Callable[..., Worker], role: str
 ) -> None:
     one = worker()
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
     dispatcher = dispatcher_of(one.process.pid)
     assert dispatcher is not None
     pid = one.process.pid if role == "supervisor" else dispatcher.pid
     os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: headrace("health", code=None).code == 1, 20)
-    assert any(f"the {role} is silent" in why for why in reasons(headrace))
+    eventually(lambda: any(f"the {role} is silent" in why for why in reasons(headrace)), 60)
+    assert headrace("health", code=None).code == 1
     os.kill(pid, signal.SIGCONT)
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
 
 
 def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
@@ -102,9 +102,9 @@ def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
     worker()
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
     server.kill()
-    eventually(lambda: "the server does not answer" in reasons(headrace, "--ready"), 20)
+    eventually(lambda: "the server does not answer" in reasons(headrace, "--ready"), 60)
     until = time.monotonic() + 3 * float(LEASE)
 
     def later() -> bool:
@@ -112,9 +112,9 @@ def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
         assert not is_ready(headrace)
         return time.monotonic() > until
 
-    eventually(later, 20)
+    eventually(later, 60)
     server.start()
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
 
 
 def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, worker: Callable[..., Worker]) -> None:
@@ -127,9 +127,9 @@ def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, wo
 def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..., Worker], tmp_path: Path) -> None:
     one = worker()
     headrace("enqueue", "tasks.nap", "60")
-    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 20)
+    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
     one.process.terminate()
-    eventually(lambda: reasons(headrace, "--ready") == ["the worker is stopping"], 20)
+    eventually(lambda: reasons(headrace, "--ready") == ["the worker is stopping"], 60)
     assert reasons(headrace) == []
     one.process.send_signal(signal.SIGQUIT)
     one.ended()
@@ -143,9 +143,9 @@ def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
         # The request that sleeps on the queues is lost on a connection that stays open; all else is answered.
         proxy.lost_request = lambda data: b"BZPOPMIN" in data
         one = worker()
-        eventually(lambda: is_ready(headrace), 20)
+        eventually(lambda: is_ready(headrace), 60)
         headrace("enqueue", "tasks.add", "1")
-        eventually(lambda: any("claims stopped" in why for why in reasons(headrace, "--ready")), 20)
+        eventually(lambda: any("claims stopped" in why for why in reasons(headrace, "--ready")), 60)
         assert reasons(headrace) == []
         one.stop(signal.SIGQUIT)
 
@@ -159,7 +159,7 @@ def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready
     nap = headrace.enqueue("tasks.nap", "60")
     for _ in range(3):
         headrace("enqueue", "tasks.add", "1")
-    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 20)
+    eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
     seen = {stamp.dispatcher for stamp in stamps()}
     until = max(seen) + 3 * float(LEASE)
 
@@ -167,21 +167,21 @@ def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready
         assert reasons(headrace, "--ready") == []
         return max(stamp.dispatcher for stamp in stamps()) > until
 
-    eventually(later, 30)
+    eventually(later, 60)
     headrace("jobs", "cancel", nap)
     one.stop(signal.SIGQUIT)
 
 
 def test_a_restart_in_place_is_one_worker_that_stays_ready(headrace: Program, worker: Callable[..., Worker]) -> None:
     one = worker()
-    eventually(lambda: is_ready(headrace), 20)
+    eventually(lambda: is_ready(headrace), 60)
     one.process.send_signal(signal.SIGHUP)
 
     def replaced() -> bool:
         assert reasons(headrace, "--ready") == []
         return [stamp.process for stamp in stamps()] != [one.process.pid] and len(stamps()) == 1
 
-    eventually(replaced, 30)
+    eventually(replaced, 60)
     (row,) = headrace("health", "--ready", "--json").lines
     assert row["worker"] == one.process.pid != row["process"]
 
@@ -198,15 +198,15 @@ def ask(url: str) -> tuple[int, str]:
 def test_the_server_of_metrics_answers_probes(headrace: Program, worker: Callable[..., Worker]) -> None:
     one = worker("--metrics", "0")
     where = one.says("http://").rpartition("http://")[2].split("/metrics")[0]
-    eventually(lambda: ask(f"http://{where}/readyz") == (200, "ok\n"), 20)
+    eventually(lambda: ask(f"http://{where}/readyz") == (200, "ok\n"), 60)
     assert ask(f"http://{where}/healthz") == (200, "ok\n")
     dispatcher = dispatcher_of(one.process.pid)
     assert dispatcher is not None
     dispatcher.suspend()
-    eventually(lambda: ask(f"http://{where}/healthz")[0] == 503, 20)
+    eventually(lambda: ask(f"http://{where}/healthz")[0] == 503, 60)
     assert "the dispatcher is silent" in ask(f"http://{where}/readyz")[1]
     dispatcher.resume()
-    eventually(lambda: ask(f"http://{where}/readyz")[0] == 200, 20)
+    eventually(lambda: ask(f"http://{where}/readyz")[0] == 200, 60)
 
 
 def test_the_probe_loads_neither_an_application_nor_a_driver(headrace: Program, tmp_path: Path) -> None:

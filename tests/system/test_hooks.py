@@ -76,14 +76,17 @@ class Stage:
 
     def held(self, *hooks: str) -> None:
         """Wait until watchers hold these: what happens from now on is told."""
-        eventually(lambda: all(self.of(hook) for hook in hooks), 40, what="a watcher")
+        eventually(lambda: all(self.of(hook) for hook in hooks), 60, what="a watcher")
 
     def fail(self, name: str = "x") -> str:
         return self.app.by_name("tasks.fail").enqueue(name).id
 
     def told(self, who: str) -> list[Told]:
         path = self.program.directory / who
-        return [Told(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        if not path.exists():
+            return []
+        # What has no end yet is still being written.
+        return [Told(*json.loads(line)) for line in path.read_text().rpartition("\n")[0].splitlines()]
 
     def jobs(self, who: str) -> list[str]:
         return [one.facts["job"] for one in self.told(who)]
@@ -120,7 +123,7 @@ def test_a_hook_gets_the_events_that_it_asked_for_and_begins_with_new_ones(stage
     ids = {stage.fail() for _ in range(5)}
     stage.app.by_name("tasks.work").enqueue()
     stage.app.queues["after"].pause()
-    eventually(lambda: set(stage.jobs("plain")) == ids and stage.told("coroutine"), 30)
+    eventually(lambda: set(stage.jobs("plain")) == ids and stage.told("coroutine"), 60)
     assert sorted(stage.jobs("plain")) == sorted(ids)
     assert {one.kind for one in stage.told("plain")} == {"failed"}
     assert [(one.kind, one.facts["queue"]) for one in stage.told("coroutine")] == [("queue_paused", "after")]
@@ -131,18 +134,18 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
     workers = [stage.start(PLAIN) for _ in range(2)]
     stage.held("plain", "coroutine")
     ids = [stage.fail() for _ in range(20)]
-    eventually(lambda: len(stage.jobs("plain")) >= 20, 30)
+    eventually(lambda: len(stage.jobs("plain")) >= 20, 60)
     for worker in workers:
         assert worker.stop() == 0
     assert sorted(stage.jobs("plain")) == sorted(ids)
     stage.app.queues["meanwhile"].pause()
     stage.start(PLAIN)
-    eventually(lambda: stage.told("coroutine"), 40)
+    eventually(lambda: stage.told("coroutine"), 60)
     assert [one.facts["queue"] for one in stage.told("coroutine")] == ["meanwhile"]
 
 
 BAD = """
-hook_call.LONGEST = 1.0
+hook_call.LONGEST = 4.0
 
 @app.on("failed")
 def raises(events):
@@ -178,21 +181,22 @@ def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothi
     first = stage.fail("first")
     for who in ("always", "hangs", "kills"):
         assert "headrace events --order asc --after" in worker.says(f"the event hook tasks.{who} failed 3 times")
-    eventually(lambda: len(stage.jobs("raises")) == 3 and stage.of("raises")["tries"] == "0", 30)
+    eventually(lambda: len(stage.jobs("raises")) == 3 and stage.of("raises")["tries"] == "0", 60)
+    eventually(lambda: stage.jobs("good"), 60)
     for who, times in (("raises", 3), ("always", 3), ("hangs", 3), ("kills", 3), ("good", 1)):
         assert stage.jobs(who) == [first] * times, who
     worker.says("RuntimeError: slack is down")
-    worker.says("it took more than 1 s")
+    worker.says("it took more than 4 s")
     worker.says("tasks.kills failed (signal 9); it is called again in 0.05 s")
     # Jobs feel nothing, and the next events are told.
     second = stage.fail("second")
-    eventually(lambda: stage.jobs("good") == [first, second] and second in stage.jobs("always"), 30)
-    assert stage.app.by_name("tasks.work").enqueue().result(timeout=20) == 1
+    eventually(lambda: stage.jobs("good") == [first, second] and second in stage.jobs("always"), 60)
+    assert stage.app.by_name("tasks.work").enqueue().result(timeout=60) == 1
     assert worker.process.poll() is None
 
 
 HELD = """
-hook_call.LONGEST, hook_rounds.LEASE_US = 120, 3_000_000
+hook_call.LONGEST, hook_rounds.LEASE_US = 120, 6_000_000
 
 @app.on("failed")
 def waits(events):
@@ -210,7 +214,7 @@ def test_a_watcher_that_dies_amid_a_call_loses_no_event(stage: Stage, alone: boo
     worker = stage.start(HELD)
     stage.held("waits")
     job = stage.fail()
-    (begun,) = eventually(lambda: stage.told("begun"), 30)
+    (begun,) = eventually(lambda: stage.told("begun"), 60)
     if alone:
         os.kill(begun.watcher, signal.SIGKILL)
         worker.says("the watcher exited (signal 9); restarting")
@@ -218,9 +222,9 @@ def test_a_watcher_that_dies_amid_a_call_loses_no_event(stage: Stage, alone: boo
         stage.start(HELD)
         for process in (psutil.Process(worker.process.pid), *below(worker.process.pid)):
             process.kill()
-    eventually(lambda: not lives(begun.pid), 20, what="the end of the call with its watcher")
+    eventually(lambda: not lives(begun.pid), 60, what="the end of the call with its watcher")
     hold.unlink()
-    eventually(lambda: stage.jobs("waits") == [job], 40)
+    eventually(lambda: stage.jobs("waits") == [job], 60)
     assert stage.jobs("begun") == [job, job]
 
 
@@ -230,7 +234,7 @@ def test_a_worker_that_stops_lets_a_call_end(stage: Stage) -> None:
     worker = stage.start(HELD)
     stage.held("waits")
     job = stage.fail()
-    eventually(lambda: stage.told("begun"), 30)
+    eventually(lambda: stage.told("begun"), 60)
     worker.process.terminate()
     worker.says("leaves: jobs that have run: 1")
     hold.unlink()
@@ -259,12 +263,12 @@ def test_an_alarm_reaches_a_hook_and_is_listed(stage: Stage) -> None:
     def kinds() -> list[str]:
         return [one.kind for one in stage.told("page")]
 
-    eventually(lambda: kinds() == ["alarm_raised"], 30)
+    eventually(lambda: kinds() == ["alarm_raised"], 60)
     (shown,) = stage.program("alarms", "list", "--json").lines
     assert (shown["alarm"], shown["figure"]) == ("nothing serves other", 1.0)
     assert shown["raised"]
     assert "ready of other above 0 for 0 s" in stage.program("alarms", "list").out
     stage.program("queues", "purge", "other", "--yes")
-    eventually(lambda: kinds() == ["alarm_raised", "alarm_cleared"], 30)
+    eventually(lambda: kinds() == ["alarm_raised", "alarm_cleared"], 60)
     found: Any = stage.program("alarms", "list", "--json").json
     assert found["raised"] is None

@@ -94,10 +94,10 @@ def test_code_that_is_reloaded_is_instrumented_too(headrace: Program, url: str) 
         worker = run(headrace, "--processes", "1")
         try:
             task = app.by_name("tasks.process")
-            assert task.enqueue().result(timeout=30) == "TracerProvider"
+            assert task.enqueue().result(timeout=60) == "TracerProvider"
             headrace.write("tasks", TASKS.replace("return type(", "return 'new ' + type("))
             worker.send_signal(signal.SIGHUP)
-            eventually(lambda: task.enqueue().result(timeout=30) == "new TracerProvider", 60)
+            eventually(lambda: task.enqueue().result(timeout=60) == "new TracerProvider", 60)
         finally:
             worker.terminate()
-            worker.communicate(timeout=40)
+            worker.communicate(timeout=60)

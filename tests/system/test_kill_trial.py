@@ -108,7 +108,7 @@ def _trial(new_server: NewServer, new_fleet: NewFleet, directory: Path, seconds:
     for worker in chaos.workers:
         worker.terminate()
     for worker in fleet.workers:
-        worker.wait(30)
+        worker.wait(60)
     assert _held(server) == {}
     fleet.check()
     say(str({**facts, **chaos.deaths.counts, "shortest window": min(gaps)}))

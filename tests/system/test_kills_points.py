@@ -22,7 +22,7 @@ import pytest
 
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
-from tests.system.fleet import LEASE, Fleet, Worker, send
+from tests.system.fleet import PATIENCE, Fleet, Worker, send
 from tests.system.tap import Tap
 
 ROLES = ("runner", "dispatcher", "supervisor", "worker")
@@ -41,7 +41,7 @@ def _lease(fleet: Fleet, role: str) -> None:
     A worker stops its jobs when it gets no processor for half of it, and gives a request up after a third of it: the
     kill comes before.
     """
-    fleet.settings["lease"] = 6.0 if role == "worker" else 15.0
+    fleet.settings["lease"] = 9.0 if role == "worker" else 15.0
 
 
 def _kill(fleet: Fleet, worker: Worker, role: str) -> None:
@@ -63,7 +63,7 @@ def _settled(fleet: Fleet, worker: Worker, job: Job[int], point: str, role: str)
         assert not fleet.app.events.page(["worker_stopped"]).events
     else:
         # Who was killed was replaced: the worker works on.
-        assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+        assert fleet.enqueue("process.add", 1, 1).result(timeout=PATIENCE) == 2
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -76,14 +76,14 @@ def test_a_kill_around_a_request(fleet: Fleet, tap: Tap, role: str, point: str, 
     job = fleet.enqueue("process.add", 20, 22)
     trap = tap.trap(script, side)
     worker = fleet.worker(url=tap.url, ready=False)
-    assert trap.sprung.wait(20), repr(worker)
+    assert trap.sprung.wait(PATIENCE), repr(worker)
     fleet.until(worker.runners)
     _kill(fleet, worker, role)
     if role in ("runner", "supervisor"):
         trap.release()
     else:
         trap.drop()
-    assert job.result(timeout=20) == 42
+    assert job.result(timeout=PATIENCE) == 42
     _settled(fleet, worker, job, point, role)
 
 
@@ -95,7 +95,7 @@ def test_a_kill_after_the_claim(fleet: Fleet, role: str) -> None:
     job = fleet.enqueue("process.add", 20, 22)
     fleet.until(lambda: job.state is State.RUNNING)
     _kill(fleet, worker, role)
-    assert job.result(timeout=20) == 42
+    assert job.result(timeout=PATIENCE) == 42
     _settled(fleet, worker, job, "claimed", role)
 
 
@@ -107,7 +107,7 @@ def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
     fleet.started(job)
     _kill(fleet, worker, role)
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 2
+    assert job.result(timeout=PATIENCE) == 2
     _settled(fleet, worker, job, "running", role)
 
 
@@ -118,21 +118,21 @@ def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script:
     jobs = fleet.enqueue_many("process.add", [(n, 1) for n in range(50)])
     trap = tap.trap(script, side)
     fleet.worker(url=tap.url, ready=False, processes=2)
-    assert trap.sprung.wait(20), repr(fleet)
+    assert trap.sprung.wait(PATIENCE), repr(fleet)
     trap.drop()
-    assert [job.result(timeout=20) for job in jobs] == [n + 1 for n in range(50)]
+    assert [job.result(timeout=PATIENCE) for job in jobs] == [n + 1 for n in range(50)]
     assert set(fleet.ledger.counts().values()) == {1}
     assert {job.refresh().attempt for job in jobs} == {1}
 
 
 def test_a_connection_that_falls_silent_is_given_up(fleet: Fleet, tap: Tap) -> None:
     """Half-open: nothing is closed, and nothing is answered any more. Each request has a deadline of our own."""
-    fleet.settings["lease"] = LEASE
+    fleet.settings["lease"] = 6.0
     job = fleet.enqueue("process.add", 20, 22)
     trap = tap.trap("settle", "reply")
     worker = fleet.worker(url=tap.url, ready=False)
-    assert trap.sprung.wait(20), repr(worker)
-    assert job.result(timeout=20) == 42
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert trap.sprung.wait(PATIENCE), repr(worker)
+    assert job.result(timeout=PATIENCE) == 42
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=PATIENCE) == 2
     assert not trap.opened.is_set()
     assert set(fleet.ledger.counts().values()) == {1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,13 +20,14 @@ NewFleet = Callable[..., Fleet]
 
 @pytest.fixture
 def lease() -> float:
-    return LEASE
+    """Its end is waited for. A worker that gets no processor for half of it stops its jobs."""
+    return 2 * LEASE
 
 
 @pytest.fixture
 def patient(server: Server, new_fleet: NewFleet) -> Fleet:
     """A fleet whose leases end long after the test."""
-    return new_fleet(server.url, lease=LONG_LEASE)
+    return new_fleet(server.url, lease=4 * LONG_LEASE)
 
 
 @pytest.mark.parametrize("kind", ["process", "fork", "thread", "async"])
@@ -38,22 +38,22 @@ def test_the_job_of_a_killed_runner_restarts_at_once(patient: Fleet, kind: str, 
     dispatcher = worker.dispatcher()
     send([patient.ledger.starts(job.id)[0].pid], signal.SIGKILL)
     # Long before the lease ends, and before it is renewed: nothing else can have told.
-    patient.started(job, times=2, timeout=LONG_LEASE / 4)
+    patient.started(job, times=2, timeout=LONG_LEASE)
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 2
+    assert job.result(timeout=60) == 2
     assert worker.dispatcher() == dispatcher
 
 
 def test_work_sent_ahead_to_a_killed_runner_burns_nothing(patient: Fleet, tmp_path: Path) -> None:
     """Only the job that ran is a suspect: the tickets left in the pipe say which had not started."""
     worker = patient.worker(settings={"prefetch_seconds": 1})
-    patient.enqueue("process.nap", 0.001).result(timeout=20)
+    patient.enqueue("process.nap", 0.001).result(timeout=60)
     send(worker.runners(), signal.SIGSTOP)
     jobs = patient.enqueue_many("process.nap", [(0.0,)] * 200)
     patient.until(lambda: jobs[0].state is State.RUNNING)
     worker.kill("runner")
     for job in jobs:
-        job.result(timeout=20)
+        job.result(timeout=60)
     assert {patient.ledger.counts()[job.id] for job in jobs} == {1}
     assert {job.refresh().crashes for job in jobs} == {0}
 
@@ -70,7 +70,7 @@ def test_a_killed_dispatcher_is_replaced_and_its_jobs_taken_over_at_once(patient
     # Nothing runs that nobody could settle: the old runners were ended first.
     assert not set(old) & set(worker.runners())
     (tmp_path / "go").touch()
-    assert [job.result(timeout=20) for job in jobs] == [2, 2]
+    assert [job.result(timeout=60) for job in jobs] == [2, 2]
     assert [job.refresh().crashes for job in jobs] == [1, 1]
     assert len(patient.app.overview().workers) == 1
 
@@ -100,7 +100,7 @@ def test_a_runner_that_cannot_be_replaced_yet_costs_no_other_its_job(
     full.unlink()
     patient.until(lambda: len(worker.runners()) == 2)
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 1
+    assert job.result(timeout=60) == 1
     worker.terminate()
     assert worker.wait() == 0
 
@@ -111,7 +111,7 @@ def test_a_dispatcher_that_cannot_be_replaced_yet_is_replaced_later(patient: Fle
     worker.kill("dispatcher")
     patient.until(lambda: refused(worker))
     full.unlink()
-    assert patient.enqueue("process.add", 1, 2).result(timeout=20) == 3
+    assert patient.enqueue("process.add", 1, 2).result(timeout=60) == 3
 
 
 def test_a_worker_that_can_fork_nothing_still_stops(patient: Fleet, full: Path) -> None:
@@ -146,7 +146,7 @@ def test_when_the_supervisor_dies_nothing_is_left_and_the_job_is_settled(patient
     assert {job.refresh().crashes for job in jobs} == {1}
     patient.worker(kinds="process,thread,async")
     (tmp_path / "go").touch()
-    assert [job.result(timeout=20) for job in jobs] == [2, 2, 2]
+    assert [job.result(timeout=60) for job in jobs] == [2, 2, 2]
 
 
 def test_another_worker_takes_over_at_the_end_of_the_lease(fleet: Fleet, tmp_path: Path) -> None:
@@ -154,13 +154,14 @@ def test_another_worker_takes_over_at_the_end_of_the_lease(fleet: Fleet, tmp_pat
     job = fleet.enqueue("process.gate", str(tmp_path / "go"))
     fleet.started(job)
     fleet.worker()
-    killed = time.monotonic()
+    killed = fleet.app.overview().now
     lost.kill("worker")
     fleet.started(job, times=2)
     # The promise is the lease plus one second; the rest, of less than a lease, is for a machine that does other things too.
-    assert time.monotonic() - killed < fleet.settings["lease"] + 1 + 3.5
+    (first,) = (one for one in job.attempts() if one.number == 1)
+    assert first.ended_us - killed < (fleet.settings["lease"] + 1 + 5) * 1_000_000
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 2
+    assert job.result(timeout=60) == 2
     assert job.refresh().crashes == 1
     assert len(fleet.app.overview().workers) == 1
 
@@ -176,7 +177,7 @@ def test_many_dead_workers_are_all_reclaimed(fleet: Fleet, tmp_path: Path) -> No
     for job in jobs:
         fleet.started(job, times=2)
     (tmp_path / "go").touch()
-    assert [job.result(timeout=20) for job in jobs] == [2] * 6
+    assert [job.result(timeout=60) for job in jobs] == [2] * 6
     fleet.until(lambda: len(fleet.app.overview().workers) == 1)
 
 
@@ -191,12 +192,12 @@ def test_a_worker_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_path
     fleet.started(job, times=2)
     if finish == "before":
         (tmp_path / "go").touch()
-        assert job.result(timeout=20) == 2
+        assert job.result(timeout=60) == 2
     send(stopped, signal.SIGCONT)
     # It begins a new life: what only it can do is done.
-    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=60) == 2
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 2
+    assert job.result(timeout=60) == 2
     record = job.refresh()
     assert (record.crashes, record.failures, record.interruptions) == (1, 0, 0)
     assert len(fleet.ledger.starts(job.id)) == 2
@@ -215,8 +216,8 @@ def test_a_dispatcher_that_sleeps_beyond_its_lease_is_refused(fleet: Fleet, tmp_
     (tmp_path / "go").touch()
     fleet.until(lambda: len(fleet.ledger.ends(job.id)) == 2)
     send([asleep], signal.SIGCONT)
-    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=20) == 2
-    assert job.result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1, queue="mine").result(timeout=60) == 2
+    assert job.result(timeout=60) == 2
     assert job.refresh().crashes == 1
     assert "refused" in zombie.log() or "could not be kept" in zombie.log()
 
@@ -236,12 +237,12 @@ def test_what_a_job_started_dies_with_its_runner_and_nothing_else(patient: Fleet
     patient.until(lambda: not any(lives(child) for child in grandchildren))
     assert (worker.alive, worker.dispatcher()) == (True, dispatcher)
     (tmp_path / "go").touch()
-    assert neighbour.result(timeout=20) == 1
+    assert neighbour.result(timeout=60) == 1
 
 
 def test_children_that_a_job_leaves_behind_end_with_the_worker(patient: Fleet) -> None:
     worker = patient.worker()
-    assert patient.enqueue("process.many_children", 50).result(timeout=20) == 50
+    assert patient.enqueue("process.many_children", 50).result(timeout=60) == 50
     assert len(worker.everyone()) >= 50
     worker.terminate()
     assert worker.wait() == 0
@@ -254,6 +255,6 @@ def test_at_most_once_means_one_start_whatever_dies(patient: Fleet, tmp_path: Pa
         patient.started(job)
         worker.kill(role)
         with pytest.raises(JobFailed):
-            job.result(timeout=20)
+            job.result(timeout=60)
         assert len(patient.ledger.starts(job.id)) == 1
         patient.until(lambda: patient.app.overview().workers and worker.runners())

@@ -610,12 +610,12 @@ def test_what_cannot_be_is_refused_with_its_own_code(headrace: Program, client: 
 def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: redis.Redis, eventually: Any) -> None:
     worker = headrace.start("worker", "tasks:app", "--processes", "1", "--quiet")
     try:
-        eventually(lambda: client.zcard(KEYS("owners")), timeout=20)
+        eventually(lambda: client.zcard(KEYS("owners")), timeout=60)
         assert "workers use" in headrace("migrate", "--to", "1", code=1).fault
         assert "stop these workers first" in headrace("migrate", "--to", "1", "--dry-run").err
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=30)
+        worker.communicate(timeout=60)
     assert "2 migrations applied" in headrace("migrate", "--to", "1").out
     headrace("migrate")
 
@@ -637,7 +637,7 @@ def test_a_killed_migration_goes_on_where_it_was(headrace: Program, client: redi
         assert 0 < client.zcard(KEYS.flows("|")) < len(ids)
     finally:
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert "another migration is at it" in headrace("migrate", code=1).fault
     assert "is being migrated" in headrace("enqueue", "tasks.add", "1", code=3).fault
     client.hset(KEYS("migration"), "until", 1)

@@ -91,7 +91,7 @@ class Busy:
         for number, task in enumerate(tasks):
             path = self.go.with_name(f"{number}-{task}")
             ids.append(self.app.by_name(f"tasks.{task}").enqueue(str(path)).id)
-            eventually(path.with_name(path.name + ".began").exists, 20)
+            eventually(path.with_name(path.name + ".began").exists, 60)
         return ids
 
     def finish(self, number: int, task: str) -> None:
@@ -126,7 +126,7 @@ def test_one_job_by_its_id_until_it_ends(busy: Busy, task: str, tmp_path: Path) 
     worker = Worker(shown)
     try:
         # A job that ends while py-spy still starts leaves no picture.
-        eventually(lambda: _looks(shown.pid), 20)
+        eventually(lambda: _looks(shown.pid), 60)
         busy.finish(0, task)
         assert worker.ended() == 0
     finally:
@@ -158,7 +158,7 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
         return re.findall(r"process \d+ \(pid (\d+)\)", told)
 
     # The job needs one of them only: the other may be forked later.
-    eventually(lambda: len(runners()) == 2, 20)
+    eventually(lambda: len(runners()) == 2, 60)
     numbers = runners()
     seen = []
     for number in numbers:
@@ -232,7 +232,7 @@ def _fault(busy: Busy, *arguments: str, code: int) -> str:
 def test_a_job_that_does_not_run_is_not_looked_at(busy: Busy) -> None:
     (id,) = busy.run("grind")
     busy.finish(0, "grind")
-    eventually(lambda: busy.app.jobs.get(id).refresh().state == "succeeded", 20)
+    eventually(lambda: busy.app.jobs.get(id).refresh().state == "succeeded", 60)
     assert f"the job {id} does not run: it is succeeded" in _fault(busy, "profile", "--job", id, code=1)
     assert "0" * 22 in _fault(busy, "profile", "--job", "0" * 22, code=1)
 

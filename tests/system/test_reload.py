@@ -33,7 +33,7 @@ def test_what_is_saved_runs(rolled: Rolled) -> None:
     assert now(rolled, 1)
     rolled.code(2)
     worker.says("tasks.py changed")
-    eventually(lambda: now(rolled, 2), 20)
+    eventually(lambda: now(rolled, 2), 60)
     assert "runners" in worker.says("runners")
     assert len([line for line in worker.lines if line.startswith("  runners")]) == 1, "it is one worker"
     assert worker.stop(signal.SIGINT) == 0
@@ -47,7 +47,7 @@ def test_a_mistake_is_shown_and_mended_by_the_next_save(rolled: Rolled) -> None:
     worker.says("app = = 1")
     assert now(rolled, 1), "the old code goes on"
     rolled.code(3)
-    eventually(lambda: now(rolled, 3), 20)
+    eventually(lambda: now(rolled, 3), 60)
     assert worker.stop(signal.SIGINT) == 0
 
 
@@ -60,7 +60,7 @@ def test_it_may_begin_with_a_mistake_and_even_without_the_module(rolled: Rolled,
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "shop" / "prices.py").touch()
-    eventually(lambda: now(rolled, 1), 20)
+    eventually(lambda: now(rolled, 1), 60)
     assert worker.stop(signal.SIGINT) == 0
 
 
@@ -77,16 +77,16 @@ def test_what_is_imported_from_elsewhere_is_watched_too(rolled: Rolled, tmp_path
     assert now(rolled, 5)
     (library / "prices.py").write_text("VERSION = 66\n")
     worker.says("prices.py changed")
-    eventually(lambda: now(rolled, 66), 20)
+    eventually(lambda: now(rolled, 66), 60)
 
 
 def test_a_job_that_runs_is_run_again_by_the_new_code(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--reload")
     job = rolled.enqueue("gate", str(tmp_path / "never"))
-    eventually((tmp_path / "never.began").exists, 20)
+    eventually((tmp_path / "never.began").exists, 60)
     (tmp_path / "never.began").unlink()
     rolled.code(2)
-    eventually((tmp_path / "never.began").exists, 20)
+    eventually((tmp_path / "never.began").exists, 60)
     assert (job.refresh().attempt, job.refresh().interruptions) == (2, 1)
     assert worker.stop(signal.SIGINT) == 0, "Ctrl-C waits for no job"
     assert job.state is State.READY
@@ -96,9 +96,9 @@ def test_a_job_that_runs_is_run_again_by_the_new_code(rolled: Rolled, tmp_path: 
 def test_code_that_is_saved_while_it_is_imported_is_imported_again(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--reload")
     rolled.program.write("tasks", "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n")
-    eventually((tmp_path / "stuck").exists, 20)
+    eventually((tmp_path / "stuck").exists, 60)
     rolled.code(3)
-    eventually(lambda: now(rolled, 3), 20)
+    eventually(lambda: now(rolled, 3), 60)
     assert worker.stop(signal.SIGINT) == 0
 
 

@@ -70,7 +70,7 @@ def all_succeed(fleet: Fleet, jobs: list[Job[Any]], runs: list[WorkflowRun]) -> 
     """Everything ends, and no crash is charged."""
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
-        assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
+        assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
     assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100))
     assert all(run.node("last").result() == 10 for run in runs)
@@ -141,7 +141,7 @@ def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothi
         server.forget(dice.randint(begin, server.written), away=4.5)
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
-        assert run.wait(30) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
+        assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
     assert {job.refresh().crashes for job in jobs} == {0}, repr(fleet)
     assert all(node.job.crashes == 0 for run in runs for node in run.nodes(limit=100)), repr(fleet)
     fleet.end()
@@ -168,7 +168,7 @@ def test_a_start_that_the_server_forgot_is_not_repeated(
     server.forget(size)
     fleet.until(lambda: job.state is (State.SUCCEEDED if ended else State.RUNNING))
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 1
+    assert job.result(timeout=60) == 1
     assert len(fleet.ledger.starts(job.id)) == 1
     fleet.end()
     fleet.check()

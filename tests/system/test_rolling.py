@@ -102,7 +102,7 @@ class Rolled:
         taken = len(self.claims(worker))
         self.code(version)
         self.hup(worker)
-        eventually(lambda: len(self.claims(worker)) > taken, 30, what=f"another image, after {worker.lines}")
+        eventually(lambda: len(self.claims(worker)) > taken, 60, what=f"another image, after {worker.lines}")
         return self.claims(worker)[-1]
 
     def claims(self, worker: Worker) -> list[int]:
@@ -155,7 +155,7 @@ def result(job: Job[Any], timeout: float = 20) -> Any:
 def test_new_code_takes_over_under_load_and_nothing_is_lost_or_charged(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--shutdown-timeout", "60s")
     long = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     jobs = [rolled.enqueue("nap", 0.01) for _ in range(20)]
     for version in (2, 3, 4):
         jobs += [rolled.enqueue("nap", 0.01) for _ in range(60)]
@@ -174,10 +174,10 @@ def test_the_watched_process_stays_and_forgets_the_old_code(rolled: Rolled) -> N
     worker = rolled.start()
     rolled.roll(worker, 2)
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
-    eventually(lambda: len(watched.children()) == 1, 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
+    eventually(lambda: len(watched.children()) == 1, 60)
     heir = rolled.roll(worker, 3)
-    eventually(lambda: [child.pid for child in watched.children()] == [heir], 20)
+    eventually(lambda: [child.pid for child in watched.children()] == [heir], 60)
     assert result(rolled.enqueue("nap", 0)) == 3
     assert worker.stop() == 0
 
@@ -185,9 +185,9 @@ def test_the_watched_process_stays_and_forgets_the_old_code(rolled: Rolled) -> N
 def test_jobs_longer_than_the_shutdown_timeout_go_to_the_new_code_uncharged(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--shutdown-timeout", "0.1s")
     job = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     rolled.roll(worker, 2)
-    eventually(lambda: job.refresh().attempt == 2, 20)
+    eventually(lambda: job.refresh().attempt == 2, 60)
     (tmp_path / "go").touch()
     assert result(job) == 2
     record = job.refresh()
@@ -246,11 +246,11 @@ def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled
     text = GOOD.format(version=2)
     rolled.program.write("tasks", f"{text}\n@app.after_fork_child\ndef connect() -> None:\n    {mark}\n    {slow}\n")
     rolled.hup(worker)
-    eventually((tmp_path / "began").exists, 20)
-    eventually(lambda: len(rolled.app.overview().workers) == 2, 20)
+    eventually((tmp_path / "began").exists, 60)
+    eventually(lambda: len(rolled.app.overview().workers) == 2, 60)
     assert not any("is serving; old process" in line for line in list(worker.lines))
     (tmp_path / "go").touch()
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("nap", 0)) == 2
 
 
@@ -258,7 +258,7 @@ def test_a_new_image_killed_while_it_warms_up_replaces_nothing(rolled: Rolled, t
     worker = rolled.start()
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
-    eventually((tmp_path / "stuck").exists, 20)
+    eventually((tmp_path / "stuck").exists, 60)
     os.kill(rolled.warming(worker), signal.SIGKILL)
     worker.says("nothing is replaced: it was ended by signal 9")
     assert result(rolled.enqueue("nap", 0)) == 1
@@ -285,7 +285,7 @@ def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rol
     rolled.hup(worker)
     rolled.code(3)
     (tmp_path / "go").touch()
-    eventually(lambda: len(rolled.claims(worker)) == 2, 30)
+    eventually(lambda: len(rolled.claims(worker)) == 2, 60)
     assert result(rolled.enqueue("nap", 0)) == 3
     assert worker.stop() == 0
     assert len(rolled.claims(worker)) == 2
@@ -296,10 +296,10 @@ def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp
     worker = rolled.start("--shutdown-timeout", "60s")
     old = rolled.roll(worker, 2)
     job = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     rolled.roll(worker, 3)
     os.kill(old, signal.SIGKILL)
-    eventually(lambda: job.refresh().attempt == 2, 30)
+    eventually(lambda: job.refresh().attempt == 2, 60)
     (tmp_path / "go").touch()
     assert result(job) == 3
     assert job.refresh().crashes == 1
@@ -311,18 +311,18 @@ def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, tim
     worker = rolled.start("--shutdown-timeout", "60s")
     job = rolled.enqueue("gate", str(tmp_path / "first")) if times == 1 else None
     if job is not None:
-        eventually((tmp_path / "first.began").exists, 20)
+        eventually((tmp_path / "first.began").exists, 60)
     for version in range(times):
         rolled.roll(worker, 2 + version)
     if times == 2:
         watched = psutil.Process(worker.process.pid)
-        eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
+        eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
     late = rolled.enqueue("gate", str(tmp_path / "late"))
-    eventually((tmp_path / "late.began").exists, 20)
+    eventually((tmp_path / "late.began").exists, 60)
     rolled.family(worker)
     worker.process.kill()
     # Its own runners die with it, before anybody can reap it.
-    worker.process.wait(20)
+    worker.process.wait(60)
     (tmp_path / "late").touch()
     # The image before it may have claimed this in the same moment.
     assert result(late) in (times, 1 + times)
@@ -330,7 +330,7 @@ def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, tim
     # The image that goes on may still have claimed what the death of the first one set free.
     (tmp_path / "first").touch()
     assert worker.ended() == -signal.SIGKILL
-    eventually(lambda: not rolled.living(), 20)
+    eventually(lambda: not rolled.living(), 60)
     if job is not None:
         rolled.start("--burst", ready=False).ended()
         assert result(job) == 2
@@ -345,39 +345,39 @@ def test_a_stop_while_one_warms_up_ends_them_all(rolled: Rolled, number: int, ti
         rolled.roll(worker, version)
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
-    eventually((tmp_path / "stuck").exists, 20)
+    eventually((tmp_path / "stuck").exists, 60)
     rolled.family(worker)
     assert worker.stop(number) == 0
-    eventually(lambda: not rolled.living(), 20)
+    eventually(lambda: not rolled.living(), 60)
 
 
 def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: Path) -> None:
     """The terminal signals every process of the foreground; each hears it once."""
     worker = rolled.start("--shutdown-timeout", "60s", start_new_session=True)
     first = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     (tmp_path / "go.began").unlink()
     rolled.roll(worker, 2)
     second = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     rolled.family(worker)
     os.killpg(worker.process.pid, signal.SIGINT)
-    eventually(lambda: sum("stops claiming" in line and "still run: 1" in line for line in list(worker.lines)) == 2, 20)
+    eventually(lambda: sum("stops claiming" in line and "still run: 1" in line for line in list(worker.lines)) == 2, 60)
     (tmp_path / "go").touch()
     assert [result(first), result(second)] == [1, 2]
     assert {job.refresh().attempt for job in (first, second)} == {1}
     assert worker.ended() == 0
-    eventually(lambda: not rolled.living(), 20)
+    eventually(lambda: not rolled.living(), 60)
 
 
 def test_a_hang_up_before_there_is_anything_to_replace_replaces_it_then(rolled: Rolled, tmp_path: Path) -> None:
     rolled.program.write("tasks", HELD + GOOD.format(version=1))
     worker = rolled.start(ready=False)
-    eventually((tmp_path / "began").exists, 20)
+    eventually((tmp_path / "began").exists, 60)
     rolled.hup(worker)
     rolled.code(2)
     (tmp_path / "go").touch()
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("nap", 0)) == 2
 
 
@@ -401,7 +401,7 @@ if not os.path.exists("hung"):
 def test_a_hang_up_just_before_it_can_be_heard_is_not_lost(rolled: Rolled) -> None:
     rolled.program.write("tasks", GOOD.format(version=2) + LATE_HUP)
     worker = rolled.start()
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("nap", 0)) == 2
     assert worker.stop() == 0
 
@@ -409,7 +409,7 @@ def test_a_hang_up_just_before_it_can_be_heard_is_not_lost(rolled: Rolled) -> No
 def test_a_wish_for_runners_before_there_are_any_suspends_nothing(rolled: Rolled, tmp_path: Path) -> None:
     rolled.program.write("tasks", HELD + GOOD.format(version=1))
     worker = rolled.start(ready=False)
-    eventually((tmp_path / "began").exists, 20)
+    eventually((tmp_path / "began").exists, 60)
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         worker.process.send_signal(number)
     (tmp_path / "go").touch()
@@ -443,7 +443,7 @@ def test_an_image_taken_for_the_worker_passes_the_wish_on(rolled: Rolled) -> Non
     image = rolled.roll(worker, 2)
     rolled.code(3)
     os.kill(image, signal.SIGHUP)
-    eventually(lambda: len(rolled.claims(worker)) == 2, 30)
+    eventually(lambda: len(rolled.claims(worker)) == 2, 60)
     assert result(rolled.enqueue("nap", 0)) == 3
 
 
@@ -455,7 +455,7 @@ def test_the_new_image_sees_the_environment_as_it_was(rolled: Rolled) -> None:
     worker = rolled.start()
     rolled.program.write("tasks", text.format("new") + GOOD.format(version=2) + show)
     rolled.hup(worker)
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("show")) == "new"
 
 
@@ -472,7 +472,7 @@ def test_a_link_to_the_release_is_followed(rolled: Rolled, tmp_path: Path) -> No
     current.unlink()
     current.symlink_to("release-2")
     rolled.hup(worker)
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("nap", 0)) == 2
 
 
@@ -496,7 +496,7 @@ def test_a_release_brings_its_own_interpreter(rolled: Rolled, tmp_path: Path) ->
     current.unlink()
     current.symlink_to("release-2")
     rolled.hup(worker)
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert result(rolled.enqueue("show")) == str(pythons[1])
     assert worker.stop() == 0
 
@@ -509,7 +509,7 @@ def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: P
     rolled.program.environment["PYTHONPATH"] = os.pathsep.join(paths)
     worker = rolled.start_by(str(python), "-m", "headrace", after=("--shutdown-timeout", "60s"))
     job = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 20)
+    eventually((tmp_path / "go.began").exists, 60)
     rolled.roll(worker, 2)
     python.unlink()
     (tmp_path / "go").touch()
@@ -542,14 +542,14 @@ def _in_terminal(rolled: Rolled, *before: str) -> tuple[subprocess.Popen[bytes],
 def test_a_terminal_that_goes_away_is_no_wish_for_new_code(rolled: Rolled, before: tuple[str, ...]) -> None:
     process, ours = _in_terminal(rolled, *before)
     try:
-        eventually(lambda: rolled.app.overview().workers, 20)
+        eventually(lambda: rolled.app.overview().workers, 60)
         os.close(ours)
         if before:
             # It is told, and goes on.
             os.kill(process.pid, signal.SIGHUP)
             assert result(rolled.enqueue("nap", 0)) == 1
             process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert not rolled.app.overview().workers
     finally:
         process.kill()
@@ -567,15 +567,15 @@ def test_as_the_first_process_of_a_container_it_reaps(rolled: Rolled, tmp_path: 
     worker = rolled.start_by(*apart, sys.executable, "-m", "headrace")
     (first,) = psutil.Process(worker.process.pid).children()
     first.send_signal(signal.SIGHUP)
-    eventually(lambda: rolled.claims(worker), 30)
-    eventually(lambda: len(first.children()) == 1, 20)
+    eventually(lambda: rolled.claims(worker), 60)
+    eventually(lambda: len(first.children()) == 1, 60)
     jobs = [rolled.enqueue("orphan") for _ in range(3)]
     for job in jobs:
-        job.result(timeout=20)
+        job.result(timeout=60)
 
     def clean() -> bool:
         return not [child for child in first.children(recursive=True) if child.status() == psutil.STATUS_ZOMBIE]
 
-    eventually(clean, 20)
+    eventually(clean, 60)
     first.terminate()
     assert worker.ended() == 0

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.errors import WorkerNotFound
 from tests.deadline import eventually
+from tests.processes import below, group_of
 from tests.program import Worker
 from tests.system.test_rolling import GOOD, HELD, Rolled, result
 
@@ -42,7 +43,7 @@ def size(rolled: Rolled, pid: int, kind: str = "process") -> int:
 def busy(rolled: Rolled, worker: Worker, path: Path) -> int:
     """The first image, still finishing a job that ends when ``path`` is there, and the one that took over; its pid."""
     job = rolled.enqueue("gate", str(path))
-    eventually(Path(f"{path}.began").exists, 20)
+    eventually(Path(f"{path}.began").exists, 60)
     pid = rolled.roll(worker, 2)
     assert job.state.value == "running"
     return pid
@@ -56,17 +57,17 @@ def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
     else:
         for wanted in (3, 4):
             worker.process.send_signal(signal.SIGTTIN)
-            eventually(lambda wanted=wanted: size(rolled, worker.process.pid) == wanted, 20)
-    eventually(lambda: size(rolled, worker.process.pid) == 4, 20)
+            eventually(lambda wanted=wanted: size(rolled, worker.process.pid) == wanted, 60)
+    eventually(lambda: size(rolled, worker.process.pid) == 4, 60)
     for version in (2, 3):
         image = rolled.roll(worker, version)
         # It is what it registered with, and not what it became.
         assert size(rolled, image) == 4
-        eventually(lambda image=image: len(runners(image)) == 4, 20)
+        eventually(lambda image=image: len(runners(image)) == 4, 60)
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
     worker.process.send_signal(signal.SIGTTOU)
-    eventually(lambda: size(rolled, image) == 3, 20)
+    eventually(lambda: size(rolled, image) == 3, 60)
     assert size(rolled, rolled.roll(worker, 4)) == 3
     assert worker.stop() == 0
 
@@ -75,16 +76,16 @@ def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
 def test_a_worker_that_was_reloaded_is_known_by_its_first_process_id_too(rolled: Rolled, name: Any) -> None:
     worker = rolled.start()
     image = rolled.roll(worker, 2)
-    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 60)
     owner = rolled.app.workers.get(place(image)).owner
     assert rolled.app.workers.scale(name(worker.process.pid), 3).owner == owner
-    eventually(lambda: size(rolled, image) == 3, 20)
+    eventually(lambda: size(rolled, image) == 3, 60)
     assert worker.stop() == 0
 
 
 def runners(image: int) -> list[int]:
     """The processes of an image that lead a group of their own."""
-    return [child.pid for child in psutil.Process(image).children() if os.getpgid(child.pid) == child.pid]
+    return [child.pid for child in below(image, recursive=False) if group_of(child.pid) == child.pid]
 
 
 def test_the_size_of_each_kind_is_kept(rolled: Rolled) -> None:
@@ -94,10 +95,10 @@ def test_the_size_of_each_kind_is_kept(rolled: Rolled) -> None:
     name = place(worker.process.pid)
     rolled.app.workers.scale(name, 5, "thread")
     rolled.app.workers.scale(name, 1)
-    eventually(lambda: rolled.app.workers.get(name).sizes == {"process": 1, "thread": 5}, 20)
+    eventually(lambda: rolled.app.workers.get(name).sizes == {"process": 1, "thread": 5}, 60)
     rolled.program.write("tasks", GOOD.format(version=2) + more)
     rolled.hup(worker)
-    (image,) = eventually(lambda: rolled.claims(worker), 30)
+    (image,) = eventually(lambda: rolled.claims(worker), 60)
     assert rolled.app.workers.get(place(image)).sizes == {"process": 1, "thread": 5}
     # Code without that kind.
     assert size(rolled, rolled.roll(worker, 3)) == 1
@@ -110,9 +111,9 @@ def test_a_size_that_is_wished_while_an_image_warms_up_is_that_of_both(rolled: R
     rolled.hup(worker)
     worker.says("is warming up")
     worker.process.send_signal(signal.SIGTTIN)
-    eventually(lambda: size(rolled, worker.process.pid) == 3, 20)
+    eventually(lambda: size(rolled, worker.process.pid) == 3, 60)
     (tmp_path / "go").touch()
-    (image,) = eventually(lambda: rolled.claims(worker), 30)
+    (image,) = eventually(lambda: rolled.claims(worker), 60)
     assert size(rolled, image) == 3
     assert worker.stop() == 0
 
@@ -122,9 +123,9 @@ def test_signals_during_the_drain_reach_the_image_that_claims(rolled: Rolled, tm
     image = busy(rolled, worker, tmp_path / "go")
     for wanted in (3, 4):
         worker.process.send_signal(signal.SIGTTIN)
-        eventually(lambda wanted=wanted: size(rolled, image) == wanted, 20)
+        eventually(lambda wanted=wanted: size(rolled, image) == wanted, 60)
     worker.process.send_signal(signal.SIGTTOU)
-    eventually(lambda: size(rolled, image) == 3, 20)
+    eventually(lambda: size(rolled, image) == 3, 60)
     (tmp_path / "go").touch()
     assert size(rolled, rolled.roll(worker, 3)) == 3
     assert worker.stop() == 0
@@ -134,18 +135,18 @@ def test_scale_by_the_name_of_an_image_that_drains_reaches_the_one_that_claims(r
     worker = rolled.start("--shutdown-timeout", "60s")
     image = busy(rolled, worker, tmp_path / "first")
     rolled.app.workers.scale(place(worker.process.pid), 3)
-    eventually(lambda: size(rolled, image) == 3, 20)
+    eventually(lambda: size(rolled, image) == 3, 60)
     (tmp_path / "first").touch()
     watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
     # The same of one that is no longer the watched process, and by a signal to it.
     job = rolled.enqueue("gate", str(tmp_path / "second"))
-    eventually((tmp_path / "second.began").exists, 20)
+    eventually((tmp_path / "second.began").exists, 60)
     later = rolled.roll(worker, 3)
     rolled.app.workers.scale(place(image), 1)
-    eventually(lambda: size(rolled, later) == 1, 20)
+    eventually(lambda: size(rolled, later) == 1, 60)
     os.kill(image, signal.SIGTTIN)
-    eventually(lambda: size(rolled, later) == 2, 20)
+    eventually(lambda: size(rolled, later) == 2, 60)
     (tmp_path / "second").touch()
     assert result(job) == 2
     assert worker.stop() == 0

@@ -107,7 +107,7 @@ def test_a_map_whose_items_were_not_all_skipped_has_none_in_their_places(fleet: 
 
     fleet.worker(kinds="thread")
     run = create(fleet, some)
-    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
+    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs("follows") == {"follows": [[None, 14]]}
     assert states(run)["is skipped"] == "skipped"
 
@@ -119,5 +119,5 @@ def test_the_output_of_a_node_that_only_added_skipped_ones_is_left_out(fleet: Fl
         flow.run("workflow:process.nothing", flow.run("thread.add", 0, 0), name="nested")
 
     run = create(fleet, nothing)
-    assert run.wait(30) is WorkflowState.SUCCEEDED, states(run)
+    assert run.wait(60) is WorkflowState.SUCCEEDED, states(run)
     assert run.outputs() == {}

@@ -52,7 +52,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float
     for worker in chaos.workers:
         worker.terminate()
     for worker in fleet.workers:
-        worker.wait(30)
+        worker.wait(60)
     fleet.check()
     with connect(server.url) as client:
         keys = {key.decode().partition("}:")[2].partition(":")[0] for key in client.scan_iter(count=1000)}

@@ -33,14 +33,14 @@ def test_a_runner_tells_what_it_does_and_goes_on(fleet: Fleet, tmp_path: Path, k
         assert "chores.py" in own.text
         assert " in _hold" in own.text
     gate.touch()
-    assert job.result(timeout=30, allow_wait=True) == 1
+    assert job.result(timeout=60, allow_wait=True) == 1
     # They are no lines of the worker's log.
     assert " in _hold" not in worker.log()
 
 
 def test_code_that_holds_the_interpreter_is_seen_too(fleet: Fleet) -> None:
     worker = fleet.worker(processes=1)
-    job = fleet.enqueue("process.hog", 3.0)
+    job = fleet.enqueue("process.hog", 6.0)
     fleet.started(job)
     (found,) = asyncio.run(_asked(fleet.url, worker.place))
     assert " in hog" in found.text
@@ -90,10 +90,12 @@ def test_a_worker_that_does_not_answer_is_said_to_be_so(fleet: Fleet) -> None:
 
 
 def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker(processes=2)
+    worker = fleet.worker(processes=2)
     gate = tmp_path / "open"
     job = fleet.enqueue("process.gate", str(gate))
     fleet.started(job)
+    # The other runner may not answer yet.
+    fleet.until(lambda: _all(fleet, worker.place, 2))
 
     async def look() -> None:
         async with Headrace(fleet.url) as app:
@@ -109,7 +111,7 @@ def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_pa
             assert whole.text.count("<pre") == 2
             assert [act.verb for act in (await app.acts.apage()).acts] == ["stacks", "stacks", "stacks"]
             gate.touch()
-            await app.job(job.id).aresult(timeout=30)
+            await app.job(job.id).aresult(timeout=60)
             late = await ask(dashboard, path, form={})
             assert late.headers["location"] == f"/jobs/{job.id}"
             assert "is%20succeeded" in late.cookies["headrace_said"]

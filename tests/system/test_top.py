@@ -121,7 +121,7 @@ class Screen:
         return self.seen
 
     def shows(self, text: str) -> None:
-        eventually(lambda: text in self.read(), 30, what=f"{text!r} on the screen")
+        eventually(lambda: text in self.read(), 60, what=f"{text!r} on the screen")
 
     def press(self, key: str) -> None:
         self.seen = ""
@@ -160,7 +160,7 @@ def test_it_redraws_stops_goes_on_and_leaves_the_terminal_as_it_was(screen: Call
     top.press("p")
     top.shows("ready 10")
     top.press("q")
-    assert top.process.wait(20) == 0
+    assert top.process.wait(60) == 0
     assert "\x1b[?1049l" in top.read()
     assert termios.tcgetattr(top.inner) == top.before
 
@@ -188,4 +188,4 @@ def test_a_person_filters_asks_why_and_pauses(screen: Callable[[], Screen], busy
         ("resume", "mial", "cli"),
     ]
     top.press("q")
-    assert top.process.wait(20) == 0
+    assert top.process.wait(60) == 0

@@ -246,9 +246,9 @@ def test_runners_are_flushed_when_the_worker_is_told_to_stop(headrace: Program, 
     )  # fmt: skip
     worker = headrace.start("worker", "counting:app", "--processes", "1")
     try:
-        app.by_name("counting.count").enqueue().result(timeout=20)
+        app.by_name("counting.count").enqueue().result(timeout=60)
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=20)
+        worker.communicate(timeout=60)
     finally:
         worker.kill()
         worker.communicate()
@@ -301,11 +301,11 @@ class Beside:
             self.process = headrace.start("worker", *arguments, stderr=err)
 
     def says(self, text: str) -> str:
-        return eventually(lambda: text in self.log.read_text() and self.log.read_text(), 30, what=text)
+        return eventually(lambda: text in self.log.read_text() and self.log.read_text(), 60, what=text)
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def reports(app: Headrace, count: int) -> list[list[bool]]:
     """What so many jobs found done when they began: the import, and the mappers."""
     drafts = [app.by_name("late.report").job() for _ in range(count)]
     app.enqueue_many(drafts)
-    return [draft.handle.result(timeout=30) for draft in drafts]
+    return [draft.handle.result(timeout=60) for draft in drafts]
 
 
 def test_the_startup_profile_names_imports_and_what_may_be_set_up(
@@ -346,7 +346,7 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
         (found,) = headrace("workers", "startup", "--json").lines
         return found if found["preload"] else None
 
-    found = eventually(profile, 20)
+    found = eventually(profile, 60)
     (row,) = found["tasks"]
     assert (row["task"], row["kind"]) == ("late.report", "fork")
     assert row["to"]["late_report"] > 0.05
@@ -375,7 +375,7 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
         lines = app.client.run(operations.learned(app.client.keys))
         return set(lines) == {"late.report late_report", "late.report sqlalchemy.orm:configure_mappers"}
 
-    eventually(learned, 20)
+    eventually(learned, 60)
     first.stop()
     second = late("--preload", "auto")
     second.says("done before the fork, since earlier runs did it in each runner: late_report (")
@@ -385,7 +385,7 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
         (found,) = headrace("workers", "startup", "--json").lines
         return found["done"]
 
-    assert set(eventually(done, 20)) == {"late_report", "sqlalchemy.orm:configure_mappers"}
+    assert set(eventually(done, 60)) == {"late_report", "sqlalchemy.orm:configure_mappers"}
     assert "done before the fork by" in headrace("workers", "startup").out
 
 
@@ -406,6 +406,6 @@ def test_the_startup_profile_is_there_for_the_successor_of_a_dispatcher(
     reports(app, 6)
     worker.says("lose")
     eventually(lambda: dispatcher_of(worker.process.pid)).kill()
-    eventually(lambda: worker.log.read_text().count("serves default") == 2, 20)
+    eventually(lambda: worker.log.read_text().count("serves default") == 2, 60)
     reports(app, 6)
-    eventually(lambda: worker.log.read_text().count("lose") >= 2, 20)
+    eventually(lambda: worker.log.read_text().count("lose") >= 2, 60)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def lease() -> float:
     """Heartbeats, which tell what runners do, come each 0.4 of it."""
-    return 5.0
+    return 9.0
 
 
 def test_jobs_that_run_wait_in_the_worker_and_wait_for_it(fleet: Fleet, tmp_path: Path) -> None:

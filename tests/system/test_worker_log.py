@@ -64,20 +64,20 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
     for one in made:
         if one.poll() is None:
             one.terminate()
-            one.wait(40)
+            one.wait(60)
         one.communicate()
 
 
 def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
     headrace: Program, app: Headrace, started: list[subprocess.Popen[str]]
 ) -> None:
-    headrace.environment["HEADRACE_LEASE"] = "3"
+    headrace.environment["HEADRACE_LEASE"] = "6"
     # Nobody reads its stderr until the end.
     process = headrace.start("worker", "tasks:app", "--processes", "2", stdout=subprocess.DEVNULL)
     started.append(process)
-    # Three leases long, behind a full pipe.
-    assert app.by_name("tasks.flood").enqueue(9.0).result(timeout=60) == 1
-    assert app.by_name("tasks.add").enqueue(1).result(timeout=20) == 2
+    # Two leases long, behind a full pipe.
+    assert app.by_name("tasks.flood").enqueue(12.0).result(timeout=60) == 1
+    assert app.by_name("tasks.add").enqueue(1).result(timeout=60) == 2
     read = Worker(process)
     started.remove(process)
     try:
@@ -105,14 +105,14 @@ def test_closed_streams_end_nothing_and_fail_no_job(
         stream.close()
     process.stdout = process.stderr = None
     jobs = [app.by_name("tasks.flood").enqueue() for _ in range(3)]
-    assert [job.result(timeout=40) for job in jobs] == [1, 1, 1]
+    assert [job.result(timeout=60) for job in jobs] == [1, 1, 1]
     assert {job.state for job in jobs} == {State.SUCCEEDED}
     # A rolling restart goes on, too.
     (before,) = (worker.owner for worker in app.overview().workers)
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: [worker.owner for worker in app.overview().workers] not in ([before], []), 30)
+    eventually(lambda: [worker.owner for worker in app.overview().workers] not in ([before], []), 60)
     process.terminate()
-    assert process.wait(40) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_line_that_a_job_does_not_end_takes_no_other_line_with_it(
@@ -143,7 +143,7 @@ def test_a_line_that_a_runner_did_not_end_is_shown_when_it_dies(headrace: Progra
         worker.says("serves default")
         job = app.by_name("tasks.dies").enqueue()
         assert worker.says("last words") == "last words\n"
-        eventually(lambda: job.state.final, 20)
+        eventually(lambda: job.state.final, 60)
         assert "last words" in str(job.refresh())
         assert worker.stop() == 0
     finally:
@@ -152,15 +152,15 @@ def test_a_line_that_a_runner_did_not_end_is_shown_when_it_dies(headrace: Progra
 
 def test_a_terminal_that_is_stopped_is_not_waited_for(headrace: Program, app: Headrace) -> None:
     reads, writes = pty.openpty()
-    headrace.environment["HEADRACE_LEASE"] = "3"
+    headrace.environment["HEADRACE_LEASE"] = "6"
     process = headrace.start("worker", "tasks:app", "--processes", "1", stdout=subprocess.DEVNULL, stderr=writes)
     try:
-        eventually(lambda: app.overview().workers, 30)
+        eventually(lambda: app.overview().workers, 60)
         termios.tcflow(writes, termios.TCOOFF)
-        assert app.by_name("tasks.flood").enqueue(7.0).result(timeout=60) == 1
+        assert app.by_name("tasks.flood").enqueue(12.0).result(timeout=60) == 1
     finally:
         process.terminate()
-        assert process.wait(40) == 0
+        assert process.wait(60) == 0
         for end in (reads, writes):
             os.close(end)
 

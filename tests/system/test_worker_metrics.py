@@ -50,7 +50,7 @@ class Worker:
             lines = [line.split() for line in self.said.read_text().splitlines()]
             return next((words[1] for words in lines if words[:1] == ["metrics"]), "")
 
-        return eventually(told, 20, what=f"an address in {self.said}")
+        return eventually(told, 60, what=f"an address in {self.said}")
 
     def answering(self) -> int:
         """The process that answers: it holds the port."""
@@ -69,12 +69,12 @@ class Worker:
             holders = [child.pid for child in below(self.process.pid) if holds(child)]
             return holders[0] if len(holders) == 1 else 0
 
-        return eventually(found, 20, what="one process that holds the socket, and no other")
+        return eventually(found, 60, what="one process that holds the socket, and no other")
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(60)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -111,11 +111,11 @@ def test_it_tells_what_became_of_jobs(headrace: Program, worker: Callable[..., W
     assert url.startswith("http://127.0.0.1:")
     assert "headrace_workers" in ask(url)
     headrace("enqueue", "tasks.add", "1", "--wait")
-    eventually(lambda: 'headrace_task_jobs_total{outcome="succeeded",task="tasks.add"} 1.0' in ask(url), 20)
+    eventually(lambda: 'headrace_task_jobs_total{outcome="succeeded",task="tasks.add"} 1.0' in ask(url), 60)
     headrace("enqueue", "tasks.add", "1", "--queue", "other")
     headrace("queues", "pause", "other")
     # Scrapes within a second share one reading.
-    eventually(lambda: 'headrace_queue_paused{queue="other"} 1.0' in ask(url), 20)
+    eventually(lambda: 'headrace_queue_paused{queue="other"} 1.0' in ask(url), 60)
     text = ask(url)
     for line in (
         "headrace_workers 1.0",
@@ -174,7 +174,7 @@ def test_who_answers_is_replaced_though_that_could_not_be_forked_at_first(
     headrace("enqueue", "tasks.add", "1", "--wait")
     full.touch()
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: "cannot fork a process" in one.said.read_text(), 20)
+    eventually(lambda: "cannot fork a process" in one.said.read_text(), 60)
     headrace("enqueue", "tasks.add", "1", "--wait")
     full.unlink()
     assert "headrace_workers 1.0" in ask(one.url())
@@ -187,9 +187,9 @@ def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Sign
     everyone = below(one.process.pid)
     assert answering in everyone
     one.process.send_signal(how)
-    one.process.wait(20)
+    one.process.wait(60)
     # The others, too: a dispatcher that outlives its supervisor for a moment is no worker of the next test.
-    eventually(lambda: not any(lives(process) for process in everyone), 20)
+    eventually(lambda: not any(lives(process) for process in everyone), 60)
     with pytest.raises(urllib.error.URLError):
         ask(url)
 
@@ -198,10 +198,10 @@ def test_the_next_image_takes_the_address_over(headrace: Program, worker: Callab
     one = worker("--metrics", str(free_port()))
     first = one.answering()
     one.process.send_signal(signal.SIGHUP)
-    eventually(lambda: not lives(first), 20)
+    eventually(lambda: not lives(first), 60)
     second = one.answering()
     assert second != first
-    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 20)
+    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 60)
     headrace("enqueue", "tasks.add", "1", "--wait")
 
 
@@ -213,9 +213,9 @@ def test_a_store_that_is_away_is_a_failed_scrape(
     one = worker("--metrics", "0")
     assert "headrace_workers" in ask(one.url())
     server.kill()
-    eventually(lambda: refusal(one.url()) == (503, True), 20)
+    eventually(lambda: refusal(one.url()) == (503, True), 60)
     server.start()
-    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 20)
+    eventually(lambda: "headrace_workers 1.0" in ask(one.url()), 60)
     assert "Traceback" not in one.said.read_text()
     one.stop()  # before its server, which it would look for
 

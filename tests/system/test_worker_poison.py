@@ -52,9 +52,9 @@ def test_mates_of_a_crash_are_suspected_once_and_never_condemned(fleet: Fleet) -
     mates = [fleet.enqueue(f"{kind}.nap", 0.2) for kind in ("thread", "async") for _ in range(10)]
     for job in bad:
         with pytest.raises(JobQuarantined):
-            job.result(timeout=20)
+            job.result(timeout=60)
     for job in mates:
-        job.result(timeout=20)
+        job.result(timeout=60)
     assert max(job.refresh().crashes for job in mates) <= 1
     # Those of their own leave again.
     fleet.until(lambda: len(fleet.workers[0].runners()) == 2)

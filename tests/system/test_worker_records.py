@@ -37,9 +37,9 @@ def test_a_record_with_alien_bytes_is_quarantined_and_named(
     mates += [fleet.enqueue("process.add", 1, 1) for _ in range(2)]
     client.hset(_key(job), mapping={field: value, "more": 1})
     fleet.worker()
-    assert [mate.result(timeout=20) for mate in mates] == [2] * 4
+    assert [mate.result(timeout=60) for mate in mates] == [2] * 4
     with pytest.raises(JobQuarantined, match="Corrupt"):
-        job.result(timeout=20)
+        job.result(timeout=60)
     assert not fleet.ledger.starts(job.id)
     assert {mate.refresh().crashes for mate in mates} == {0}
 
@@ -50,7 +50,7 @@ def test_a_number_that_is_none_does_no_harm(fleet: Fleet, client: redis.Redis, f
     mate = fleet.enqueue("process.add", 1, 1)
     client.hset(_key(job), mapping={field: "many", "more": 1})
     worker = fleet.worker()
-    assert mate.result(timeout=20) == 2
+    assert mate.result(timeout=60) == 2
     assert fleet.ended(job).state in (State.SUCCEEDED, State.QUARANTINED)
     assert "Traceback" not in worker.log()
 
@@ -64,7 +64,7 @@ def test_a_priority_that_no_number_holds_quarantines_its_job_alone(
     mates = [fleet.enqueue("process.add", 1, 1, delay=0.2) for _ in range(3)]
     client.hset(_key(job), "priority", priority)
     worker = fleet.worker()
-    assert [mate.result(timeout=20) for mate in mates] == [2] * 3
+    assert [mate.result(timeout=60) for mate in mates] == [2] * 3
     # Of one that is no number the score is that of the oldest job.
     expected = (State.SUCCEEDED, State.QUARANTINED) if priority == "nan" else (State.QUARANTINED,)
     assert fleet.ended(job).state in expected
@@ -78,7 +78,7 @@ def test_numbers_larger_than_a_message_holds_do_no_harm(fleet: Fleet, client: re
     far = fleet.enqueue("process.add", 1, 1)
     client.zadd("{hr:0}:ready:default", {far.id: 1e300})
     worker = fleet.worker()
-    assert mate.result(timeout=20) == job.result(timeout=20) == 2
+    assert mate.result(timeout=60) == job.result(timeout=60) == 2
     assert fleet.ended(far).state is State.QUARANTINED
     assert "Traceback" not in worker.log()
 
@@ -104,7 +104,7 @@ def test_names_that_are_no_text_do_no_harm(fleet: Fleet, client: redis.Redis, tm
     fleet.until(lambda: alien not in client.zrange("{hr:0}:owners", 0, -1))
     mate = fleet.enqueue("process.add", 1, 1)
     (tmp_path / "go").touch()
-    assert (job.result(timeout=20), mate.result(timeout=20)) == (1, 2)
+    assert (job.result(timeout=60), mate.result(timeout=60)) == (1, 2)
     fleet.until(lambda: client.hget(b"{hr:0}:job:" + alien, "state") == b"quarantined")
     assert "Traceback" not in worker.log()
     fleet.app.overview()
@@ -115,16 +115,16 @@ def test_a_record_without_its_task_is_quarantined(fleet: Fleet, client: redis.Re
     mate = fleet.enqueue("process.add", 1, 1)
     client.hdel(_key(job), "task")
     worker = fleet.worker()
-    assert mate.result(timeout=20) == 2
+    assert mate.result(timeout=60) == 2
     assert fleet.ended(job).state is State.QUARANTINED
-    assert job.id in worker.log()
+    fleet.until(lambda: job.id in worker.log())
 
 
 def test_a_job_whose_time_is_over_does_not_start(fleet: Fleet) -> None:
     late = fleet.enqueue("process.add", 1, 1, expires=0.001)
     timely = fleet.enqueue("process.add", 1, 1, expires=60)
     fleet.worker()
-    assert timely.result(timeout=20) == 2
+    assert timely.result(timeout=60) == 2
     ended = fleet.ended(late)
     assert (ended.state, ended.error and ended.error.type) == (State.CANCELLED, "Expired")
     assert not fleet.ledger.starts(late.id)
@@ -135,7 +135,7 @@ def test_a_job_whose_record_is_gone_leaves_the_queue(fleet: Fleet, client: redis
     mate = fleet.enqueue("process.add", 1, 1)
     client.delete(_key(gone))
     worker = fleet.worker()
-    assert mate.result(timeout=20) == 2
+    assert mate.result(timeout=60) == 2
     fleet.until(lambda: gone.id in worker.log())
     assert fleet.app.queues["default"].size == 0
 
@@ -147,7 +147,7 @@ def test_a_record_of_another_type_leaves_the_queue(fleet: Fleet, client: redis.R
     client.delete(_key(alien))
     client.set(_key(alien), "not a hash")
     worker = fleet.worker()
-    assert mate.result(timeout=20) == 2
+    assert mate.result(timeout=60) == 2
     fleet.until(lambda: alien.id in worker.log())
     assert fleet.app.queues["default"].size == 0
 
@@ -161,7 +161,7 @@ def test_a_record_that_goes_away_while_its_job_runs_harms_nobody(
     fleet.started(job)
     client.delete(_key(job))
     (tmp_path / "go").touch()
-    assert fleet.enqueue("process.add", 1, 1).result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
     fleet.until(lambda: fleet.app.overview().states.get("running", 0) == 0)
     assert not client.exists(_key(job))
 
@@ -172,9 +172,9 @@ def test_a_ready_index_of_another_type_stops_its_queue_only(fleet: Fleet, client
     client.sadd("{hr:0}:queues", "broken")
     worker = fleet.worker(queues="good", ready=False)
     broken = fleet.worker(queues="broken", ready=False)
-    assert fleet.enqueue("process.add", 1, 1, queue="good").result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1, queue="good").result(timeout=60) == 2
     fleet.until(lambda: "WRONGTYPE" in broken.log())
     assert worker.alive
     assert broken.alive
     client.delete("{hr:0}:ready:broken")
-    assert fleet.enqueue("process.add", 1, 1, queue="broken").result(timeout=20) == 2
+    assert fleet.enqueue("process.add", 1, 1, queue="broken").result(timeout=60) == 2

@@ -61,7 +61,7 @@ MOMENTS: dict[str, Callable[[int, Path], bool]] = {
 def test_an_interrupt_before_it_works_ends_it_without_a_traceback(rolled: Rolled, tmp_path: Path, moment: str) -> None:
     rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
     worker = rolled.start(ready=False)
-    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 20, every=0.0005)
+    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 60, every=0.0005)
     worker.process.send_signal(signal.SIGINT)
     assert (worker.ended(), worker.lines) == (130, [])
 
@@ -79,14 +79,14 @@ def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(
 def test_what_means_nothing_to_it_ends_no_worker_that_starts(rolled: Rolled, tmp_path: Path, moment: str) -> None:
     rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
     worker = rolled.start(ready=False)
-    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 20, every=0.0005)
+    eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 60, every=0.0005)
     for number in (signal.SIGHUP, *UNHEARD):
         worker.process.send_signal(number)
     (tmp_path / "go").touch()
     worker.says("serves default")
     assert result(rolled.enqueue("nap", 0)) == 1
     # The wish for new code was kept.
-    eventually(lambda: rolled.claims(worker), 30)
+    eventually(lambda: rolled.claims(worker), 60)
     assert worker.stop() == 0
 
 
@@ -101,7 +101,7 @@ def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: 
     # They reach the group of a terminal, too, as Ctrl-\\ does; the dispatcher leaves that to its supervisor.
     os.kill(dispatcher, signal.SIGQUIT)
     (tmp_path / "go").touch()
-    assert job.result(timeout=20) == 1
+    assert job.result(timeout=60) == 1
     assert worker.dispatcher() == dispatcher
     worker.terminate()
     assert worker.wait() == 0
@@ -110,7 +110,7 @@ def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: 
 def test_what_means_nothing_to_it_does_not_end_what_watches_the_images(rolled: Rolled) -> None:
     worker = rolled.start()
     rolled.roll(worker, 2)
-    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 20)
+    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 60)
     for number in (*UNHEARD, signal.SIGPIPE):
         worker.process.send_signal(number)
     rolled.roll(worker, 3)
@@ -144,10 +144,10 @@ def test_quit_stops_a_worker_at_once_and_charges_nothing(fleet: Fleet, tmp_path:
 def test_quit_stops_every_image_at_once(rolled: Rolled) -> None:
     worker = rolled.start("--shutdown-timeout", "60")
     old = rolled.enqueue("nap", 60)
-    eventually(lambda: old.state is State.RUNNING, 20)
+    eventually(lambda: old.state is State.RUNNING, 60)
     rolled.roll(worker, 2)
     new = rolled.enqueue("nap", 60)
-    eventually(lambda: new.state is State.RUNNING, 20)
+    eventually(lambda: new.state is State.RUNNING, 60)
     assert worker.stop(signal.SIGQUIT) == 0
     assert {job.refresh().crashes for job in (old, new)} == {0}
     assert {job.state for job in (old, new)} == {State.READY}

@@ -43,9 +43,11 @@ def test_a_worker_waits_for_a_server_that_loads_its_data(
         pipe.execute()
     headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.2"}
     server.kill()
-    server.load_slowly(micros=1000)
+    server.load_slowly(micros=20_000)
     worker = started()
     worker.says("does not answer")
+    # It has loaded for as long as the worker took to ask.
+    server.client().config_set("key-load-delay", 0)
     worker.says("serves default")
     assert worker.stop() == 0
 
