@@ -197,7 +197,7 @@ def new_server(nothing_left_running: None, pytestconfig: pytest.Config) -> Itera
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """``eventually(condition, timeout=20)``: wait until it is true and return its value. Tests never sleep."""
+    """``eventually(condition, timeout=60)``: wait until it is true and return its value. Tests never sleep."""
     return deadline.eventually
 
 

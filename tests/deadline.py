@@ -12,7 +12,7 @@ import psutil
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], timeout: float = 20, *, what: str = "", every: float = 0.005) -> T:
+def eventually(condition: Callable[[], T], timeout: float = 60, *, what: str = "", every: float = 0.005) -> T:
     """Return the first true value of ``condition``; fail when ``timeout`` seconds pass without one.
 
     The pause doubles from ``every`` up to 50 ms, so that a quick condition is seen at once and a slow one

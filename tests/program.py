@@ -207,7 +207,7 @@ class Worker:
         assert self.process.stderr is not None
         self.lines.extend(iter(self.process.stderr.readline, ""))
 
-    def says(self, text: str, timeout: float = 40) -> str:
+    def says(self, text: str, timeout: float = 100) -> str:
         def found() -> str:
             return next((line for line in list(self.lines) if text in line), "")
 
@@ -222,7 +222,7 @@ class Worker:
         return self.ended()
 
     def ended(self) -> int:
-        code = self.process.wait(40)
+        code = self.process.wait(100)
         self._reader.join(10)
         return code
 
