@@ -111,19 +111,19 @@ def _of_deaths(frame: LiveFrame, died: Sequence[EventRecord]) -> Iterator[Need]:
 
 
 def _of_queues(frame: LiveFrame) -> Iterator[Need]:
-    served = frame.overview.served
+    served, live = frame.overview.served, bool(frame.live)
     for queue in [queue for queue in frame.queues if queue.size][: 10 * MOST]:
         link, name, waits = f"/queues/{quoted(queue.name)}", cut(queue.name, 48), frame.waited(queue)
         if queue.paused:
             yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)
-        elif frame.live and not served[queue.name]:
+        elif live and not served[queue.name]:
             yield Need(
                 "bad",
                 f"No worker serves queue {name}",
                 f"{jobs_wait(queue.size)}. Start one with --queues {name}",
                 link,
             )
-        elif waits > LONG_WAIT and frame.live:
+        elif waits > LONG_WAIT and live:
             yield Need(
                 "warn",
                 f"Queue {name} is slow",

@@ -18,7 +18,7 @@ from headrace.protocol import index_pages
 from headrace.store.client import Steps
 
 # Failures of each state that one look takes, the newest ones; for one task; and those that one script reads.
-LOOK, LOOK_FOR_TASK, PIECE = 500, 1000, 50
+LOOK, LOOK_FOR_TASK, PIECE = 500, 1000, 100
 # Shown at most; failures of a cause that are compared, and from how many on what they share tells something.
 MOST, COMPARED, FEW = 100, 20, 3
 

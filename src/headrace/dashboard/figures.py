@@ -88,6 +88,11 @@ def figures_document(one: TaskFigures) -> dict[str, Any]:
     return {**named, "retried": one.retried, "share_failed": one.share, **times, "run_total": one.total}
 
 
+def summed(bucket: Bucket, fields: Sequence[str]) -> int:
+    """The sum of some counts, by the names under which they are stored."""
+    return sum(bucket.counts.get(field, 0) for field in fields)
+
+
 def figures_of(name: str, bucket: Bucket) -> TaskFigures:
     """The figures of a bucket, or of a sum of several."""
     run, wait = bucket.histogram("run"), bucket.histogram("wait")
@@ -95,7 +100,7 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
         name,
         bucket["started"],
         bucket["succeeded"],
-        sum(bucket[field] for field in WRONG),
+        summed(bucket, WRONG),
         bucket["retried"],
         (run.percentile(50), run.percentile(95)),
         (wait.percentile(50), wait.percentile(95)),
@@ -170,7 +175,7 @@ async def last_minutes(app: Headrace, way: Client) -> dict[datetime, tuple[int, 
     """
     reading = app.stats.find(_label("tasks", ""), time.time() - 60, every="minute")
     buckets = await way.adrive(_course(reading))
-    failed = [sum(bucket[field] for field in WRONG) for bucket in buckets]
+    failed = [summed(bucket, WRONG) for bucket in buckets]
     return {one.start: (one["succeeded"] + wrong, wrong) for one, wrong in zip(buckets, failed, strict=True)}
 
 

@@ -12,12 +12,14 @@ from datetime import datetime
 
 from markupsafe import Markup, escape
 
-from headrace.dashboard.figures import Course, TimeRange
+from headrace.dashboard.figures import Course, TimeRange, summed
 from headrace.dashboard.live_strip import StripPoint
 from headrace.dashboard.wording import DASH, count, duration, short
 from headrace.stats.engine_labels import WRONG
 
 HEIGHT = 100.0
+# What stands between texts while they are escaped together: no text of ours holds it.
+_CELL, _ROW = "\x1f", "\x1e"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,14 @@ class Plot:
     exact: bool
     empty: bool
 
+    @property
+    def body(self) -> Markup:
+        """The rows as those of a table's body: a year has hundreds, of which a template would escape each cell."""
+        text = str(escape(_ROW.join(_CELL.join(row) for row in self.rows)))
+        cells = text.replace(_CELL, "</td><td>").replace(_ROW, "</td></tr><tr><td>")
+        # Escaped as a whole before the tags came in.
+        return Markup(f"<tr><td>{cells}</td></tr>") if self.rows else Markup()  # noqa: S704
+
 
 def throughput(course: Course, title: str = "Throughput", least: float = 0.0) -> Plot:
     """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes.
@@ -61,16 +71,16 @@ def throughput(course: Course, title: str = "Throughput", least: float = 0.0) ->
     Args:
         least: to what the axis goes at least, so that two plots have one scale.
     """
-    failed = [float(sum(one[field] for field in WRONG)) for one in course.buckets]
-    done = [float(one["succeeded"]) for one in course.buckets]
+    failed = [float(summed(one, WRONG)) for one in course.buckets]
+    done = [float(summed(one, ("succeeded",))) for one in course.buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
-    top = _round_up(max(most_ended(course), least))
+    top = _round_up(max(least, *map(sum, zip(failed, done, strict=True))))
     return _plot(title, f"jobs a {course.span.every}", course, series, top, bars, count, short)
 
 
 def most_ended(course: Course) -> float:
     """The most jobs that ended in a bucket."""
-    return float(max(one["succeeded"] + sum(one[field] for field in WRONG) for one in course.buckets))
+    return float(max(summed(one, ("succeeded", *WRONG)) for one in course.buckets))
 
 
 def longest(course: Course, field: str = "wait") -> float:
@@ -86,7 +96,7 @@ def waits(course: Course, field: str = "wait", title: str = "Wait before a start
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
-    top = _round_up_seconds(max(longest(course, field), least))
+    top = _round_up_seconds(max(least, *(value or 0.0 for value in series[0].values)))
     return _plot(title, "seconds", course, series, top, lines, duration, duration)
 
 
@@ -97,16 +107,16 @@ Say = Callable[[float], str]
 def _plot(
     title: str, unit: str, course: Course, series: list[Series], top: float, draw: Draw, say: Say, tick: Say
 ) -> Plot:
-    starts = [bucket.start for bucket in course.buckets]
+    labels = [_label(bucket.start, course.span) for bucket in course.buckets]
     rows = [
-        [_label(start, course.span), *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
-        for n, start in enumerate(starts)
+        [label, *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
+        for n, label in enumerate(labels)
     ]
     hints = [
         f"{row[0]}: " + ", ".join(f"{text} {one.name}" for one, text in zip(series, row[1:], strict=True))
         for row in rows
     ]
-    times = [_label(starts[n], course.span) for n in sorted({0, len(starts) // 2, len(starts) - 1})]
+    times = [labels[n] for n in sorted({0, len(labels) // 2, len(labels) - 1})]
     exact = all(bucket.exact for bucket in course.buckets)
     empty = not any(value for one in series for value in one.values)
     ticks = [tick(top), tick(top / 2), "0"]
@@ -185,8 +195,8 @@ def _pieces(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
 
 def _svg(kind: str, parts: Sequence[str], hints: Sequence[str]) -> Markup:
     hits = "".join(
-        f'<rect x="{n}" width="1" height="100"><title>{escape(hint)}</title></rect>'
-        for n, hint in enumerate(hints)
+        f'<rect x="{n}" width="1" height="100"><title>{hint}</title></rect>'
+        for n, hint in enumerate(str(escape(_CELL.join(hints))).split(_CELL))
         if hint
     )
     grid = '<path class="rule" d="M0 50H{0}M0 .5H{0}M0 100H{0}"/>'.format(len(hints))
