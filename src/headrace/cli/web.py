@@ -47,6 +47,7 @@ def dashboard(
         typer.Option("--host", metavar="NAME", help="Name under which browsers reach it, if it is not the address."),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Only look: there are no verbs.")] = False,
+    withhold: Annotated[bool, typer.Option("--withhold", help="Viewers see no arguments, results and logs.")] = False,
     browse: Annotated[bool, typer.Option("--open", help="Open a browser, signed in.")] = False,
 ) -> None:
     """Serve pages about jobs, queues, tasks, workflows and workers until Ctrl-C.
@@ -85,18 +86,30 @@ def dashboard(
 
             webbrowser.open(link)
         names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
-        _serve(app, login, sock, root, names, read_only=read_only)
+        _serve(app, login, sock, root, names, read_only=read_only, withhold=withhold)
 
 
 def _serve(
-    app: Headrace, login: TokenLogin, sock: socket.socket, root: str, names: set[str], *, read_only: bool
+    app: Headrace,
+    login: TokenLogin,
+    sock: socket.socket,
+    root: str,
+    names: set[str],
+    *,
+    read_only: bool,
+    withhold: bool,
 ) -> None:
     import uvicorn
 
     from headrace.dashboard import Dashboard
 
     made = Dashboard(
-        app, login=login, read_only=read_only, hosts=names, title=app.settings.namespace.removeprefix("hr")
+        app,
+        login=login,
+        read_only=read_only,
+        withhold=withhold,
+        hosts=names,
+        title=app.settings.namespace.removeprefix("hr"),
     )
     config = uvicorn.Config(
         made, lifespan="off", log_level="warning", access_log=False, server_header=False, root_path=root,

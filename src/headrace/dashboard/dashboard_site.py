@@ -7,12 +7,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote, unquote
 
 import jinja2
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -29,7 +28,8 @@ from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.token_login import TokenLogin
-from headrace.dashboard.visitors import SAFE, Visitor
+from headrace.dashboard.values_shown import Sight
+from headrace.dashboard.visitors import SAFE, Visitor, theme_of
 from headrace.dashboard.wording import quoted_path
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
@@ -47,7 +47,7 @@ READINGS, READING_AGE = 256, 5.0
 PATIENCE = 5.0
 # A request with this header refreshes a page that is shown.
 POLL = "x-headrace-poll"
-THEME, SAID = "headrace_theme", "headrace_said"
+SAID = "headrace_said"
 
 _FILTERS: dict[str, Callable[..., Any]] = {
     "count": wording.count,
@@ -93,6 +93,7 @@ class DashboardSite:
         read_only: whether there are no verbs.
         redactor: what hides values.
         title: what stands beside the name, to tell one dashboard from another.
+        withhold: whether viewers see no arguments, results and logs.
         trace_url: a link to a trace, with ``{trace_id}`` in it; empty: none.
         client: by which pages read: what one asks for together is one round trip.
         frames: the shared frame.
@@ -106,6 +107,7 @@ class DashboardSite:
     redactor: Redactor = field(default_factory=lambda: Redactor(NAMES))
     title: str = ""
     trace_url: str = ""
+    withhold: bool = False
     templates: jinja2.Environment = field(default_factory=_environment)
     client: JointClient = field(init=False)
     frames: Shared[LiveFrame] = field(init=False)
@@ -236,7 +238,8 @@ class DashboardSite:
             "as_json": _as_form(request, "json"),
             "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
             "theme": theme_of(request),
-            "when": partial(_when, now),
+            "when": lambda at: wording.when(at, now),
+            "sight": sight_of(self, request),
             "said": said,
             **context,
         }
@@ -249,10 +252,6 @@ class DashboardSite:
 
 
 Handler: TypeAlias = Callable[[DashboardSite, Request], Awaitable[Response]]
-
-
-def _when(now: int, at: int) -> Markup:
-    return wording.when(at, now)
 
 
 def base_of(request: Request) -> str:
@@ -277,16 +276,16 @@ def form_wanted(request: Request) -> str:
     return str(request.scope.get("headrace.form", ""))
 
 
-def theme_of(request: Request) -> str:
-    """The theme that the visitor has chosen; empty: as the system says."""
-    theme = request.cookies.get(THEME, "")
-    return theme if theme in ("light", "dark") else ""
-
-
 def visitor_of(request: Request) -> Visitor | None:
     """Who was let in; None on pages that need nobody to be."""
     found = request.scope.get("headrace.visitor")
     return found if isinstance(found, Visitor) else None
+
+
+def sight_of(site: DashboardSite, request: Request) -> Sight:
+    """What the visitor sees of values."""
+    visitor = visitor_of(request)
+    return "all" if visitor is not None and visitor.operates else "none" if site.withhold else "named"
 
 
 def to(request: Request, path: str, said: str = "") -> Response:

@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, form_wanted
+from headrace.dashboard.dashboard_site import DashboardSite, base_of, form_wanted, sight_of
 from headrace.dashboard.graph_drawing import Drawing
-from headrace.dashboard.values_shown import Shown, arguments_document, shown
+from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document
 from headrace.dashboard.wording import link
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.hidden_values import named_shown
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.picture import MOST, around, boxes_of, of_nodes
@@ -86,16 +85,18 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         raise HTTPException(404, str(error)) from None
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
+    sight = sight_of(site, request)
     graph = None if form_wanted(request) else await _draw(site, request, record, page.nodes, jobs)
     return await site.page(
         request, "workflow.html",
         lambda: {
-            **workflow_details(record), **arguments_document(record, site.redactor),
+            **workflow_details(record), **arguments_document(record, site.redactor, sight),
+            **({"globals": WITHHELD} if sight == "none" else {}),
             "jobs": [node_document(node) for node in jobs],
         },
         run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
-        drawn=DRAWN, arguments=_arguments(site, record), bars=_timeline(nodes, record), link=link,
+        drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
     )  # fmt: skip
 
 
@@ -150,14 +151,6 @@ async def _draw(
     shown = around(view, near, STEPS, NEAR) if near else view
     drawing = await site.drawer.draw(f"{base} {record.id} {near}", shown, links)
     return WorkflowPicture(drawing, near, len(shown.nodes))
-
-
-def _arguments(site: DashboardSite, record: WorkflowRecord) -> list[Shown]:
-    try:
-        found = named_shown(record.secrets, record.arguments)
-    except (HeadraceError, ValueError, TypeError, RecursionError):
-        return []
-    return [shown(name, value, site.redactor) for name, value in found.items()]
 
 
 def _timeline(nodes: list[NodeRecord], record: WorkflowRecord) -> list[tuple[NodeRecord, float, float]]:

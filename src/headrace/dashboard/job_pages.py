@@ -14,12 +14,21 @@ from starlette.responses import Response
 from headrace.admin.documents import job_details, job_summary
 from headrace.admin.job_paging import JobPage, page_of
 from headrace.admin.job_query import query_of
-from headrace.dashboard.dashboard_site import POLL, DashboardSite, to, visitor_of
+from headrace.dashboard.dashboard_site import POLL, DashboardSite, sight_of, to
 from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_look import LookedJobs, index_of, look_on
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.ticked_jobs import MEANS, TICKED
-from headrace.dashboard.values_shown import Shown, arguments, arguments_document, error_line, preview, result
+from headrace.dashboard.values_shown import (
+    WITHHELD,
+    Shown,
+    Sight,
+    arguments,
+    arguments_document,
+    error_line,
+    preview,
+    result,
+)
 from headrace.errors import HeadraceError
 from headrace.model.errand import JobFilter
 from headrace.model.ids import flow_of, is_flow, is_node
@@ -49,19 +58,20 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
         return to(request, f"/{'workflows' if is_flow(typed) else 'jobs'}/{typed}")
     frame = await site.frames.get()
     search = search_of(request.query_params, frame.overview.states)
-    first = not (search.after or search.before)
+    first, sight = not (search.after or search.before), sight_of(site, request)
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
     try:
         nothing = LookedJobs(JobPage([], 0, None), 0)
-        looked = nothing if passes else await site.reading(("jobs", repr(search)), _finder(site, search), 2)
+        looked = (
+            nothing if passes else await site.reading(("jobs", repr(search), sight), _finder(site, search, sight), 2)
+        )
         found = looked.page
         older = search.older if search.before else search.link(after=found.next) if found.next else ""
         newer = search.link(before=found.next) if search.before and found.next else search.newer
     except (HeadraceError, ValueError) as error:
         raise HTTPException(400, str(error)) from None
-    unnamed = (visitor := visitor_of(request)) is not None and visitor.operates
-    rows = [(one, preview(one, site.redactor, unnamed=unnamed), error_line(one, site.redactor)) for one in found.jobs]
+    rows = [(one, preview(one, site.redactor, sight), error_line(one, site.redactor)) for one in found.jobs]
     return await site.page(
         request, "jobs.html",
         lambda: {
@@ -81,16 +91,16 @@ def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
 
 
-def _finder(site: DashboardSite, search: JobSearch) -> Callable[[], Awaitable[LookedJobs]]:
-    return lambda: _found(site, search)
+def _finder(site: DashboardSite, search: JobSearch, sight: Sight) -> Callable[[], Awaitable[LookedJobs]]:
+    return lambda: _found(site, search, sight)
 
 
-async def _found(site: DashboardSite, search: JobSearch) -> LookedJobs:
+async def _found(site: DashboardSite, search: JobSearch, sight: Sight) -> LookedJobs:
     frame = await site.frames.get()
     wanted = search.text.lower()
 
     def matches(record: Record) -> bool:
-        return search.failed_so(record) and _holds(record, wanted, site)
+        return search.failed_so(record) and _holds(record, wanted, site, sight)
 
     if search.looks and index_of(search):
         return await site.client.adrive(look_on(site, search, frame.now, matches))
@@ -107,9 +117,15 @@ async def _found(site: DashboardSite, search: JobSearch) -> LookedJobs:
     return LookedJobs(JobPage([one for one in page.jobs if matches(one)], page.count, page.next), len(page.jobs))
 
 
-def _holds(record: Record, wanted: str, site: DashboardSite) -> bool:
+def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:
     """Whether a text is in what a list shows of a job: what is hidden cannot be found by guessing."""
-    shown = (record.id, record.task, record.key, preview(record, site.redactor), error_line(record, site.redactor))
+    shown = (
+        record.id,
+        record.task,
+        record.key,
+        preview(record, site.redactor, sight),
+        error_line(record, site.redactor),
+    )
     return any(wanted in part.lower() for part in shown)
 
 
@@ -147,19 +163,19 @@ async def job(site: DashboardSite, request: Request) -> Response:
     record = found[0]
     if record is None:
         raise HTTPException(404, f"No job {id} is stored: it never existed, or it ended and its retention is over.")
-    operates = (visitor := visitor_of(request)) is not None and visitor.operates
+    sight = sight_of(site, request)
     look = JobDetails(
         record,
         "" if record.state.final else reason(told),
-        [site.redactor.text(line) for line in lines],
-        arguments(record, site.redactor, unnamed=operates),
-        result(record, site.redactor),
+        [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else [],
+        arguments(record, site.redactor, sight),
+        result(record, site.redactor, sight),
     )
     return await site.page(
         request, "job.html",
         lambda: {
-            **job_details(record, list(look.log)), **arguments_document(record, site.redactor, unnamed=operates),
-            "waits": look.reason or None,
+            **job_details(record, list(look.log)), **arguments_document(record, site.redactor, sight),
+            **({"result": WITHHELD} if look.result and sight == "none" else {}), "waits": look.reason or None,
         },
         look=look, job=record, retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
         movable=record.state in ("scheduled", "ready", "parked"),

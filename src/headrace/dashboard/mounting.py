@@ -97,6 +97,7 @@ class Dashboard:
         authorize: Authorize | None = None,
         *,
         read_only: bool = False,
+        withhold: bool = False,
         redact: Iterable[str] | None = None,
         title: str = "",
         frame_ancestors: str = "'none'",
@@ -110,6 +111,8 @@ class Dashboard:
             authorize: gets the request, and returns or awaits who it is from, or None to refuse it. None: all are
                 refused.
             read_only: leave the verbs out.
+            withhold: show viewers no arguments, results and logs, and let no search of theirs find them. Messages of
+                errors stay: hide what is in them with ``redact``.
             redact: parts of names whose values are hidden, at any depth; without it, those of the setting ``redact``.
             title: tells this dashboard from another.
             frame_ancestors: which pages may show this one in a frame, as the header of that name says it.
@@ -119,6 +122,7 @@ class Dashboard:
         self._site = DashboardSite(
             app, login, read_only, Redactor.of(app.settings) if redact is None else Redactor(redact), title
         )
+        self._site.withhold = withhold
         self._authorize = authorize if login is None else login.visitor
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)

@@ -255,7 +255,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
 
 async def theme(_site: DashboardSite, request: Request) -> Response:
     """Remember the theme that the visitor chooses."""
-    from headrace.dashboard.dashboard_site import THEME
+    from headrace.dashboard.visitors import THEME
 
     form = await form_of(request)
     wanted = form.get("theme", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,6 +19,9 @@ from headrace.model.redaction import Redactor
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.settings import HIDDEN
 
+# What a visitor sees of values: all, those that have a name, which may hide one, or none; and the words in their place.
+Sight = Literal["all", "named", "none"]
+WITHHELD = "withheld from viewers"
 # Characters of a value that a page shows; the rest is downloaded.
 MOST = 64 * 1024
 PREVIEW = 120
@@ -76,38 +79,36 @@ def shown(name: str, value: Any, redactor: Redactor) -> Shown:
     return Shown(name, text[:MOST], max(0, len(text) - MOST))
 
 
-def arguments(record: Record, redactor: Redactor, *, unnamed: bool = True) -> list[Shown]:
-    """The arguments of a job by name.
-
-    Args:
-        unnamed: whether to show those that are known by their number only: a name may have hidden them.
-    """
+def arguments(record: Record | WorkflowRecord, redactor: Redactor, sight: Sight = "all") -> list[Shown]:
+    """The arguments of a job, or of a workflow, by name."""
+    if sight == "none":
+        return [Shown("", WITHHELD)]
     try:
         found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:
-        return [Shown("", f"These {size(len(record.packed_args))} cannot be read: {redactor.text(str(error))}")]
+        return [Shown("", f"They cannot be read: {redactor.text(str(error))}")]
     return [
-        shown(name, value, redactor) if unnamed or not name.isdecimal() else Shown(name, type(value).__name__)
+        shown(name, value, redactor) if sight == "all" or not name.isdecimal() else Shown(name, type(value).__name__)
         for name, value in found.items()
     ]
 
 
-def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, *, unnamed: bool = True) -> dict[str, Any]:
-    """``args`` and ``kwargs`` of a document: what has a name is by name, so that its name can hide it.
-
-    Args:
-        unnamed: as for :func:`arguments`.
-    """
+def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, sight: Sight = "all") -> dict[str, Any]:
+    """``args`` and ``kwargs`` of a document: what has a name is by name, so that its name can hide it."""
+    if sight == "none":
+        return {"args": WITHHELD, "kwargs": None}
     try:
         found = named_shown(record.secrets, record.arguments)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:
         return {"args": redactor.text(str(error)), "kwargs": None}
-    numbered = [value if unnamed else type(value).__name__ for name, value in found.items() if name.isdecimal()]
+    numbered = [value if sight == "all" else type(value).__name__ for name, value in found.items() if name.isdecimal()]
     return {"args": numbered, "kwargs": {name: value for name, value in found.items() if not name.isdecimal()}}
 
 
-def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
+def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
     """The arguments of a job on one line of at most 120 characters."""
+    if sight == "none":
+        return ""
     if record.left_out:
         return f"{size(record.left_out)} of arguments"
     try:
@@ -116,7 +117,7 @@ def preview(record: Record, redactor: Redactor, *, unnamed: bool = True) -> str:
         return "arguments that cannot be read"
     hidden = redactor.value(found)
     parts = [
-        (json_text(value, indent=-1) if unnamed else type(value).__name__)
+        (json_text(value, indent=-1) if sight == "all" else type(value).__name__)
         if name.isdecimal()
         else f"{name}={json_text(value, indent=-1)}"
         for name, value in hidden.items()
@@ -147,10 +148,12 @@ def _has(found: Mapping[str, Any], name: str, value: Any) -> bool:
     return name in found and bool(found[name] == value)
 
 
-def result(record: Record, redactor: Redactor) -> Shown | None:
+def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | None:
     """What a job returned; None where it has returned nothing."""
     if record.packed_result is None:
         return None
+    if sight == "none":
+        return Shown("result", WITHHELD)
     try:
         return shown("result", HIDDEN if hides(record.secrets, "return") else record.result, redactor)
     except (HeadraceError, ValueError, TypeError, RecursionError) as error:

@@ -44,6 +44,8 @@ class Visitor:
 
 Authorize: TypeAlias = Callable[[Request], "Visitor | Awaitable[Visitor | None] | None"]
 
+# The cookie of the theme that a visitor has chosen.
+THEME = "headrace_theme"
 # Methods that change nothing.
 SAFE = ("GET", "HEAD")
 
@@ -74,3 +76,9 @@ def _name_of(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def theme_of(request: Request) -> str:
+    """The theme that the visitor has chosen; empty: as the system says."""
+    theme = request.cookies.get(THEME, "")
+    return theme if theme in ("light", "dark") else ""
