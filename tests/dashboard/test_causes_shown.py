@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 
 from headrace.dashboard import Dashboard
@@ -49,3 +51,25 @@ async def test_the_page_of_a_task_that_fails_has_its_causes(empty: Shop, kit: Ki
     (more,) = [one for one in page.links() if one.startswith("/errands/new")]
     assert "Retry 3 jobs?" in (await ask(Dashboard(empty.app, operator), more)).text
     assert "/errands/new" not in (await ask(Dashboard(empty.app, viewer), "/tasks/shop.show")).text
+
+
+async def test_the_list_of_tasks_has_the_last_cause_of_each(empty: Shop, kit: Kit) -> None:
+    for text in ("the first text", "<b>the last text</b>"):
+        empty.show.enqueue(text)
+        await kit.adrain(raises=False)
+    for task in ("shop.show", "shop.add"):
+        empty.app.stats.absorb(f"jobs/{task}", {"started": 3, "failed": 1}, time.time() - 60)
+    empty.app.stats.flush()
+    page = (await ask(Dashboard(empty.app, viewer), "/tasks")).text
+    assert "RuntimeError: &lt;b&gt;the last text&lt;/b&gt;" in page
+    assert "the first text" not in page
+    rows = {
+        one["name"]: one for one in json.loads((await ask(Dashboard(empty.app, viewer), "/tasks.json")).text)["tasks"]
+    }
+    assert rows["shop.show"]["last_cause"]["error"] == "RuntimeError: <b>the last text</b>"
+    assert rows["shop.add"]["last_cause"] is None
+
+
+async def test_the_list_of_queues_says_when_a_pause_ends(empty: Shop) -> None:
+    empty.app.queues["mail"].pause(3600)
+    assert re.search(r"paused, resumes <time[^>]*>in 60 min", (await ask(Dashboard(empty.app, viewer), "/queues")).text)

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote, unquote
 
@@ -238,7 +238,7 @@ class DashboardSite:
             "as_json": _as_form(request, "json"),
             "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
             "theme": theme_of(request),
-            "when": lambda at: wording.when(at, now),
+            "when": partial(wording.when, now=now),
             "sight": sight_of(self, request),
             "said": said,
             **context,

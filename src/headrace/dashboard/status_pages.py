@@ -158,16 +158,25 @@ async def _pause_of(site: DashboardSite, name: str) -> Act | None:
 async def tasks(site: DashboardSite, request: Request) -> Response:
     """All tasks that ran within a range, those that took most time first."""
     span = span_of(request)
-    frame, table = await asyncio.gather(site.frames.get(), site.table(span))
+    frame, table, failures = await asyncio.gather(site.frames.get(), site.table(span), newest_failures(site, FAILURES))
     rows = sorted(table, key=lambda one: -one.total)
+    # Of each task the cause that came last: those before it are overwritten.
+    causes = {cause.example.task: cause for cause in reversed(causes_of(failures.records, site))}
     known = {one.name for one in rows}
     idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
     return await site.page(
         request, "tasks.html",
-        lambda: {"tasks": [figures_document(one) for one in rows], "parked": frame.overview.parked},
+        lambda: {
+            "tasks": [figures_document(one) | {"last_cause": _last_cause(causes.get(one.name))} for one in rows],
+            "parked": frame.overview.parked,
+        },
         frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span, spans=SPANS.values(),
-        busiest=max((one.total for one in rows), default=0.0) or 1.0,
+        causes=causes, busiest=max((one.total for one in rows), default=0.0) or 1.0,
     )  # fmt: skip
+
+
+def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
+    return None if cause is None else {"id": cause.id, "error": cause.line, "last": iso(cause.last)}
 
 
 async def task(site: DashboardSite, request: Request) -> Response:
