@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.ids import node_id
+from headrace.model.ids import flow_id, node_id
 from headrace.protocol import operations, produce, streams
+from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
@@ -24,6 +25,35 @@ def test_an_id_that_is_not_stored_is_unknown_and_tells_its_age(stage: Stage) -> 
     assert "made 5.0 s ago" in found.reasons[0].text
 
 
+@pytest.mark.parametrize(
+    ("hours", "over"),
+    [
+        (0.5, "; the id was made 30 min ago"),
+        (2, "; the id was made 2 h ago, longer than result_ttl (60 min)"),
+        (24 * 30, "; the id was made 30 days ago, longer than result_ttl (60 min) and failure_ttl (7 days)"),
+    ],
+)
+def test_an_unknown_id_is_compared_with_the_retentions_that_may_have_ended_it(
+    stage: Stage, hours: float, over: str
+) -> None:
+    stage.run(operations.greet(stage.keys, SCHEMA))
+    id = stage.job().id
+    stage.now += round(hours * 3600 * SECOND)
+    (reason,) = why(stage, id, trips=1).reasons
+    never = "no job of this id is stored: it never existed here, or it ended and its retention is over"
+    assert reason.text == never + over
+    assert reason.evidence["namespace"] == "hr"
+    assert reason.evidence["schema"] != "none"
+    assert (reason.evidence["result_ttl"], reason.evidence["failure_ttl"]) == (3600, 7 * 86_400)
+    assert reason.next_step == "compare server, database and namespace with those of the worker"
+
+
+def test_a_namespace_where_nothing_was_ever_stored_says_so(stage: Stage) -> None:
+    (reason,) = why(stage, stage.job().id, trips=1).reasons
+    assert reason.text.endswith("; nothing was ever stored under the namespace hr")
+    assert reason.evidence["schema"] == "none"
+
+
 def test_a_request_id_tells_which_job_it_made(stage: Stage) -> None:
     job = stage.job()
     stage.run(produce.enqueue(stage.keys, [job], "sender", 1, ["order-7"], now=stage.now))
@@ -34,7 +64,9 @@ def test_a_request_id_tells_which_job_it_made(stage: Stage) -> None:
 
 def test_a_node_that_is_not_stored_tells_of_its_workflow(stage: Stage) -> None:
     flow = Flow(stage, "a").made()
-    assert "its workflow" in why(stage, node_id(flow.id, 9)).reasons[0].text
+    assert f"; its workflow {flow.id} is stored" in why(stage, node_id(flow.id, 9)).reasons[0].text
+    gone = flow_id(1, 1)
+    assert f"; its workflow {gone} is not stored either" in why(stage, node_id(gone, 9)).reasons[0].text
 
 
 @pytest.mark.parametrize("kind", ["succeeded", "failed", "corrupt", "cancelled"])

@@ -31,6 +31,13 @@ async def forge() -> None:
 @app.task(kind="fork")
 def add(a: int) -> int:
     return a
+
+@app.task(kind="fork")
+def fill(size: int, fails: bool) -> int:
+    filled = len(b"x" * size)
+    if fails:
+        raise ValueError("full")
+    return filled
 """
 
 
@@ -97,3 +104,17 @@ def test_the_setting_says_of_which_starts_a_line_is_written(headrace: Program, w
         (line,) = [line for line in said.splitlines() if ids["add"] in line]
         assert f"INFO    job {ids['add']} (tasks.add), attempt 1 succeeded; waited " in line
         assert ", ran " in line
+
+
+def test_a_line_tells_the_memory_of_the_process_also_of_a_start_that_failed(headrace: Program) -> None:
+    size = 80 << 20
+    asked = [(0, False), (size, False), (size, True)]
+    ids = [headrace.enqueue("tasks.fill", str(most), json.dumps(fails)) for most, fails in asked]
+    command = ("worker", "tasks:app", "--burst", "--processes", "1", "--log", "json")
+    rows = [json.loads(line) for line in headrace.fresh(*command, HEADRACE_LOG_JOBS="all").err.splitlines()]
+    small, large, failed = ([row for row in rows if row.get("job") == id and "outcome" in row] for id in ids)
+    assert [row[0]["outcome"] for row in (small, large, failed)] == ["succeeded", "succeeded", "failed"]
+    assert 1 << 20 < small[0]["memory"] < size
+    assert large[0]["memory"] > size
+    assert failed[0]["memory"] > size
+    assert ", peak " in failed[0]["event"]

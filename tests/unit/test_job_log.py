@@ -49,6 +49,15 @@ def test_what_is_unknown_is_left_out() -> None:
     assert job_log.line(claim, "succeeded", None, 0, 0) == "job id (tasks.mean), attempt 3 succeeded"
 
 
+def test_the_memory_is_that_of_the_report_else_that_of_the_evidence() -> None:
+    killed = JobError(type="Crashed", message="killed", attempt=1, peak_memory=3 << 20)
+    assert job_log.line(CLAIM, "succeeded", None, 0, 7, 5 << 20).endswith("waited 250 ms, ran 0.007 ms, peak 5.0 MiB")
+    assert job_log.line(CLAIM, "crashed", killed, 0, 0).endswith("crashed: killed; waited 250 ms, peak 3.0 MiB")
+    assert job_log.facts(CLAIM, "succeeded", None, 7, 5 << 20)["memory"] == 5 << 20
+    assert job_log.facts(CLAIM, "crashed", killed, 0)["memory"] == 3 << 20
+    assert "memory" not in job_log.facts(CLAIM, "succeeded", None, 7)
+
+
 def test_a_long_message_is_cut() -> None:
     assert len(job_log.line(CLAIM, "failed", JobError(type="E", message="x" * 4000), 0, 0)) < 600
 

@@ -243,7 +243,7 @@ def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:
             live,
             tuple(map(_worker, workers)),
             _named(server),
-            namespace=keys.prefix.strip("{}:"),
+            namespace=keys.prefix.strip("{}:").rpartition(":")[0],
         )
 
     script = load("why")
