@@ -104,3 +104,28 @@ def test_its_queues_that_are_paused_are_told(stage: Stage) -> None:
         stage.run(pause(stage.keys, queue))
     assert stage.run(renew(stage.keys, "w1", LEASE, [], ["default", "b"], now=stage.now)).paused == ("b",)
     assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).paused == ()
+
+
+def test_a_renewal_asks_only_until_it_has_found_all_that_exists(stage: Stage) -> None:
+    def commands(queues: tuple[str, ...] = ("default", "b")) -> int:
+        before = stage.commands()
+        stage.run(renew(stage.keys, "w1", LEASE, [], queues, now=stage.now))
+        return stage.commands() - before
+
+    stage.register()
+    commands()
+    nothing = commands()
+    stage.client.zadd(stage.keys("ticking"), {"nightly": stage.now + 9 * SECOND})
+    assert commands() == nothing + 1
+    stage.client.delete(stage.keys("ticking"))
+    stage.finished("succeeded", b"12345")
+    commands()
+    assert commands() == nothing + 4
+    # Of which each is told, however many others there are.
+    for queue in ("b", "c"):
+        stage.run(pause(stage.keys, queue, 7 * SECOND, stage.now))
+    stage.put(queue="b")
+    stage.put(delay=4 * SECOND)
+    answer = stage.run(renew(stage.keys, "w1", LEASE, [], ("default", "b"), now=stage.now))
+    assert (answer.due, answer.kept, answer.paused, answer.ready) == (stage.now + 4 * SECOND, 1, ("b",), 0)
+    assert answer.resumes == stage.now + 7 * SECOND

@@ -269,3 +269,9 @@ def test_limits_are_declared_again_while_newer_code_says_otherwise() -> None:
     assert "limit_declare" not in names(made, 100 + 10 * AGAIN)
     made.limits.on_reply(-1, 500)
     assert "limit_declare" in names(made, 500)
+    # At once only the first time: an incarnation that is gone hears it from its renewal.
+    made.limits.on_reply(-1, 501)
+    assert made.limits.at == 501 + ASK_AGAIN
+    made.limits.first("next", 502)
+    made.limits.on_reply(-1, 503)
+    assert made.limits.at == 503

@@ -47,22 +47,34 @@ if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
 local held = redis.call('ZCARD', claims)
 local places = {cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
 for n, queue in ipairs(names) do places[9 + n] = ready .. queue end
-if redis.call('EXISTS', unpack(places)) == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0, {}, 0} end
+local left = redis.call('EXISTS', unpack(places))
+if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0, {}, 0} end
+-- The likeliest first: once all that exist are found, no other is asked for.
+local function soonest(index)
+  local due = left > 0 and redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
+  if due then left = left - 1 end
+  return due or 0
+end
+local function some_of(set)
+  local found = left > 0 and redis.call('SRANDMEMBER', set, 500) or {}
+  if found[1] then left = left - 1 end
+  return found
+end
+local tick, kept_till, due = soonest(ticking), soonest(expires), soonest(scheduled)
+local bytes, kept = 0, 0
+if kept_till ~= 0 then bytes, kept = tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires) end
 -- A wake-up token may have died with the dispatcher that took it.
 local waiting = {}
 for _, queue in ipairs(names) do
-  if redis.call('EXISTS', ready .. queue) == 1 then
+  if left > 0 and redis.call('EXISTS', ready .. queue) == 1 then
     wake_up(queue)
-    waiting[queue] = true
+    waiting[queue], left = true, left - 1
   end
 end
+local flow_ends, chore, pause_ends, cancelled, parked = soonest(lapses), soonest(chores), soonest(resumes), some_of(cancels), some_of(parking)
 local stopped, some = {}, 0
-for n, is in ipairs(#names > 0 and redis.call('SMISMEMBER', paused, unpack(names)) or {}) do
-  if is == 1 then stopped[#stopped + 1] = names[n] elseif waiting[names[n]] then some = some + 1 end
+local is_paused = left > 0 and #names > 0 and redis.call('SMISMEMBER', paused, unpack(names)) or {}
+for n, queue in ipairs(names) do
+  if is_paused[n] == 1 then stopped[#stopped + 1] = queue elseif waiting[queue] then some = some + 1 end
 end
-local due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
-local kept_till = redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0
-return {'ok', now, due, nearest[2], nearest[1], redis.call('SRANDMEMBER', cancels, 500), redis.call('SRANDMEMBER', parking, 500),
-  kept_till, tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires),
-  redis.call('ZRANGE', lapses, 0, 0, 'WITHSCORES')[2] or 0, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0,
-  redis.call('ZRANGE', resumes, 0, 0, 'WITHSCORES')[2] or 0, held, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, stopped, some}
+return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends, held, tick, stopped, some}

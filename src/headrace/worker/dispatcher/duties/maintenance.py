@@ -29,7 +29,8 @@ LAPSE, LAPSE_EVERY = 10, 0.05
 SOON = 0.1
 # Nodes or edges of one piece of background work.
 PIECE = 250
-# Seconds after which the dispatcher that opened gates asks when the next ones open.
+# Seconds after which the dispatcher that opened gates asks when the next ones open; and after which limits are declared
+# once more to a server that does not know the incarnation.
 ASK_AGAIN = 0.05
 # Seconds after which limits are declared again of which newer code says otherwise: its workers may have left.
 AGAIN = 10.0
@@ -164,11 +165,11 @@ class LimitDeclaration:
     def __init__(self, keys: Keys, tasks: Collection[str], limits: DeclaredLimits) -> None:
         self.at = NEVER
         self._keys, self._tasks, self._limits = keys, tasks, limits
-        self._owner = ""
+        self._owner, self._pause = "", 0.0
 
     def first(self, owner: str, now: float) -> Step:
         """What a new incarnation says, behind its registration."""
-        self._owner = owner
+        self._owner, self._pause = owner, 0.0
         return _step(self, now)
 
     def call(self, _: float) -> Call[int]:
@@ -176,9 +177,11 @@ class LimitDeclaration:
         return declare_limits(self._keys, self._owner, self._tasks, self._limits)
 
     def on_reply(self, reply: int, sent: float) -> None:
-        if reply:
-            # Below 0 the registration came after it, since the server had forgotten that script.
-            self.at = sent + AGAIN if reply > 0 else sent
+        if reply > 0:
+            self.at = sent + AGAIN
+        elif reply < 0:
+            # The registration came after it, since the server had forgotten that script; else the incarnation is gone.
+            self.at, self._pause = sent + self._pause, ASK_AGAIN
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
         """A renewal tells nothing of it."""
