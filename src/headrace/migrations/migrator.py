@@ -32,7 +32,6 @@ PIECE = 200
 # Microseconds for which nobody else may go on after the last sign of life; a piece takes milliseconds.
 LEASE = 10_000_000
 
-
 Heard = Callable[[Progress], None]
 
 
@@ -58,6 +57,7 @@ class Migrator:
         self._size = piece
         self._lease = lease
         self._mark = self.keys("migration")
+        self._begun = False  # The store may be between two layouts.
         self._connection: Any = None
 
     def look(self) -> StoreState:
@@ -76,6 +76,7 @@ class Migrator:
         Cost: about four round trips for every 200 keys of the database.
         """
         sight, done = self._look([("WATCH", self._mark, self.keys("schema"))]), list[Progress]()
+        self._begun = sight.unfinished is not None
         try:
             legs = self._legs(sight, to)
             if legs:
@@ -159,12 +160,14 @@ class Migrator:
                 raise self._lost(leg)
             self._refuse(sight)
             piece = self._piece(leg, cursor)
+            self._begun = self._begun or bool(piece.writes)
             if piece.cursor:
                 place = ("HSET", self._mark, "cursor", piece.cursor, "until", sight.now + self._lease)
                 self._apply([*piece.writes, place], leg)
             else:
                 self._apply([*piece.writes, *self._completed(leg, then, sight)], leg)
             progress = _further(progress, piece)
+            self._begun = self._begun and bool(piece.cursor)
             heard(progress)
             if not (cursor := piece.cursor):
                 return progress
@@ -195,11 +198,13 @@ class Migrator:
         )
 
     def _release(self) -> None:
-        """Let the next run begin at once. On a new connection: on this one, replies may be on their way."""
+        """Let the next run begin at once, and programs go on where nothing was written."""
+        # On a new connection: on this one, replies may be on their way.
         self.close()
+        left: Command = ("HSET", self._mark, "until", 0) if self._begun else ("DEL", self._mark)
         with contextlib.suppress(HeadraceError):
             if self._look([("WATCH", self._mark)]).owner == self.owner:
-                self._exchange([("MULTI",), ("HSET", self._mark, "until", 0), ("EXEC",)])
+                self._exchange([("MULTI",), left, ("EXEC",)])
         self.close()
 
     # -- the server ------------------------------------------------------------------------------------------------
