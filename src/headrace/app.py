@@ -29,7 +29,7 @@ from headrace.model import elsewhere, setting_layers
 from headrace.model.annotations import returned
 from headrace.model.form import of_call, of_task
 from headrace.model.options import CallOptions, Kind, TaskOptions
-from headrace.model.signature import Unchecked
+from headrace.model.unchecked_signature import Unchecked
 from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings

@@ -48,6 +48,6 @@ def test_a_forked_child_watches_nothing(cache: Cache, other: Cache) -> None:
     cache.watch("a", lambda: None)
     pid = os.fork()
     if pid == 0:
-        os._exit(len(cache._listener.watchers))
+        os._exit(len(cache._listener.watchers.hooks))
     assert os.waitpid(pid, 0)[1] == 0
-    assert list(cache._listener.watchers) == ["a"]
+    assert list(cache._listener.watchers.hooks) == ["a"]

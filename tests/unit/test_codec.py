@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
 from headrace.model import codec, slots
-from headrace.model.signature import Signature, Unchecked
+from headrace.model.signature import Signature
 from headrace.model.type_registry import Types
+from headrace.model.unchecked_signature import Unchecked
 
 
 class Level(enum.IntEnum):

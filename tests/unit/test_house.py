@@ -171,34 +171,33 @@ def test_no_two_classes_have_one_name(sources: dict[Path, ast.Module]) -> None:
     shrunk(CLASSES, repeated(names))
 
 
-# Files of more than 300 lines -> the hundreds that they may have.
+# Files of more than 300 lines, and the classes of more than 250 in them: the hundreds that they may have, and why.
 LONG = {
-    "app": 6, "cache/listener": 4, "errors": 4, "model/signature": 4, "pool/pool": 4, "pool/processes": 4,
-    "pool/scheduler": 6, "stats/stats": 4, "tasks/job_handle": 4,
-    "testing/keyspaces": 4, "testing/kit": 4, "worker/reload/image_protocol": 4, "workflows/run": 4,
-}  # fmt: skip
+    "app": (6, "Headrace", "the public face: half of it is docstrings, and each verb hands on to its subsystem"),
+    "errors": (4, "", "every error on one page, which is what a reader of an error looks for"),
+    "pool/pool": (4, "Pool", "the public face of the pool; half of it is docstrings"),
+    "pool/scheduler": (6, "Scheduler", "one lock and what it guards: parted, each half would need the other's lock"),
+    "stats/stats": (4, "Stats", "the public face of the statistics; half of it is docstrings"),
+    "tasks/job_handle": (4, "Job", "the public handle on a job; half of it is docstrings"),
+    "testing/kit": (4, "Kit", "the public face of the test kit; half of it is docstrings"),
+    "workflows/run": (4, "WorkflowRun", "the public handle on a workflow; half of it is docstrings"),
+}
 
 
 def test_files_stay_short(root: Path, sources: dict[Path, ast.Module]) -> None:
     place = root / "src" / "headrace"
     sizes = {path.relative_to(place).with_suffix("").as_posix(): path.read_text().count("\n") for path in sources}
-    assert {name: size for name, size in sizes.items() if size > 100 * LONG.get(name, 3)} == {}
+    assert {name: size for name, size in sizes.items() if size > 100 * LONG.get(name, (3,))[0]} == {}
     assert {name for name in LONG if sizes.get(name, 0) <= 300} == set(), "shorter than the list says: shorten that"
-
-
-# Classes of more than 250 lines -> the hundreds that they may have. Most are public, and half docstrings; the pool's
-# scheduler is one lock and what it guards.
-LARGE = {
-    "Headrace": 6, "Job": 3, "Kit": 4, "Listener": 3, "Pool": 4, "Scheduler": 6, "Signature": 3, "Stats": 4,
-    "WorkflowRun": 3,
-}  # fmt: skip
+    assert len(LONG) <= 10
 
 
 def test_classes_stay_small(sources: dict[Path, ast.Module]) -> None:
     classes = (node for tree in sources.values() for node in tree.body if isinstance(node, ast.ClassDef))
     sizes = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in classes}
-    assert {name: size for name, size in sizes.items() if size > 100 * LARGE.get(name, 2.5)} == {}
-    assert {name for name in LARGE if sizes.get(name, 0) <= 250} == set(), "smaller than the list says: shorten that"
+    large = {name: hundreds for hundreds, name, _ in LONG.values() if name}
+    assert {name: size for name, size in sizes.items() if size > 100 * large.get(name, 2.5)} == {}
+    assert {name for name in large if sizes.get(name, 0) <= 250} == set(), "smaller than the list says: shorten that"
 
 
 def test_functions_stay_short(sources: dict[Path, ast.Module]) -> None:

@@ -16,13 +16,14 @@ import pytest
 from headrace.worker.forking.signals import HEARD
 from headrace.worker.reload import pid_holder
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_protocol import Image, Launch, Words
+from headrace.worker.reload.image_launch import Image, Launch
+from headrace.worker.reload.image_words import Words
 from headrace.worker.reload.pid_holder import Anchor, Founder, LogForm
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.
 STARTS = """
 import os, signal, sys
-from headrace.worker.reload.image_protocol import Launch
+from headrace.worker.reload.image_launch import Launch
 from headrace.worker.forking.signals import HEARD
 
 for number in HEARD:
@@ -59,7 +60,7 @@ def test_a_stop_between_fork_and_exec_ends_it(number: int) -> None:
 
 NO_FORK = """
 import errno, os, signal
-from headrace.worker.reload.image_protocol import Launch
+from headrace.worker.reload.image_launch import Launch
 
 def no():
     raise BlockingIOError(errno.EAGAIN, "no more processes")

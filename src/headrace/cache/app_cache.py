@@ -199,7 +199,7 @@ class Cache:
 
         Cost: none.
         """
-        self._listener.watchers[checked(name)] = heard
+        self._listener.watchers.hooks[checked(name)] = heard
 
     def statistics(self) -> Statistics:
         """Counters of this process since it started, was forked, or :meth:`reset_statistics`. Cost: none.

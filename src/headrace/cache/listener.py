@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.cache.computing import Signal
+from headrace.cache.change_watchers import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, Link, Protocol, Untracked, open_link
 from headrace.protocol.keys import Keys
@@ -49,8 +49,7 @@ class Listener:
         epochs: links so far.
         announced: names that the server said were changed.
         unreachable: the last try to reach the server failed.
-        watchers: by name, who is called when it may have changed: by the listening thread, and must not wait.
-        expected: by name, who waits for its next change.
+        watchers: told when a name may have changed.
         fault: why there is no link, in words; empty while there is one.
     """
 
@@ -65,18 +64,13 @@ class Listener:
         protocols: Sequence[Protocol],
     ) -> None:
         self.shelf = Shelf(bounds)
-        self.epochs = 0
-        self.announced = 0
+        self.epochs = self.announced = 0
         self.unreachable = False
         self.fault = ""
-        self._url = url
-        self._keys = keys
-        self._timeout = timeout
-        self._silence = silence
-        self._protocols = protocols
+        self._url, self._keys, self._protocols = url, keys, protocols
+        self._timeout, self._silence = timeout, silence
         self._childhood = 0
-        self.watchers: dict[str, Callable[[], object]] = {}
-        self.expected: dict[str, list[Signal]] = {}
+        self.watchers = ChangeWatchers()
         self._begin()
         in_forks(self)
 
@@ -158,22 +152,6 @@ class Listener:
             self._pending.clear()
             self.shelf.clear()
 
-    def expect(self, name: str) -> Signal:
-        """What fires when this name may have changed after a read of it that departs from now on."""
-        signal = Signal()
-        with self._lock:
-            self.expected.setdefault(name, []).append(signal)
-        return signal
-
-    def unexpect(self, name: str, signal: Signal) -> None:
-        """Nobody waits for this any more."""
-        with self._lock:
-            signals = self.expected.get(name, [])
-            if signal in signals:
-                signals.remove(signal)
-            if not signals:
-                self.expected.pop(name, None)
-
     def suspect(self, flight: Flight) -> None:
         """A reply is overdue: give the link up that owes it."""
         with self._lock:
@@ -193,8 +171,7 @@ class Listener:
         """Forget the parent's thread, close our copies of its sockets, start empty."""
         link, bell = self._link, self._bell
         self._begin()
-        self.watchers.clear()
-        self.expected.clear()
+        self.watchers.begin_anew()
         self._childhood, self.fault = CHILDHOOD, ""
         self.shelf.clear()
         with contextlib.suppress(Exception):
@@ -215,7 +192,7 @@ class Listener:
         if link is not None:
             while link.flights:
                 link.flights.popleft().land(failed=True)
-            self._tell([*self.watchers, *self.expected])
+            self.watchers.tell_all()
         if self._bell is not None:
             self._bell.ring()
 
@@ -224,7 +201,7 @@ class Listener:
         while not self._closing:
             pause, began = 0.0, time.monotonic()
             try:
-                self._live(self._open(), bell)
+                self._live(open_link(parse(self._url()), self._timeout, self._keys, self._protocols), bell)
             except Lost as lost:
                 # At once, unless links do not last: then somebody ends them on purpose.
                 failures = 0 if time.monotonic() - began > 1.0 else failures + 1
@@ -248,9 +225,6 @@ class Listener:
             bell.close()
         self._verdict()
         self._first = []
-
-    def _open(self) -> Link:
-        return open_link(parse(self._url()), self._timeout, self._keys, self._protocols)
 
     def _rest(self, why: str, unreachable: bool) -> None:
         self.unreachable, self.fault = unreachable, why
@@ -294,20 +268,13 @@ class Listener:
             for name in list(self._pending):
                 self._overtake(name, link)
             self.shelf.clear()
-            self._tell([*self.watchers, *self.expected])
+            self.watchers.tell_all()
             return
         self.announced += len(announced)
         for name in announced:
             self._overtake(name, link)
             self.shelf.drop(name)
-        self._tell(announced)
-
-    def _tell(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name in self.watchers:
-                self.watchers[name]()
-            for signal in self.expected.pop(name, ()):
-                signal.fire()
+        self.watchers.tell(announced)
 
     def _overtake(self, name: str, link: Link) -> None:
         flight = self._pending.get(name)
@@ -321,18 +288,6 @@ class Listener:
             now, end = time.monotonic(), self.shelf.next_end()
             times = [] if end is None else [end]
             if link.may_fall_silent and (len(self.shelf) or link.flights):
-                times.append(self._watch(link, now))
+                times.append(link.look(now, self._silence / 2))
             self._planned = min(times, default=float("inf"))
             return None if not times else self._planned - now
-
-    def _watch(self, link: Link, now: float) -> float:
-        """When to look again at a server over the network, which may be gone without a word."""
-        heard = min(link.heard.values())
-        if link.asked <= heard:
-            if now - heard < self._silence / 2:
-                return heard + self._silence / 2
-            link.ping()
-            link.asked = now
-        if now - link.asked >= self._silence / 2:
-            raise Lost(f"the server said nothing for {self._silence:g} s")
-        return link.asked + self._silence / 2

@@ -117,6 +117,25 @@ class Link:
         for wire in self.wires():
             wire.send(("PING",))
 
+    def look(self, now: float, patience: float) -> float:
+        """When to look again at a server over the network, which may be gone without a word.
+
+        Args:
+            patience: seconds of silence after which it is asked to say something, and then given up.
+
+        Raises:
+            Lost: it said nothing.
+        """
+        heard = min(self.heard.values())
+        if self.asked <= heard:
+            if now - heard < patience:
+                return heard + patience
+            self.ping()
+            self.asked = now
+        if now - self.asked >= patience:
+            raise Lost(f"the server said nothing for {2 * patience:g} s")
+        return self.asked + patience
+
     def receive(self, number: int, hear: Callable[[Announced, Link], object]) -> None:
         """Take in what has come over one socket: flights land, and each announcement is heard, in their order.
 

@@ -175,7 +175,7 @@ class Values:
         """The value that another process stored, or it is our turn to compute."""
         while turn is not None and (turn.left or not turn.lease):
             # Before the read: what changes from then on is heard of.
-            news = self._listener.expect(name)
+            news = self._listener.watchers.expect(name)
             try:
                 found = yield from self._look(name)
                 if found is not ABSENT:
@@ -188,7 +188,7 @@ class Values:
                     yield from self._attempt(protocol.delete(self._keys, [name]))
                 turn = again
             finally:
-                self._listener.unexpect(name, news)
+                self._listener.watchers.unexpect(name, news)
         return ABSENT, turn
 
     def _offer(self, computation: Computation, turn: protocol.Turn | None, data: bytes, filling: Filling) -> Steps[Any]:

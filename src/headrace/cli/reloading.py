@@ -20,7 +20,8 @@ from headrace.cli.exit_codes import Exit, exit_of
 
 if TYPE_CHECKING:
     from headrace.cli.session import Session
-    from headrace.worker.reload.image_protocol import Heir, Launch, Lineage
+    from headrace.worker.reload.image_launch import Launch
+    from headrace.worker.reload.image_protocol import Heir, Lineage
     from headrace.worker.reload.pid_holder import Founder
 
 

@@ -14,7 +14,8 @@ import msgspec
 from headrace.cli.instrumentation import MARK, TOOL
 from headrace.settings import HIDDEN
 from headrace.store.url import passwords
-from headrace.worker.reload.image_protocol import VARIABLE, Launch
+from headrace.worker.reload.image_launch import Launch
+from headrace.worker.reload.image_words import VARIABLE
 from headrace.worker.worker_options import WorkerOptions
 
 _NAME = "HEADRACE_ORDER"

@@ -37,7 +37,7 @@ from headrace.worker.supervisor.watcher_process import watchers
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.worker.forking.leak_check import Seen
-    from headrace.worker.reload.image_protocol import Launch
+    from headrace.worker.reload.image_launch import Launch
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 

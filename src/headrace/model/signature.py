@@ -13,22 +13,19 @@ from typing import Any, TypeAlias, TypedDict, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, PayloadTooLarge, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
 from headrace.model.annotations import hints, is_open, reason_unchecked
 from headrace.model.hidden_values import hides, places_of
-from headrace.model.job_record import PlainReader
-from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
+from headrace.model.parameters import Keywords, Parameters, Positions
+from headrace.model.result_type import ResultType, lowered
 from headrace.model.type_registry import Types
+from headrace.model.unchecked_signature import NOTHING, Unknown, named_fault, packed_open
 
-# What an enqueue without arguments sends: [[], {}].
-NOTHING = b"\x92\x90\x80"
 # Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
 SHAPES = 128
 
 Decoder: TypeAlias = msgspec.msgpack.Decoder[tuple[Positions, Keywords]]
-# Arguments, by position or name, that hold what is not known yet.
-Unknown = frozenset[int | str]
 
 
 class Signature:
@@ -71,7 +68,7 @@ class Signature:
         try:
             data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise _named(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
+            raise named_fault(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
         back = self._decode(data, len(args), kwargs)
         if self._open:
             self._refuse_changed((args, kwargs), back)
@@ -80,7 +77,7 @@ class Signature:
     def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: slots.Slotted) -> bytes:
         """As :meth:`pack`, where some values are to come: an argument that holds one is checked once it is filled."""
         args, kwargs = self.parameters.bound(args, kwargs)
-        data, unknown = _packed(self.task, self.parameters.named(args, kwargs), limit, slotted)
+        data, unknown = packed_open(self.task, self.parameters.named(args, kwargs), limit, slotted)
         back = self._decode(data, len(args), kwargs, unknown)
         if self._open:
             self._refuse_changed((args, kwargs), back, unknown)
@@ -133,47 +130,12 @@ class Signature:
         return self.parameters.by_name(args, kwargs)
 
     def pack_result(self, value: object, limit: int) -> bytes:
-        """A result as it is stored: what its readers would refuse is refused here.
-
-        Raises:
-            ArgumentError: it has a type that cannot be sent.
-            PayloadTooLarge: it takes more than ``limit`` bytes.
-            ResultMismatch: it does not fit the return annotation.
-        """
-        if value is None and self._may_be_none:
-            return codec.NONE
-        data = codec.encode(value, limit, f"result of {self.task}", self._encoder)
-        if self._returns is not Any:
-            try:
-                self._result_decoder.decode(data)
-            except RecursionError:
-                raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
-            except (msgspec.MsgspecError, ValueError, TypeError) as error:
-                raise ResultMismatch(
-                    f"what {self.task} returned does not fit its return annotation: {_of_result(error)}"
-                ) from None
-        return data
+        """See :meth:`headrace.model.result_type.ResultType.pack`."""
+        return self._result.pack(value, limit)
 
     def unpack_result(self, data: bytes) -> Any:
-        """The result that :meth:`pack_result` packed, converted to the return annotation.
-
-        Raises:
-            ResultUndecodable: it does not fit.
-        """
-        try:
-            return self._result_decoder.decode(data or codec.NONE)
-        except RecursionError:
-            raise ResultUndecodable(
-                f"the stored result of {self.task} is {codec.TOO_DEEP}: return a flatter value "
-                f"(job.refresh().packed_result has the bytes)"
-            ) from None
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            hint = "another version of the code may have returned it (job.refresh().packed_result has the bytes)"
-            if data == codec.NONE:
-                hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
-            raise ResultUndecodable(
-                f"the stored result of {self.task} does not fit its return annotation: {_of_result(error)}; {hint}"
-            ) from None
+        """See :meth:`headrace.model.result_type.ResultType.unpack`."""
+        return self._result.unpack(data)
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -212,20 +174,8 @@ class Signature:
         return found
 
     @cached_property
-    def _result_decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        return msgspec.msgpack.Decoder(self._returns, dec_hook=self._further.decode)
-
-    @cached_property
-    def _returns(self) -> Any:
-        return self.types.get("return", Any)
-
-    @cached_property
-    def _may_be_none(self) -> bool:
-        try:
-            self._result_decoder.decode(codec.NONE)
-        except msgspec.ValidationError:
-            return False
-        return True
+    def _result(self) -> ResultType:
+        return ResultType(self.task, self.types.get("return", Any), self._further)
 
     @cached_property
     def _open(self) -> frozenset[str]:
@@ -320,81 +270,5 @@ class Signature:
         what, _, path = text.rpartition(" - at `$")
         path = path.removesuffix("`")
         name, inside = self.parameters.culprit(path, kwargs)
-        fault = "it is secret, and does not fit" if hides(self.secrets, name) else _lower(what.replace("`", ""))
+        fault = "it is secret, and does not fit" if hides(self.secrets, name) else lowered(what.replace("`", ""))
         return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
-
-
-class Unchecked:
-    """The signature of a task whose code is elsewhere: everything that can be sent is."""
-
-    secrets = ""
-
-    def __init__(self, task: str, types: Types) -> None:
-        self.task = task
-        self._further = types
-        self._reader = PlainReader(task)
-
-    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
-        try:
-            return codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
-        except (ArgumentError, PayloadTooLarge) as error:
-            raise _named(error, self.task, unnamed(args, kwargs), limit, self._further) from None
-
-    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: slots.Slotted) -> bytes:
-        """See :meth:`Signature.pack_open`; nothing is checked."""
-        return _packed(self.task, unnamed(args, kwargs), limit, slotted)[0]
-
-    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
-        """See :meth:`Signature.pack_json`; only the form is checked."""
-        positions, keywords = codec.json_arguments(self.task, args, kwargs)
-        return codec.pack_json(self.task, positions, keywords, limit) if positions or keywords else NOTHING
-
-    def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
-        """Nobody knows what it takes, so it is given no more than was meant for it."""
-        return False
-
-    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
-        """See :meth:`headrace.model.job_record.PlainReader.unpack`."""
-        return self._reader.unpack(data)
-
-    def unpack_result(self, data: bytes) -> Any:
-        """See :meth:`headrace.model.job_record.PlainReader.unpack_result`."""
-        return self._reader.unpack_result(data)
-
-    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
-        """See :meth:`headrace.model.job_record.PlainReader.by_name`."""
-        return self._reader.by_name(args, kwargs)
-
-
-def _packed(task: str, values: Named, limit: int, slotted: slots.Slotted) -> tuple[bytes, Unknown]:
-    """Arguments with slots, and which of them have any."""
-    raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
-    for place, name, value in values:
-        met = slotted.met
-        raws[place] = msgspec.Raw(slotted.encode(value, limit, f"argument {name!r} of {task}"))
-        if slotted.met != met:
-            unknown.add(place)
-    positions = [raw for place, raw in raws.items() if isinstance(place, int)]
-    keywords = {place: raw for place, raw in raws.items() if isinstance(place, str)}
-    return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
-
-
-def _named(error: Exception, task: str, values: Named, limit: int, types: Types) -> Exception:
-    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
-    for _, name, value in values:
-        try:
-            path = codec.culprit(name, value, types.encoder)
-            codec.encode(value, limit, f"argument {name!r} of {task}{path}", types.encoder)
-        except (ArgumentError, PayloadTooLarge) as named:
-            return named
-    return error
-
-
-def _of_result(error: Exception) -> str:
-    """What a decoder said of a result: the fault, and where in it."""
-    what, _, path = str(error).partition(" - at `$")
-    return _lower(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

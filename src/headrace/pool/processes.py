@@ -8,60 +8,27 @@ thread completes it, writes the next one, and starts another process when this o
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import multiprocessing.process
 import os
 import pickle
 import signal
 import socket
 import threading
 from _thread import start_new_thread
-from importlib import import_module
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
-from headrace.pool import shutdown
 from headrace.pool.call import Call, settle
-from headrace.pool.child import RemoteTraceback, main
+from headrace.pool.child import RemoteTraceback
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, Garbled, head
 from headrace.pool.member import Member
+from headrace.pool.nursery import born, ended_by, kill_group, reaped
 from headrace.pool.unbroken import MemberThread
 
 if TYPE_CHECKING:
     from headrace.pool.members import Members
-
-
-# The exit handler of multiprocessing, which this import registers, waits for our processes, and these wait for us.
-import_module("multiprocessing.util")
-shutdown.before_others()
-
-# The bookkeeping of multiprocessing is not made for several threads that start and reap at once: one of them may be
-# told a wrong exit code.
-_nursery = threading.Lock()
-
-
-def _in_fork() -> None:
-    """A fork starts processes from a server of its own, and has none yet; no thread that held a lock is here."""
-    global _nursery
-    _nursery = threading.Lock()
-    server = vars(forkserver._forkserver)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    if server["_forkserver_alive_fd"] is not None:
-        os.close(server["_forkserver_alive_fd"])
-    server.update(_forkserver_alive_fd=None, _forkserver_address=None, _forkserver_pid=None, _lock=threading.Lock())
-    tracker = vars(resource_tracker._resource_tracker)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    tracker["_lock"] = threading.RLock()
-    # A look at one of its parent's would take away what the parent is to be told of its end.
-    vars(multiprocessing.process)["_children"].clear()
-
-
-os.register_at_fork(after_in_child=_in_fork)
-
-# Seconds that a process may take to end after it was told to, or closed its socket.
-_PATIENCE = 5.0
 
 
 def packed(what: str, *parts: object) -> bytes:
@@ -165,7 +132,7 @@ class ProcessBody:
         self._hurry.put(None)
         with self._sending:
             if self._sock is not None and self.pid:
-                _kill_group(self.pid)
+                kill_group(self.pid)
                 # Something that it started may live on elsewhere and hold its end open.
                 with contextlib.suppress(OSError):
                     self._sock.shutdown(socket.SHUT_RDWR)
@@ -275,14 +242,14 @@ class ProcessBody:
         # The leash is let go of last: a process that leaves in order is not to be killed for it.
         with leash, sock:
             try:
-                process = self._born(its_sock, its_leash)
+                process = born(f"{self._crew.name}-{self._member.id}", its_sock, its_leash, self._start)
             except (OSError, EOFError, RuntimeError) as error:
                 return f"it could not be started: {type(error).__name__}: {error}"
             with self._sending:
                 self._process, self._sock = process, sock
                 self.pid = process.pid or 0
             if self._killed and self._stopping:
-                _kill_group(self.pid)
+                kill_group(self.pid)
             said = self._read(sock)
             with self._sending:
                 # From here on nothing is sent, and what was not sent stays booked.
@@ -290,38 +257,12 @@ class ProcessBody:
             sock.close()
             orderly = self._stopping and not said
             if not orderly:
-                _kill_group(self.pid, alone=False)
-            return said or self._end_of(process, orderly=orderly)
-
-    def _born(self, sock: socket.socket, leash: socket.socket) -> ForkServerProcess:
-        """A process that has these ends, which are closed here."""
-        name = f"{self._crew.name}-{self._member.id}"
-        with sock, leash, _nursery:
-            process = multiprocessing.get_context("forkserver").Process(
-                target=main, args=(sock, leash, self._start), name=name
-            )
-            process.start()
-        return process
-
-    def _end_of(self, process: ForkServerProcess, *, orderly: bool) -> str:
-        """Reap the process; why it ended, or empty when that was in order."""
-        end = monotonic() + _PATIENCE
-        while True:
-            with _nursery:
-                process.join(0)
-                code = process.exitcode
-            if code is not None:
-                break
-            if monotonic() > end:
-                _kill_group(self.pid)
-                end += _PATIENCE
-            threading.Event().wait(0.002)
-        self.pid = 0
-        if orderly and code == 0:
-            return ""
-        if code < 0:
-            return f"signal {-code}, {_signal_name(-code)}"
-        return f"exit code {code}"
+                kill_group(self.pid, alone=False)
+            if said:
+                return said
+            code = reaped(process, self.pid)
+            self.pid = 0
+            return "" if orderly and code == 0 else ended_by(code)
 
     def _fail_deferred(self, reason: str) -> None:
         deferred, self._deferred = self._deferred, {}
@@ -340,22 +281,3 @@ def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException 
         return None, UnsendableResult(f"the call's result cannot be read here: {unreadable}; return plain values")
     error.__cause__ = RemoteTraceback(text)
     return None, error
-
-
-def _kill_group(pid: int, *, alone: bool = True) -> None:
-    """Kill a process and what it started; before it has made its group, just itself."""
-    if pid <= 0 or pid == os.getpgid(0):
-        return
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        if alone:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"

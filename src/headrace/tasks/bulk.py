@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
-from headrace.model.signature import Unchecked
+from headrace.model.unchecked_signature import Unchecked
 from headrace.protocol.batches import Accepted
 from headrace.protocol.produce import CHUNK
 from headrace.store.client import Client

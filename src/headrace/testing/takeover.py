@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.settings import Settings
-from headrace.testing import keyspaces
+from headrace.testing import keyspace_reading, keyspaces
 from headrace.testing.kit_listener import KitListener
 from headrace.testing.kit_store import AsyncKitStore, KitStore, Wire
 from headrace.testing.private_server import connection
@@ -69,7 +69,7 @@ class Takeover:
             dead: incarnations that may hold jobs.
         """
         found = sorted(keyspaces.violations(self._client, self.namespace))
-        for space in keyspaces.read(self._client, self.namespace):
+        for space in keyspace_reading.read(self._client, self.namespace):
             for owner in space.values["claims"].keys() - dead:
                 found += [f"job {id} still runs" for id in space.values["claims"][owner]]
         return found

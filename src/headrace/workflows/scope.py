@@ -16,7 +16,8 @@ from headrace.context import inherited
 from headrace.errors import AmbiguousNode, ForeignNode, OptionsError, UnknownNode, WorkflowError
 from headrace.model import slots
 from headrace.model.form import Form, of_call, of_task
-from headrace.model.signature import Signature, Unchecked
+from headrace.model.signature import Signature
+from headrace.model.unchecked_signature import Unchecked
 from headrace.model.workflow import Policy
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.model.options import Kind
-from headrace.worker.reload.image_protocol import Image, Launch, Word
+from headrace.worker.reload.image_launch import Image, Launch
+from headrace.worker.reload.image_words import Word
 
 log = logging.getLogger("headrace.worker")
 

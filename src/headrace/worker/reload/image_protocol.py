@@ -1,33 +1,20 @@
-"""How one image of a worker and the next know of each other: a socket with one line of JSON for each word.
+"""What the images of a worker, one after the other, know of each other, and the word that a new one says.
 
 An *image* is a supervisor with everything that it forked, from one interpreter that imported the application once.
-Owns the wire between images, the way a new one is started, and the word that a new one says. What follows from a word
-is decided in handover.py.
+What follows from a word is decided in handover.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import selectors
-import signal
 import socket
-import sys
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, Protocol
 
 from headrace.model.options import Kind
-from headrace.worker.forking import signals
-
-# Names the descriptor through which a new image speaks; taken out of the environment before any other code runs.
-VARIABLE = "HEADRACE_LINEAGE"
-
-Word = list[Any]
-"""``["claims"]``, ``["failed", text]``, ``["modules", path, ...]`` or ``["roll"]``; both ways also
-``["size", kind, number]`` and ``["grow", number]``."""
+from headrace.worker.reload.image_words import VARIABLE, Words
 
 
 class Works(Protocol):
@@ -168,139 +155,6 @@ class Heir:
         """A stranger that was left to this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """Another process that is an image, seen from the one that started it.
-
-    Attributes:
-        link: where it speaks; closed at our end it stops as at TERM.
-    """
-
-    pid: int
-    link: Words
-
-    def signal(self, number: int) -> None:
-        """Only for one that was not reaped yet: its number cannot belong to a stranger."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, number)
-
-
-class Words:
-    """Lines of JSON over a socket that does not block for reading.
-
-    Attributes:
-        begun: what has come of a line that is not there yet.
-    """
-
-    def __init__(self, sock: socket.socket, begun: bytes = b"") -> None:
-        self.sock = sock
-        self.begun = begun
-
-    def fileno(self) -> int:
-        return self.sock.fileno()
-
-    def say(self, *word: Any) -> None:
-        """Whoever is gone need not hear it."""
-        with contextlib.suppress(OSError):
-            self.sock.sendall(json.dumps(word).encode() + b"\n")
-
-    def offer(self, *word: Any) -> None:
-        """The same to somebody who may not listen for long: without waiting, so that it may be lost."""
-        with contextlib.suppress(OSError):
-            self.sock.sendall(json.dumps(word).encode() + b"\n", socket.MSG_DONTWAIT)
-
-    def hear(self) -> tuple[list[Word], bool]:
-        """The words that have arrived, and whether more may come."""
-        try:
-            data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return [], True
-        except OSError:
-            data = b""
-        *lines, self.begun = (self.begun + data).split(b"\n")
-        return [json.loads(line) for line in lines], bool(data)
-
-    def close(self) -> None:
-        self.sock.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How this program was started, so that it can be started again with the code that is there then.
-
-    Attributes:
-        argv: the program and its arguments.
-        environ: as it was before the application's modules could change it: a variable that one of them read from a
-            file would else outlive that file.
-        directory: as the shell named it. Where that is a symbolic link, a new image follows it to the new release.
-        terminal: whether a terminal belongs to it, whose hang-up is no wish for a new image.
-        immune: hang-ups were ignored when it was started (``nohup``).
-    """
-
-    argv: list[str]
-    environ: dict[str, str]
-    directory: str
-    terminal: bool
-    immune: bool
-
-    @classmethod
-    def taken(cls, environ: Mapping[str, str], orig_argv: list[str]) -> Self:
-        """Of this process; to be called before the application is imported."""
-        return cls(
-            argv=_again(orig_argv),
-            environ={name: value for name, value in environ.items() if name != VARIABLE},
-            directory=_directory(environ),
-            terminal=_has_terminal(),
-            immune=signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
-        )
-
-    def facts(self) -> dict[str, Any]:
-        """For a process that carries on in our place; the environment travels as such."""
-        return {name: value for name, value in asdict(self).items() if name != "environ"}
-
-    @property
-    def hung_up(self) -> bool:
-        """Whether the terminal that it had is gone."""
-        return self.terminal and not _has_terminal()
-
-    def start(self, *, first: bool) -> Image:
-        """A new image, in an interpreter of its own. Call it in a process of one thread only.
-
-        Raises:
-            OSError: there can be no further process, or socket, now.
-        """
-        mine, theirs = socket.socketpair()
-        # A stop that came between fork and exec would be lost: it waits until it can end the child.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.HEARD, *signals.UNHEARD))
-        try:
-            pid = os.fork()
-            if not pid:
-                self._exec(theirs, f"{theirs.fileno()}{':first' if first else ''}")
-        except OSError:
-            mine.close()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
-        return Image(pid, Words(mine))
-
-    def _exec(self, link: socket.socket, name: str) -> NoReturn:
-        try:
-            signal.set_wakeup_fd(-1)
-            for number in signals.STOPS:
-                signal.signal(number, signal.SIG_DFL)
-            # Whoever starts it may have blocked them for longer than this, as one that becomes an anchor has.
-            signals.let_in()
-            os.chdir(self.directory)
-            link.set_inheritable(True)
-            os.execve(self.argv[0], self.argv, {**self.environ, VARIABLE: name})  # noqa: S606
-        except BaseException as error:
-            Words(link).say("failed", f"it could not be started: {error}")
-            raise
-        finally:
-            os._exit(70)
-
-
 def heir_of(environ: MutableMapping[str, str]) -> Heir | None:
     """What the process that started this image left in ``environ``, taken out of it; None: nobody did."""
     number, _, first = environ.pop(VARIABLE, "").partition(":")
@@ -326,28 +180,3 @@ def application_files(modules: Iterable[Any]) -> list[str]:
             if not installed.intersection(path.parts) and library not in path.parents:
                 found.add(str(path))
     return sorted(found)
-
-
-def _again(orig_argv: list[str]) -> list[str]:
-    # A program by its own first line: where it lies behind a link to the release, that names the release's interpreter.
-    words = orig_argv[1:]
-    with contextlib.suppress(OSError, IndexError):
-        if os.access(words[0], os.X_OK) and Path(words[0]).read_bytes()[:2] == b"#!":
-            return words
-    return [sys.executable, *words]
-
-
-def _directory(environ: Mapping[str, str]) -> str:
-    real, named = str(Path.cwd()), environ.get("PWD", "")
-    with contextlib.suppress(OSError):
-        if named and Path(named).samefile(real):
-            return named
-    return real
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True

@@ -3,14 +3,12 @@
 A process manager watches one pid. The first image has it, and gives it up to nobody: when its own jobs have ended it
 becomes this, which is an interpreter without the application. (With ``--reload`` it is this from the start.)
 
-Its duties:
+One thread; signals are values in a queue that one loop reads. Its duties:
 
 1. start images, one after another, as ``succession`` says;
 2. pass on signals;
 3. reap, as the first process of a container must;
 4. end with the last image, and with its exit code.
-
-One thread. Signals are values in a queue that one loop reads.
 """
 
 from __future__ import annotations
@@ -32,7 +30,9 @@ from headrace.model.options import Kind
 from headrace.worker.forking import signals
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_protocol import Image, Launch, Words, Works
+from headrace.worker.reload.image_launch import Image, Launch
+from headrace.worker.reload.image_protocol import Works
+from headrace.worker.reload.image_words import Words
 
 log = logging.getLogger("headrace.worker")
 

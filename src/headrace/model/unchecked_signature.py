@@ -1,0 +1,84 @@
+"""The signature of a task whose code is elsewhere, and how arguments are packed where some are to come. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.errors import ArgumentError, PayloadTooLarge
+from headrace.model import codec, slots
+from headrace.model.job_record import PlainReader
+from headrace.model.parameters import Keywords, Named, Positions, unnamed
+from headrace.model.type_registry import Types
+
+# What an enqueue without arguments sends: [[], {}].
+NOTHING = b"\x92\x90\x80"
+# Arguments, by position or name, that hold what is not known yet.
+Unknown = frozenset[int | str]
+
+
+class Unchecked:
+    """The signature of a task whose code is elsewhere: everything that can be sent is."""
+
+    secrets = ""
+
+    def __init__(self, task: str, types: Types) -> None:
+        self.task = task
+        self._further = types
+        self._reader = PlainReader(task)
+
+    def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
+        try:
+            return codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._further.encoder)
+        except (ArgumentError, PayloadTooLarge) as error:
+            raise named_fault(error, self.task, unnamed(args, kwargs), limit, self._further) from None
+
+    def pack_open(self, args: Positions, kwargs: Keywords, limit: int, slotted: slots.Slotted) -> bytes:
+        """See :meth:`headrace.model.signature.Signature.pack_open`; nothing is checked."""
+        return packed_open(self.task, unnamed(args, kwargs), limit, slotted)[0]
+
+    def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
+        """See :meth:`headrace.model.signature.Signature.pack_json`; only the form is checked."""
+        positions, keywords = codec.json_arguments(self.task, args, kwargs)
+        return codec.pack_json(self.task, positions, keywords, limit) if positions or keywords else NOTHING
+
+    def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
+        """Nobody knows what it takes, so it is given no more than was meant for it."""
+        return False
+
+    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
+        """See :meth:`headrace.model.job_record.PlainReader.unpack`."""
+        return self._reader.unpack(data)
+
+    def unpack_result(self, data: bytes) -> Any:
+        """See :meth:`headrace.model.job_record.PlainReader.unpack_result`."""
+        return self._reader.unpack_result(data)
+
+    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
+        """See :meth:`headrace.model.job_record.PlainReader.by_name`."""
+        return self._reader.by_name(args, kwargs)
+
+
+def packed_open(task: str, values: Named, limit: int, slotted: slots.Slotted) -> tuple[bytes, Unknown]:
+    """Arguments with slots, and which of them have any."""
+    raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
+    for place, name, value in values:
+        met = slotted.met
+        raws[place] = msgspec.Raw(slotted.encode(value, limit, f"argument {name!r} of {task}"))
+        if slotted.met != met:
+            unknown.add(place)
+    positions = [raw for place, raw in raws.items() if isinstance(place, int)]
+    keywords = {place: raw for place, raw in raws.items() if isinstance(place, str)}
+    return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
+
+
+def named_fault(error: Exception, task: str, values: Named, limit: int, types: Types) -> Exception:
+    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
+    for _, name, value in values:
+        try:
+            path = codec.culprit(name, value, types.encoder)
+            codec.encode(value, limit, f"argument {name!r} of {task}{path}", types.encoder)
+        except (ArgumentError, PayloadTooLarge) as named:
+            return named
+    return error

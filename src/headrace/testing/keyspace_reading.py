@@ -1,0 +1,157 @@
+"""A namespace as it is stored: every key, sorted by what the documentation of the keys says that it is. Reads only."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import redis
+
+from headrace.model.ids import FINAL, check_name
+from headrace.protocol import keys as layout
+
+_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
+_READ: dict[str, Callable[[Any, str], object]] = {
+    "hash": lambda pipe, key: pipe.hgetall(key),
+    "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+    "set": lambda pipe, key: pipe.smembers(key),
+    "list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    "string": lambda pipe, key: pipe.get(key),
+    "stream": lambda pipe, key: pipe.xrange(key),
+}
+# The driver takes longer to read the replies of a pipeline of TYPE and PTTL than the server to give them.
+_LOOK = """
+local found = {}
+for _, key in ipairs(KEYS) do
+  found[#found + 1] = redis.call('TYPE', key).ok
+  found[#found + 1] = redis.call('PTTL', key)
+end
+return found
+"""
+_EXPIRING = (
+    *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned"),
+    *("acts", "events", "causes", "floods", "errands", "errand", "watches", "watch", "stacks"),
+    *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
+)
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says.
+
+    A pattern is a name, or a name and what it is appended to: ``scheduled``, ``job:<id>``.
+    """
+    found: dict[str, str] = {}
+    for pattern, more, kind, _ in _ROW.findall(layout.__doc__ or ""):
+        for name in FINAL if more else (pattern,):
+            found[name] = kind
+    return found
+
+
+def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
+    """Which documented key a name (without its prefix) is, and what its hole holds; None if none."""
+    if key in documents:
+        return key, ""
+    head, colon, rest = key.partition(":")
+    for pattern in documents:
+        if colon and rest and pattern.startswith(f"{head}:<"):
+            return head, rest
+    return None
+
+
+@dataclass(slots=True)
+class Keyspace:
+    """One shard's keys at one moment, sorted by what they are.
+
+    Attributes:
+        values: per documented key and hole, the value: ``values["ready"]["default"]`` maps ids to scores.
+        timed: names of unique jobs that end with a time.
+        violations: what the reading itself found wrong.
+    """
+
+    shard: str
+    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
+    timed: set[str] = field(default_factory=set[str])
+    violations: set[str] = field(default_factory=set[str])
+
+    def one(self, name: str) -> Any:
+        """The value of a key without a hole; empty when it is absent."""
+        return self.values[name].get("", {})
+
+
+def text_of(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _value(kind: str, reply: Any) -> Any:
+    """A reply as plain Python: texts, except that a record's values stay bytes."""
+    if kind == "hash":
+        return {text_of(name): value for name, value in reply.items()}
+    if kind == "zset":
+        return {text_of(member): int(float(score)) for member, score in reply}
+    if kind == "set":
+        return {text_of(member) for member in reply}
+    if kind == "raw":
+        return reply
+    return [text_of(item) for item in reply] if kind == "list" else text_of(reply)
+
+
+def _names(client: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Shard, name and whole key of everything under a namespace."""
+    form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)\}}:(.*)", re.DOTALL)
+    literal = re.sub(r"([*?\[\]\\^])", r"\\\1", namespace)
+    for raw in client.scan_iter(match=f"{{{literal}:*", count=1000):
+        whole = text_of(raw)
+        match = form.fullmatch(whole)
+        yield (match[1], match[2], whole) if match else ("0", whole, whole)
+
+
+def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple[str, str] | None:
+    """What a key is; None, with the violation noted, when it may not be read as that."""
+    documents = documented()
+    known = kind_of(name, documents)
+    if known is None:
+        space.violations.add(f"{whole}: no key of this form is documented in keys.py")
+        return None
+    wanted = next(kind for p, kind in documents.items() if p == known[0] or p.startswith(f"{known[0]}:<"))
+    if kind != wanted:
+        space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
+        return None
+    # -1: it has no end; 0: it has less than a millisecond left; -2: it ended since its type was read.
+    if known[0] == "unique" and ttl != -1:
+        space.timed.add(known[1])
+    if known[0] not in ("gate", "unique") and (known[0] in _EXPIRING) != (ttl != -1):
+        space.violations.add(f"{whole}: " + ("never expires" if ttl == -1 else "expires, which nothing says"))
+    return known
+
+
+def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
+    """Every shard of a namespace; keys that nothing documents are named among its violations.
+
+    Args:
+        client: one that answers in bytes (no ``decode_responses``), since records hold MessagePack.
+
+    Cost: SCAN over the whole database, then two round trips.
+    """
+    driver: Any = client
+    check_name("namespace", namespace)
+    spaces: dict[str, Keyspace] = {}
+    plan: list[tuple[Keyspace, str, str, str]] = []
+    found = sorted(set(_names(driver, namespace)))
+    facts: list[Any] = driver.eval(_LOOK, len(found), *(whole for _, _, whole in found)) if found else []
+    pipe = driver.pipeline(transaction=True)
+    for (shard, name, whole), kind, ttl in zip(found, facts[::2], facts[1::2], strict=True):
+        space = spaces.setdefault(shard, Keyspace(shard))
+        known = _filed(space, whole, name, text_of(kind), ttl) if text_of(kind) != "none" else None
+        if known is not None:
+            _READ[text_of(kind)](pipe, whole)
+            plan.append((space, *known, text_of(kind)))
+    values: list[Any] = pipe.execute()
+    for (space, name, hole, kind), value in zip(plan, values, strict=True):
+        if value is not None:
+            space.values[name][hole] = _value("raw" if name == "gate" else kind, value)
+    return [spaces[shard] for shard in sorted(spaces)]

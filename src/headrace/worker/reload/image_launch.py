@@ -1,0 +1,135 @@
+"""How a worker was started, and how a new image of it is: the same program, with the code that is there then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from headrace.worker.forking import signals
+from headrace.worker.reload.image_words import VARIABLE, Words
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Another process that is an image, seen from the one that started it.
+
+    Attributes:
+        link: where it speaks; closed at our end it stops as at TERM.
+    """
+
+    pid: int
+    link: Words
+
+    def signal(self, number: int) -> None:
+        """Only for one that was not reaped yet: its number cannot belong to a stranger."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How this program was started, so that it can be started again with the code that is there then.
+
+    Attributes:
+        argv: the program and its arguments.
+        environ: as it was before the application's modules could change it: a variable that one of them read from a
+            file would else outlive that file.
+        directory: as the shell named it. Where that is a symbolic link, a new image follows it to the new release.
+        terminal: whether a terminal belongs to it, whose hang-up is no wish for a new image.
+        immune: hang-ups were ignored when it was started (``nohup``).
+    """
+
+    argv: list[str]
+    environ: dict[str, str]
+    directory: str
+    terminal: bool
+    immune: bool
+
+    @classmethod
+    def taken(cls, environ: Mapping[str, str], orig_argv: list[str]) -> Self:
+        """Of this process; to be called before the application is imported."""
+        return cls(
+            argv=_again(orig_argv),
+            environ={name: value for name, value in environ.items() if name != VARIABLE},
+            directory=_directory(environ),
+            terminal=_has_terminal(),
+            immune=signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For a process that carries on in our place; the environment travels as such."""
+        return {name: value for name, value in asdict(self).items() if name != "environ"}
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the terminal that it had is gone."""
+        return self.terminal and not _has_terminal()
+
+    def start(self, *, first: bool) -> Image:
+        """A new image, in an interpreter of its own. Call it in a process of one thread only.
+
+        Raises:
+            OSError: there can be no further process, or socket, now.
+        """
+        mine, theirs = socket.socketpair()
+        # A stop that came between fork and exec would be lost: it waits until it can end the child.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (*signals.HEARD, *signals.UNHEARD))
+        try:
+            pid = os.fork()
+            if not pid:
+                self._exec(theirs, f"{theirs.fileno()}{':first' if first else ''}")
+        except OSError:
+            mine.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        return Image(pid, Words(mine))
+
+    def _exec(self, link: socket.socket, name: str) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in signals.STOPS:
+                signal.signal(number, signal.SIG_DFL)
+            # Whoever starts it may have blocked them for longer than this, as one that becomes an anchor has.
+            signals.let_in()
+            os.chdir(self.directory)
+            link.set_inheritable(True)
+            os.execve(self.argv[0], self.argv, {**self.environ, VARIABLE: name})  # noqa: S606
+        except BaseException as error:
+            Words(link).say("failed", f"it could not be started: {error}")
+            raise
+        finally:
+            os._exit(70)
+
+
+def _again(orig_argv: list[str]) -> list[str]:
+    # A program by its own first line: where it lies behind a link to the release, that names the release's interpreter.
+    words = orig_argv[1:]
+    with contextlib.suppress(OSError, IndexError):
+        if os.access(words[0], os.X_OK) and Path(words[0]).read_bytes()[:2] == b"#!":
+            return words
+    return [sys.executable, *words]
+
+
+def _directory(environ: Mapping[str, str]) -> str:
+    real, named = str(Path.cwd()), environ.get("PWD", "")
+    with contextlib.suppress(OSError):
+        if named and Path(named).samefile(real):
+            return named
+    return real
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
