@@ -13,6 +13,7 @@ from headrace.protocol import stats as protocol
 from headrace.protocol.keys import Keys
 from headrace.stats import Stats
 from headrace.stats.consumer import Consumer
+from tests.deadline import eventually
 from tests.servers import Server
 
 Make = Callable[..., Stats]
@@ -71,10 +72,7 @@ def test_a_full_line_leaves_counts_with_the_program(make_stats: Make) -> None:
         stats.flush()
     assert stats.lag().waiting == 2
     assert stats.pending > 0
-    deadline = time.monotonic() + 10
-    while total(stats) < 6 and time.monotonic() < deadline:
-        consume(stats)
-        stats.flush()
+    eventually(lambda: (consume(stats), stats.flush(), total(stats) == 6)[2])
     assert (total(stats), stats.lag().lost) == (6, 0)
 
 
