@@ -97,7 +97,7 @@ class Program:
 
     def __init__(self, directory: Path, url: str | None) -> None:
         self.directory = directory
-        self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "2"}
+        self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "5"}
         if url is not None:
             self.environment["HEADRACE_URL"] = url
         self.write("tasks", TASKS)

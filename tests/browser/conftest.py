@@ -66,6 +66,7 @@ def open_page(browser: Any, store: Store) -> Iterator[Callable[..., Any]]:
             viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script
         )
         contexts.append(context)
+        context.set_default_timeout(60_000)
         answer = context.request.post(
             f"{store.base}/login", form={"token": chromium.TOKEN}, headers={"origin": store.base}
         )

@@ -35,6 +35,7 @@ def play(
     shots = os.environ.get("HR_SHOTS", "") and f"{os.environ['HR_SHOTS']}/{request.node.originalname}"
     with app, chromium.served(server.url, tmp_path) as base:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
+        context.set_default_timeout(60_000)
         context.request.post(f"{base}/login", form={"token": chromium.TOKEN}, headers={"origin": base})
         page = context.new_page()
         page.goto(base + "/")

@@ -24,7 +24,7 @@ from tests.proxy import Proxy
 from tests.servers import Server
 
 pytestmark = pytest.mark.system
-LEASE = "3"
+LEASE = "5"
 
 
 @pytest.fixture

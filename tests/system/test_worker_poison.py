@@ -24,7 +24,7 @@ def test_a_thousand_good_jobs_outlive_every_bad_one(fleet: Fleet) -> None:
     endless = fleet.enqueue("process.hog", 60, timeout=0.3)
     good += fleet.enqueue_many("process.add", half)
     worker = fleet.worker(processes=2)
-    fleet.drained(60)
+    fleet.drained(150)
     assert [job.result(timeout=1) for job in good] == [2 * a for a, _ in half * 2]
     counts = fleet.ledger.counts()
     assert {counts[job.id] for job in good} == {1}
