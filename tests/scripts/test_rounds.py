@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from tests.scripts.limited_stage import ACCOUNT, API, change, declare, ids, put
+from headrace.model.limit_rules import LimitRule
+from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
 from tests.scripts.stage import KEEP, Stage
 
 FAIR = LimitRule("fair", by="account")
@@ -21,19 +20,6 @@ def test_values_take_turns(stage: Stage) -> None:
     z = put(stage, "z", "z")
     # A newcomer does not get what it has missed.
     assert set(ids(stage.take(limit=2))) == {x[3], z[0]}
-
-
-def test_values_that_came_together_do_not_go_in_step(stage: Stage) -> None:
-    """In step the heavy ones are ahead of their share by up to a turn of the light ones: here by a third."""
-    declare(stage, {"call": [FAIR]})
-    values = [f"v{n}" for n in range(100)]
-    for n, value in enumerate(values):
-        change(stage, "fair", value=value, weight=n % 5 + 1)
-    value_of = {id: value for _ in range(16) for id, value in zip(put(stage, *values), values, strict=True)}
-    taken = [value_of[claim.id] for _ in range(10) for claim in stage.take(limit=80)]
-    assert sorted(taken[:100]) == sorted(values), "each that is new starts first"
-    shares = Counter(int(value[1:]) % 5 + 1 for value in taken[200:])
-    assert all(abs(shares[weight] / 600 * 15 / weight - 1) < 0.08 for weight in range(1, 6)), shares
 
 
 def test_a_value_waits_for_two_rotations_at_most(stage: Stage) -> None:
@@ -57,16 +43,6 @@ def test_many_lanes_that_cannot_start_do_not_end_the_claims(stage: Stage) -> Non
     for claim in stage.claim("w1").jobs:
         stage.end(claim, amount=KEEP)
     assert stage.client.zcard(stage.keys("class:default|api,account=")) == 150
-
-
-def test_jobs_of_one_value_start_in_one_claim_up_to_each_of_its_limits(stage: Stage) -> None:
-    """They are taken together: the number at once of the value, and that of all, are exact all the same."""
-    both = [LimitRule("all", concurrency=Concurrency(5)), LimitRule("each", concurrency=Concurrency(3), by="account")]
-    declare(stage, {"call": both})
-    came = put(stage, *["x"] * 9)
-    assert ids(stage.take(limit=100)) == came[:3]
-    y = put(stage, *["y"] * 9)
-    assert ids(stage.take(limit=100)) == y[:2]
 
 
 def test_a_claim_of_one_job_gives_values_their_turns(stage: Stage) -> None:

@@ -67,13 +67,18 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any])
             if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
             head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
-            if simple or not (id in rest or id in graph or id in lanes):
-                claims.append(Claim(*head))
+            if simple or not (id in rest or id in graph):
+                claims.append(Claim(*head, lane=_lane(lanes[id])) if id in lanes else Claim(*head))
             else:
                 claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE), lanes.get(id, b"")))
         except (ValueError, OverflowError, TypeError):
             aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
     return claims, aliens
+
+
+def _lane(held: bytes) -> str:
+    """What a start holds begins with its lane."""
+    return _name(held.partition(b" ")[0])
 
 
 # No time is so far away, microseconds.
@@ -103,7 +108,7 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held
         number(attempts) if attempts else 0,
     )
     headers, cost, limited = (*late, None, None, None)[:3]
-    rest += (headers or b"", number(cost) or 1, number(limited), _name(held.partition(b" ")[0]))
+    rest += (headers or b"", number(cost) or 1, number(limited), _lane(held))
     if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])
     return Claim(*head, *rest)

@@ -1,14 +1,12 @@
 -- Gates: a gate is a limit for one value: how many of its jobs run, and when the next may start. Included, never run alone.
 -- A gate that is closed has behind it the lanes and classes that wait for it; what is behind a gate is nowhere else.
--- include rates
+-- include gate_numbers
 -- include gate_record
 -- lazy    limiting gates cost_of
 -- clock   now
 -- key     timers  zset    timers
--- derive  limit_at  hash  limit:<limit>
 -- derive  gate    string  gate:<gate>
 -- derive  behind  set     behind:<gate>
--- derive  overrides_at  hash  overrides:<limit>
 -- many    MSET
 -- many    UNLINK
 -- many    ZADD
@@ -22,47 +20,9 @@ end
 -- Made at first use: every script that lines jobs up includes this, and few jobs are limited.
 local function gates()
   if batch.gates then return batch.gates end
-  local self, numbers, known, unread = {}, {}, {}, {}
+  local self, known, unread = {}, {}, {}
   -- Gates that changed in this script, by name.
   self.changed = {}
-
-  -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
-  local function reckoned(found)
-    found.kind = found.rate and RATES[found.shape or 'even']
-    if not found.kind then return found end
-    found.step, found.cell, found.changes = found.per / found.rate, found.per / 128, {}
-    found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step
-    for word in string.gmatch(found.zone or '', '%S+') do found.changes[#found.changes + 1] = tonumber(word) * 1000000 end
-    return found
-  end
-
-  -- Numbers with an operator's over them, as long as these count: {part: {end or 0, {field, value or '', ...}}}.
-  local function overlaid(found, packed)
-    local own = {}
-    for field, value in pairs(found) do own[field] = value end
-    for _, part in pairs(cmsgpack.unpack(packed)) do
-      for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do own[part[2][n]] = tonumber(part[2][n + 1]) or part[2][n + 1] ~= '' and part[2][n + 1] or nil end
-    end
-    return reckoned(own)
-  end
-
-  -- The numbers of a limit: those that code declares, and over them those of an operator.
-  local function numbers_of(name)
-    local found = numbers[name]
-    if found then return found end
-    found = {}
-    local flat = redis.call('HGETALL', limit_at .. name)
-    for n = 1, #flat, 2 do found[flat[n]] = tonumber(flat[n + 1]) or flat[n + 1] end
-    local over = found.overrides and redis.call('HGET', overrides_at .. name, '*')
-    found = over and overlaid(found, over) or reckoned(found)
-    -- All values are paused at one gate, '<limit>:*', so each of their own knows nothing of it.
-    if found.by then
-      found.all = {paused = found.paused}
-      found.paused = nil
-    end
-    numbers[name] = found
-    return found
-  end
 
   self.numbers = numbers_of
 
@@ -72,19 +32,11 @@ local function gates()
     return all and (all.paused or open_too) and self.of(name .. ':*', name)
   end
 
-  -- The numbers of one gate of a limit, where those of its value, or of all of them, are others.
-  local function numbers_for(found, name, limit_name)
-    local value = string.sub(name, #limit_name + 2)
-    if value == '*' then return found.all or {} end
-    local over = found.by and found.overrides and redis.call('HGET', overrides_at .. limit_name, value)
-    return over and overlaid(found, over) or found
-  end
-
   -- A gate by '<limit>:<value>'. It says what is stored once load() has read all that were met since.
   self.of = function(name, limit_name)
     local g = known[name]
     if g then return g end
-    local found = numbers[limit_name] or numbers_of(limit_name)
+    local found = numbers_of(limit_name)
     -- A star ends the name of the gate of all values only.
     if found.overrides or string.byte(name, -1) == 42 then found = numbers_for(found, name, limit_name) end
     -- All its fields: a table that grows costs more.
@@ -113,21 +65,24 @@ local function gates()
   end
 
   -- When it opens by itself for a job of this cost: false, it is open; infinity: when a job of it ends, or a pause.
-  self.closed = function(g, cost)
-    local limit = g.limit
+  local function closed(g, cost)
+    local limit, opens = g.limit, g.till
     if limit.paused then return limit.paused > 0 and limit.paused or math.huge end
     if limit.most and g.held >= limit.most then return math.huge end
-    local opens = g.till
-    if limit.kind then opens = math.max(opens, limit.kind.opens(g, limit, units_of(g, cost or 1))) end
+    if limit.kind then
+      local next_at = limit.kind.opens(g, limit, units_of(g, cost or 1))
+      if next_at > opens then opens = next_at end
+    end
     return opens > now and opens
   end
+  self.closed = closed
 
   -- What is open, but not for a job of this cost, closes until that fits, so that cheap ones do not keep it waiting for ever. Whether there was any of these.
   self.too_dear = function(lists, cost)
     local found = false
     for _, list in ipairs(lists) do
       for _, g in ipairs(list) do
-        local opens = self.closed(g, cost)
+        local opens = closed(g, cost)
         if opens then g.next, found, self.changed[g.name] = math.max(g.next, opens), true, g end
       end
     end
@@ -137,7 +92,7 @@ local function gates()
   -- The first closed one of some.
   self.shut = function(list)
     for _, g in ipairs(list) do
-      if self.closed(g) then return g end
+      if closed(g) then return g end
     end
   end
 
@@ -147,7 +102,7 @@ local function gates()
     for n = 1, #list do
       local g = list[n]
       local limit = g.limit
-      if self.closed(g) then return 0 end
+      if closed(g) then return 0 end
       if limit.kind then free = 1
       elseif limit.most and limit.most - g.held < free then free = limit.most - g.held end
     end
@@ -208,7 +163,7 @@ local function gates()
   -- Those of the changed ones that are open though something waits for them; what is behind them is handed over.
   self.open_all = function(handle)
     for name, g in pairs(self.changed) do
-      if g.waits and not self.closed(g) then
+      if g.waits and not closed(g) then
         g.waits = false
         for _, unit in ipairs(redis.call('SMEMBERS', behind .. name)) do handle(unit) end
         redis.call('UNLINK', behind .. name)
@@ -228,7 +183,7 @@ local function gates()
         if remembers > 0 then redis.call('SET', gate .. name, pack_gate(g), 'PX', math.ceil(remembers / 1000) + 1000)
         else ends[#ends + 1] = gate .. name end
       end
-      local opens = g.waits and self.closed(g)
+      local opens = g.waits and closed(g)
       if opens and opens < math.huge then
         -- Not more often than each 5 ms: by then more than one may start.
         times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 5000)), 'gate:' .. name

@@ -39,7 +39,7 @@ local function by_held(ids, texts, unused, fine)
         charged[rest] = told
       end
       local c = all.class_of(name)
-      one = {c.gates, all.gates(c, name), told[1], told[2], 0, 0}
+      one = {c.gates, all.gates(c, name), told[1], told[2], 0, 0, false}
       groups[text] = one
     end
     if one then
@@ -59,7 +59,7 @@ local function let_go(owner, ids, texts, unused, fine)
   g.load()
   for _, one in pairs(groups) do
     for n = 1, 2 do
-      for _, held in ipairs(one[n]) do g.release(held, one[3], one[5], one[6], one[4], one[7]) end
+      for m = 1, #one[n] do g.release(one[n][m], one[3], one[5], one[6], one[4], one[7]) end
     end
   end
 end

@@ -40,7 +40,6 @@ end
 -- Returns how much room is left.
 local function serve_line(queue, popped, room, ways)
   local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
-  local function take(id, score, shared, own) return take_limited(queue, id, score, shared, own, ways) end
   local function add(flat)
     for n = 1, #flat, 2 do rows[#rows + 1] = {flat[n], tonumber(flat[n + 1])} end
   end
@@ -65,7 +64,7 @@ local function serve_line(queue, popped, room, ways)
     else
       local bound = math.huge
       if whole then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
-      local took, score, stop = serve(lanes().class(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, take)
+      local took, score, stop = serve(lanes().class(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, queue, ways, take_limited)
       room = room - took
       left_alone[row[1]], refused = stop, refused or stop == 'refused'
       if score then put(row[1], score) end
