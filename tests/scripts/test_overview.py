@@ -37,7 +37,7 @@ def test_how_much_is_where(stage: Stage) -> None:
     assert [q.until for q in seen.queues] == [START + SECOND, 0, 0, 0]
     (worker,) = seen.workers
     assert (worker.owner, worker.running, worker.lease) == ("w1", 1, START + 15 * SECOND)
-    assert worker.facts["place"] == "host:w1"
+    assert worker.metadata["place"] == "host:w1"
     assert (seen.parked, seen.bytes) == ({"t": 1}, 10)
 
 
@@ -101,5 +101,5 @@ def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
     (whole,) = stage.run(overviews.overview(stage.keys, stage.now)).workers
     (brief,) = stage.run(overviews.overview(stage.keys, stage.now, details=False)).workers
-    assert whole.facts.keys() - brief.facts.keys() == {"runner_facts", "lease"}
-    assert (brief.sizes, brief.facts["place"]) == ({"async": 2}, "host:w1")
+    assert whole.metadata.keys() - brief.metadata.keys() == {"runner_facts", "lease"}
+    assert (brief.sizes, brief.metadata["place"]) == ({"async": 2}, "host:w1")

@@ -174,7 +174,7 @@ class Fleet:
     def registered(self, worker: Worker) -> bool:
         """Whether it is known, and hears what it is told, which comes a moment later."""
         assert worker.alive, f"it ended: {worker!r}"
-        owners = [seen.owner for seen in self.app.overview().workers if seen.facts.get("place") == worker.place]
+        owners = [seen.owner for seen in self.app.overview().workers if seen.metadata.get("place") == worker.place]
         client: redis.Redis
         with connect(self.url) as client:
             return any(client.pubsub_numsub(self.app.client.keys.mail(owner))[0][1] for owner in owners)

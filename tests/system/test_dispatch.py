@@ -335,7 +335,7 @@ def test_whom_it_cannot_resize_it_names(fleet: Fleet) -> None:
     with pytest.raises(WorkerNotFound, match="none lives now"):
         workers.get("nobody")
     first, second = fleet.worker(), fleet.worker()
-    assert {workers.get(name).facts["place"] for name in (first.place, str(first.pid), f"{first.place}:")} == {
+    assert {workers.get(name).metadata["place"] for name in (first.place, str(first.pid), f"{first.place}:")} == {
         first.place
     }
     with pytest.raises(WorkerNotFound, match=rf"did you mean .*:{second.pid}:"):

@@ -364,7 +364,7 @@ def test_another_word_for_it_is_refused() -> None:
 
 
 def test_what_warms_a_forker_up_leaves_no_span(headrace: Program, app: Headrace) -> None:
-    # Of a provider that the program sets as it is imported, so that the forker has it, too.
+    # Of a provider that the program sets as it is imported, so that the fork server has it, too.
     text = TRACED.replace("@app.after_fork_child\n", "").replace(", schedule_delay_millis=100", "")
     headrace.write("tasks", text.replace("BatchSpanProcessor", "SimpleSpanProcessor") + "\nprovide()\n")
     app.by_name("tasks.fork", queue="mail").enqueue()

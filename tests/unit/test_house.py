@@ -303,3 +303,7 @@ def test_words_that_the_glossary_replaces_become_fewer(pages: dict[str, str]) ->
     found = {word: len(re.findall(rf"\b{word}s?\b", text, re.IGNORECASE)) for word in words}
     assert {word: count for word, count in found.items() if count > WORDS.get(word, 0)} == {}
     assert {word for word in WORDS if not found.get(word)} == set(), "gone by now: shorten the list"
+
+
+def test_the_fork_server_has_one_name(sources: dict[Path, ast.Module]) -> None:
+    assert [path for path in sources if re.search(r"\bforkers?\b", path.read_text(), re.IGNORECASE)] == []

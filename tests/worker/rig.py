@@ -206,7 +206,7 @@ class Runner:
 
     def close(self) -> None:
         if self.code is None:
-            # With the children of a forker, as the supervisor does.
+            # With the children of a fork server, as the supervisor does.
             os.killpg(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         self.channel.close()

@@ -1,4 +1,4 @@
-"""The fork kind's forker: a child for each job, one group, and how each end of a child is told."""
+"""The fork kind's fork server: a child for each job, one group, and how each end of a child is told."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Runner]]:
     with rig.runners() as make:
-        yield lambda **options: make("fork", forker=True, **options)
+        yield lambda **options: make("fork", is_fork_server=True, **options)
 
 
 @pytest.fixture
-def forker(start: Callable[..., Runner]) -> Runner:
+def server(start: Callable[..., Runner]) -> Runner:
     return start()
 
 
@@ -56,59 +56,59 @@ def parting(runner: Runner) -> list[ChildCrashed | Exit]:
     return runner.parting
 
 
-def test_each_job_has_a_process_of_its_own(forker: Runner) -> None:
+def test_each_job_has_a_process_of_its_own(server: Runner) -> None:
     pids: set[int] = set()
     for token in range(1, 21):
-        forker.one(claim(token, "who"))
-        pids.add(forker.value(token)[0])
+        server.one(claim(token, "who"))
+        pids.add(server.value(token)[0])
     assert len(pids) == 20
-    assert forker.pid not in pids
-    forker.channel.send(Exit())
-    assert parting(forker) == []
+    assert server.pid not in pids
+    server.channel.send(Exit())
+    assert parting(server) == []
 
 
-def test_nothing_of_a_job_reaches_the_next(forker: Runner) -> None:
-    forker.one(claim(1, "serve_tenant", "acme"))
-    forker.one(claim(2, "serve_tenant", "other"))
-    assert (forker.value(1), forker.value(2)) == ("nobody", "nobody")
+def test_nothing_of_a_job_reaches_the_next(server: Runner) -> None:
+    server.one(claim(1, "serve_tenant", "acme"))
+    server.one(claim(2, "serve_tenant", "other"))
+    assert (server.value(1), server.value(2)) == ("nobody", "nobody")
 
 
-def test_recalls_that_one_child_heard_count_for_the_next(forker: Runner) -> None:
+def test_recalls_that_one_child_heard_count_for_the_next(server: Runner) -> None:
     for token in range(1, 8):
-        forker.run(claim(100 + token, "touch", "/nowhere/at/all"))
+        server.run(claim(100 + token, "touch", "/nowhere/at/all"))
         # Whoever is quicker: a job that began is let end.
-        if not forker.recall(1):
-            forker.done(100 + token)
-        assert forker.one(claim(token, "add", token)).ended.kind == "succeeded"
-        assert forker.value(token) == token + 1
+        if not server.recall(1):
+            server.done(100 + token)
+        assert server.one(claim(token, "add", token)).ended.kind == "succeeded"
+        assert server.value(token) == token + 1
 
 
-def test_more_recalls_than_a_ticket_can_count(forker: Runner) -> None:
+def test_more_recalls_than_a_ticket_can_count(server: Runner) -> None:
     for token in range(1, 301):
-        forker.run(claim(1000 + token, "noop"))
-        if not forker.recall(1):
-            forker.done(1000 + token)
-    assert forker.one(claim(1, "add", 1)).ended.kind == "succeeded"
+        server.run(claim(1000 + token, "noop"))
+        if not server.recall(1):
+            server.done(1000 + token)
+    assert server.one(claim(1, "add", 1)).ended.kind == "succeeded"
 
 
 @pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])
-def test_a_stop_reaches_the_child(forker: Runner, reason: str, kind: str) -> None:
+def test_a_stop_reaches_the_child(server: Runner, reason: str, kind: str) -> None:
     for token in (1, 2):
-        forker.run(claim(token, "spin_on"))
-        forker.started(token)
-        forker.stop(token, reason)
-        stopped(forker, token)
-        assert forker.done(token).ended.kind == kind
-    assert forker.one(claim(3, "add", 1)).ended.kind == "succeeded"
+        server.run(claim(token, "spin_on"))
+        server.started(token)
+        server.stop(token, reason)
+        stopped(server, token)
+        assert server.done(token).ended.kind == kind
+    assert server.one(claim(3, "add", 1)).ended.kind == "succeeded"
 
 
-def test_a_stop_that_comes_before_its_job_is_not_lost(forker: Runner) -> None:
+def test_a_stop_that_comes_before_its_job_is_not_lost(server: Runner) -> None:
     for token in range(1, 31):
-        forker.run(claim(token, "spin", 60.0))
+        server.run(claim(token, "spin", 60.0))
         # It may come while there is no child, before its handler is there, or while the job runs.
-        forker.stop(token, "cancel")
-        stopped(forker, token)
-        assert forker.done(token).ended.kind == "cancelled", token
+        server.stop(token, "cancel")
+        stopped(server, token)
+        assert server.done(token).ended.kind == "cancelled", token
 
 
 @pytest.mark.parametrize(
@@ -116,49 +116,49 @@ def test_a_stop_that_comes_before_its_job_is_not_lost(forker: Runner) -> None:
     [("segfault", (), (signal.SIGSEGV, 0)), ("exits", (0,), (0, 0)), ("exits", (3,), (0, 3)), ("dies", (), (9, 0))],
 )
 def test_a_child_that_falls_is_told_with_its_own_memory(
-    forker: Runner, task: str, args: tuple[int, ...], fell: tuple[int, int]
+    server: Runner, task: str, args: tuple[int, ...], fell: tuple[int, int]
 ) -> None:
-    forker.noisy = True
+    server.noisy = True
     # The child has all of this process in its memory.
     most = psutil.Process().memory_info().rss + (200 << 20)
-    forker.one(claim(1, "large", 400))
-    forker.run(claim(2, task, *args))
-    (told,) = parting(forker)
+    server.one(claim(1, "large", 400))
+    server.run(claim(2, task, *args))
+    (told,) = parting(server)
     assert isinstance(told, ChildCrashed)
     assert (told.signal, told.code) == fell
     assert 0 < told.memory < most, "the job before it is not counted"
-    assert not forker.ended(2)
+    assert not server.ended(2)
 
 
-def test_what_a_job_leaves_running_makes_the_forker_leave(forker: Runner) -> None:
-    forker.one(claim(1, "leaves", False))
-    pid = forker.value(1)
-    assert parting(forker) == [Exit()]
+def test_what_a_job_leaves_running_makes_the_forker_leave(server: Runner) -> None:
+    server.one(claim(1, "leaves", False))
+    pid = server.value(1)
+    assert parting(server) == [Exit()]
     # The supervisor buries the group, whose number nobody else can have while one of it lives.
-    assert os.getpgid(pid) == forker.pid
-    os.killpg(forker.pid, signal.SIGKILL)
+    assert os.getpgid(pid) == server.pid
+    os.killpg(server.pid, signal.SIGKILL)
     eventually(lambda: not lives(pid), 20)
 
 
-def test_what_a_job_left_and_has_ended_is_no_matter(forker: Runner) -> None:
-    forker.one(claim(1, "leaves", True))
-    assert forker.one(claim(2, "add", 1)).ended.kind == "succeeded"
-    assert forker.parting == []
+def test_what_a_job_left_and_has_ended_is_no_matter(server: Runner) -> None:
+    server.one(claim(1, "leaves", True))
+    assert server.one(claim(2, "add", 1)).ended.kind == "succeeded"
+    assert server.parting == []
 
 
-def test_a_forker_leaves_when_its_dispatcher_is_gone(forker: Runner) -> None:
-    forker.one(claim(1, "noop"))
-    forker.channel.close()
-    assert forker.wait() == 0
+def test_a_forker_leaves_when_its_dispatcher_is_gone(server: Runner) -> None:
+    server.one(claim(1, "noop"))
+    server.channel.close()
+    assert server.wait() == 0
 
 
 def test_a_group_ends_with_the_supervisor(tmp_path: Path) -> None:
-    """A process between the test and the forker is its supervisor, and is killed."""
+    """A process between the test and the fork server is its supervisor, and is killed."""
     read, write = os.pipe()
     supervisor = os.fork()
     if not supervisor:
         try:
-            one = Runner("fork", forker=True)
+            one = Runner("fork", is_fork_server=True)
             one.run(claim(1, "who_stays"))
             one.until(lambda: any(say.lines for say in one.said), "its pid")
             os.write(write, f"{one.pid} {one.said[-1].lines[0]}".encode())
@@ -168,7 +168,7 @@ def test_a_group_ends_with_the_supervisor(tmp_path: Path) -> None:
     pids = [int(word) for word in os.read(read, 100).split()]
     os.kill(supervisor, signal.SIGKILL)
     os.waitpid(supervisor, 0)
-    eventually(lambda: not any(lives(pid) for pid in pids), 20, what="forker and child are gone")
+    eventually(lambda: not any(lives(pid) for pid in pids), 20, what="fork server and child are gone")
 
 
 def test_hooks_surround_each_child(start: Callable[..., Runner]) -> None:
@@ -209,5 +209,5 @@ def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:
     assert [found.token for found in one.found] == [1, 2, 3, 4, 65]
 
 
-def test_a_failure_is_told_as_everywhere(forker: Runner) -> None:
-    assert error_of(forker.one(claim(1, "fail", "value"))).type == "ValueError"
+def test_a_failure_is_told_as_everywhere(server: Runner) -> None:
+    assert error_of(server.one(claim(1, "fail", "value"))).type == "ValueError"

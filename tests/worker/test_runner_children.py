@@ -106,7 +106,7 @@ for kind in KINDS:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Runner]]:
     with rig.runners() as make:
-        yield lambda kind: make(kind, 2, app=app, forker=kind == "fork" and sys.platform == "linux")
+        yield lambda kind: make(kind, 2, app=app, is_fork_server=kind == "fork" and sys.platform == "linux")
 
 
 @pytest.mark.parametrize("way", WAYS)

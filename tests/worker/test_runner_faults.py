@@ -30,7 +30,7 @@ def broken(*_: Any, **__: Any) -> Any:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Runner]]:
     with rig.runners() as make:
-        yield lambda kind: make(kind, 2, forker=kind == "fork" and sys.platform == "linux")
+        yield lambda kind: make(kind, 2, is_fork_server=kind == "fork" and sys.platform == "linux")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +61,7 @@ def test_a_fault_where_an_end_is_said_ends_the_runner(
     runner.noisy = True
     runner.run(claim(1, TASKS.get(kind, ("noop",))[0]))
     code = runner.wait()
-    # A forker says how its child fell, and leaves.
+    # A fork server says how its child fell, and leaves.
     fell = [one.code for one in runner.parting if hasattr(one, "code")]
     assert FAULTY in (code, *fell)
     assert "a fault of ours" in runner.stderr()

@@ -104,7 +104,7 @@ for kind in KINDS:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Runner]]:
     with rig.runners() as make:
-        yield lambda kind: make(kind, 4, app=app, forker=kind == "fork" and sys.platform == "linux")
+        yield lambda kind: make(kind, 4, app=app, is_fork_server=kind == "fork" and sys.platform == "linux")
 
 
 def stop(runner: Runner, token: int, reason: str) -> None:

@@ -205,12 +205,12 @@ def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:
 
 def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
     """A worker, without its runners; times left are in seconds."""
-    since = worker.facts.get("since", "")
+    since = worker.metadata.get("since", "")
     return {
         "worker": worker.owner,
-        "place": worker.facts.get("place"),
-        "queues": [name for name in worker.facts.get("queues", "").split(",") if name],
-        "runners": _runners(worker.facts.get("runners", "")),
+        "place": worker.metadata.get("place"),
+        "queues": [name for name in worker.metadata.get("queues", "").split(",") if name],
+        "runners": _runners(worker.metadata.get("runners", "")),
         "sizes": worker.sizes,
         "running": worker.running,
         "lease_left": round((worker.lease - now) / 1e6, 3),

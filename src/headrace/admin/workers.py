@@ -158,14 +158,14 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
 
 def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
     """Its own name, that of its place, and its process id."""
-    place = worker.facts.get("place", "")
+    place = worker.metadata.get("place", "")
     return worker.owner, place, place.rpartition(":")[2]
 
 
 def _first_names(worker: WorkerFacts) -> tuple[str, str]:
     """After a reload, the place and the process id with which the worker was started."""
-    anchor = worker.facts.get("anchor", "")
-    return f"{worker.facts.get('place', '').rpartition(':')[0]}:{anchor}", anchor
+    anchor = worker.metadata.get("anchor", "")
+    return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{anchor}", anchor
 
 
 def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[WorkerFacts]:

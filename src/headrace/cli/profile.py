@@ -130,9 +130,9 @@ def _subject(app: Headrace, worker: str | None, runner: int | None, job: str | N
         return _of_job(app, worker, job)
     facts = _worker(app, worker)
     if dispatcher:
-        return Subject(f"the dispatcher of {facts.owner}", int(facts.facts["dispatcher"]))
+        return Subject(f"the dispatcher of {facts.owner}", int(facts.metadata["dispatcher"]))
     if runner is None:
-        return Subject(facts.owner, int(facts.facts["place"].rpartition(":")[2]))
+        return Subject(facts.owner, int(facts.metadata["place"].rpartition(":")[2]))
     runners = _told(app, facts, "", lambda now: now.lease > facts.lease).runners
     found = [one for one in runners if one.pid == runner] or [one for one in runners if one.place == runner]
     if len(found) != 1:
@@ -179,7 +179,7 @@ def _worker(app: Headrace, name: str | None) -> WorkerFacts:
         OperationFault: there is none at all, several without a name, or it is on another machine.
     """
     found = _only_worker(app) if name is None else app.workers.get(name)
-    host = found.facts.get("place", "").rpartition(":")[0]
+    host = found.metadata.get("place", "").rpartition(":")[0]
     if host != socket.gethostname():
         raise OperationFault(
             f"{found.owner} runs on {host}, and this is {socket.gethostname()}: profile it there, for its processes "

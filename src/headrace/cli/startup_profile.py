@@ -32,7 +32,7 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
             else f"no worker is called {name}: headrace workers list has their names, of which the beginning is enough"
         )
     profiles = {
-        one.owner: _read(one.facts.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
+        one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
     }
     if output.json:
         for owner, profile in profiles.items():

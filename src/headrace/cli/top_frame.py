@@ -169,7 +169,7 @@ def _task(name: str, bucket: Bucket) -> TopTask:
 def _workers(seen: Overview) -> list[TopWorker]:
     rows = [
         TopWorker(
-            worker.facts.get("place", worker.owner),
+            worker.metadata.get("place", worker.owner),
             worker.running,
             sum(worker.sizes.values()),
             sum(one.memory for one in worker.runners),
@@ -181,7 +181,7 @@ def _workers(seen: Overview) -> list[TopWorker]:
 
 def _runs(seen: Overview) -> list[TopRun]:
     rows = [
-        TopRun(one.job, one.task, worker.facts.get("place", worker.owner), max(0, seen.now - one.since) / 1e6)
+        TopRun(one.job, one.task, worker.metadata.get("place", worker.owner), max(0, seen.now - one.since) / 1e6)
         for worker in seen.workers
         for one in worker.runners
         if one.job and one.since

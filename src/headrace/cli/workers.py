@@ -35,7 +35,7 @@ def list_(session: Session) -> None:
             session.output.document(worker_document(worker, seen.now))
         return
     rows = [
-        (w.owner, w.facts.get("queues", "-"), w.facts.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
+        (w.owner, w.metadata.get("queues", "-"), w.metadata.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
         for w in sorted(seen.workers, key=lambda worker: worker.owner)
     ]
     session.output.table(

@@ -93,7 +93,7 @@ def _of_workers(frame: LiveFrame) -> Iterator[Need]:
         if worker.running and frame.live:
             yield Need(
                 "bad",
-                f"Worker {worker.facts.get('place', worker.owner)} fell silent",
+                f"Worker {worker.metadata.get('place', worker.owner)} fell silent",
                 f"It holds {plural(worker.running, 'job')}, which another worker takes over.",
                 "/workers",
             )

@@ -125,7 +125,7 @@ async def _scale(site: DashboardSite, name: str, form: Form) -> str:
         raise HTTPException(400, "Give a whole number of runners.")
     kind = form.get("kind") or None
     worker = await site.app.workers.ascale(name, int(size), kind)  # type: ignore[arg-type]
-    return f"Worker {worker.facts.get('place', name)} was told to run {plural(int(size), 'job')} at once."
+    return f"Worker {worker.metadata.get('place', name)} was told to run {plural(int(size), 'job')} at once."
 
 
 async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:

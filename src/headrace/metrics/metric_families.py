@@ -143,7 +143,7 @@ def _folded(held: Mapping[str, Held], field: str) -> Rows:
 def _runners(seen: MetricSnapshot) -> dict[str, int]:
     found: dict[str, int] = {}
     for worker in seen.live:
-        for part in worker.facts.get("runners", "").split():
+        for part in worker.metadata.get("runners", "").split():
             kind, _, count = part.partition(":")
             found[kind] = found.get(kind, 0) + (int(count) if count.isdecimal() else 0)
     return found

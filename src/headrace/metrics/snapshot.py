@@ -65,7 +65,7 @@ class MetricSnapshot:
 
 def place_of(worker: WorkerFacts) -> str:
     """A worker's host and pid."""
-    return worker.facts.get("place", worker.owner)
+    return worker.metadata.get("place", worker.owner)
 
 
 def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:

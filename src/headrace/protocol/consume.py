@@ -19,7 +19,7 @@ def register(
     keys: Keys,
     owner: str,
     lease: int,
-    facts: Sequence[str | int],
+    metadata: Sequence[str | int],
     now: int = 0,
     tasks: Mapping[str, str] | None = None,
 ) -> Call[int]:
@@ -27,7 +27,7 @@ def register(
 
     Args:
         lease: microseconds.
-        facts: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
+        metadata: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
         tasks: the kind of each task that it knows.
 
     Returns:
@@ -42,7 +42,7 @@ def register(
         now=now,
         owner=owner,
         lease=lease,
-        facts=list(facts),
+        metadata=list(metadata),
         tasks=[word for row in (tasks or {}).items() for word in row],
     )
 
@@ -115,7 +115,7 @@ def renew(
     keys: Keys,
     owner: str,
     lease: int,
-    facts: Sequence[str | int] = (),
+    metadata: Sequence[str | int] = (),
     queues: Sequence[str] = (),
     now: int = 0,
 ) -> Call[Renewed]:
@@ -126,7 +126,9 @@ def renew(
 
     Cost: one round trip, O(log workers), however many jobs it holds.
     """
-    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, facts=list(facts), names=list(queues))
+    return load("renew").bind(
+        keys, _renewed, now=now, owner=owner, lease=lease, metadata=list(metadata), names=list(queues)
+    )
 
 
 def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now: int = 0) -> Call[tuple[str, int]]:

@@ -76,24 +76,24 @@ class WorkerFacts:
     owner: str
     lease: int
     running: int
-    facts: dict[str, str]
+    metadata: dict[str, str]
 
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues that it serves, those that it prefers first."""
-        return tuple(filter(None, self.facts.get("queues", "").split(",")))
+        return tuple(filter(None, self.metadata.get("queues", "").split(",")))
 
     @property
     def sizes(self) -> dict[str, int]:
         """Jobs that it runs at once, by kind of runner."""
-        pairs = (part.partition(":") for part in self.facts.get("sizes", "").split())
+        pairs = (part.partition(":") for part in self.metadata.get("sizes", "").split())
         return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
 
     @property
     def runners(self) -> list[RunnerFacts]:
         """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
         try:
-            return msgspec.json.decode(self.facts.get("runner_facts", "[]"), type=list[RunnerFacts])
+            return msgspec.json.decode(self.metadata.get("runner_facts", "[]"), type=list[RunnerFacts])
         except msgspec.MsgspecError:
             return []
 

@@ -8,15 +8,15 @@
 -- removes first self
 -- arg     owner   text
 -- arg     lease   int     microseconds
--- arg     facts   packed  {field, value, ...} that people see
+-- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
 -- Before it is one of them: it would look as if somebody had been there.
 local till = mend(lease)
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
-redis.call('HSET', self, 'since', now, 'lease', lease, unpack(facts))
+redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)
 local said = {}
-for n = 1, #facts, 2 do said[facts[n]] = facts[n + 1] end
+for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
 if new then telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''}) end
 return math.max(0, till - now)

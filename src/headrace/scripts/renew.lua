@@ -20,7 +20,7 @@
 -- derive  of         zset    claims:<owner>
 -- arg     owner      text
 -- arg     lease      int     microseconds
--- arg     facts      packed  {field, value, ...} that changed
+-- arg     metadata   packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
 --         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, {its queues that are paused}, how many others have ready jobs} | {gone}
@@ -43,7 +43,7 @@ local nearest = first[1] == owner and {first[3] or owner, first[4] or now + leas
 -- A name that belongs to nobody would hide all those whose leases end later.
 if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
 redis.call('ZADD', owners, now + lease, owner)
-if #facts > 0 then redis.call('HSET', self, unpack(facts)) end
+if #metadata > 0 then redis.call('HSET', self, unpack(metadata)) end
 local held = redis.call('ZCARD', claims)
 local places = {cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
 for n, queue in ipairs(names) do places[9 + n] = ready .. queue end

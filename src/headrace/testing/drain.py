@@ -126,10 +126,10 @@ class DrainWorker:
     def _begin(self) -> Steps[None]:
         app = self._app
         self.owner = self._growth.owner = f"{PLACE}:{os.urandom(4).hex()}"
-        facts: list[str | int] = ["place", PLACE, *budgets(app.tasks, app.settings.max_crashes)]
+        metadata: list[str | int] = ["place", PLACE, *budgets(app.tasks, app.settings.max_crashes)]
         tasks = {name: task.kind for name, task in app.tasks.items()}
         lease = microseconds(app.settings.lease)
-        spared: int = yield consume.register(self._keys, self.owner, lease, facts, tasks=tasks)
+        spared: int = yield consume.register(self._keys, self.owner, lease, metadata, tasks=tasks)
         yield declare_limits(self._keys, self.owner, tasks, app.limits.declared())
         # Of workers that were silent it is not known yet whether they live; here there is none that does.
         left = spared + BEYOND if spared else 0

@@ -42,7 +42,7 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 
 
 class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
-    """Dispatcher to runner: leave when what you hold is done. Forker to dispatcher: I leave."""
+    """Dispatcher to runner: leave when what you hold is done. Fork server to dispatcher: I leave."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
@@ -60,7 +60,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
 
 
 class ChildCrashed(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
-    """Forker to dispatcher: its child ended without saying how its job did; fields as in :class:`Died`."""
+    """Fork server to dispatcher: its child ended without saying how its job did; fields as in :class:`Died`."""
 
     signal: int
     code: int
@@ -138,14 +138,14 @@ class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
     """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr.
 
     Attributes:
-        forker: it runs no job itself, but forks a child for each.
+        is_fork_server: it runs no job itself, but forks a child for each.
         starting: it runs code of the application first, and says :class:`Up` when it takes jobs.
     """
 
     runner: int
     kind: Kind
     pid: int
-    forker: bool = False
+    is_fork_server: bool = False
     starting: bool = False
 
 

@@ -262,15 +262,15 @@ class Core:
         if worker.phase != "working":
             return []
         owner = f"{context.place}:{context.dice.getrandbits(32):08x}"
-        facts: list[str | int] = ["place", context.place, "queues", ",".join(worker.options.queues.names)]
-        facts += ["dispatcher", context.pid]
+        metadata: list[str | int] = ["place", context.place, "queues", ",".join(worker.options.queues.names)]
+        metadata += ["dispatcher", context.pid]
         if weights := worker.options.queues.weights:
-            facts += ["weights", ",".join(f"{weight:g}" for weight in weights)]
-        facts += ["anchor", context.anchor] if context.anchor else []
-        facts += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
+            metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
+        metadata += ["anchor", context.anchor] if context.anchor else []
+        metadata += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)
-        call = consume.register(worker.keys, owner, lease, facts, tasks=tasks)
+        call = consume.register(worker.keys, owner, lease, metadata, tasks=tasks)
         return [(call, lambda spared: self._registered(owner, now, spared)), self.maintenance.limits.first(owner, now)]
 
     def _registered(self, owner: str, sent: float, spared: int) -> None:

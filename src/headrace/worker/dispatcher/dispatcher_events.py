@@ -33,7 +33,7 @@ class RunnerUp(msgspec.Struct, frozen=True):
     runner: int
     kind: Kind
     pid: int
-    forker: bool = False
+    is_fork_server: bool = False
     starting: bool = False
 
 

@@ -40,15 +40,15 @@ class SelfReport:
         advice = self._pool.advice
         for line in advice.lines():
             self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
-        facts: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
-        facts += self.sizes() if self.resized else []
+        metadata: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
+        metadata += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
         if worker.phase == "draining" and not self.leaving:
             self.leaving = True
-            facts += ["draining", 1]
+            metadata += ["draining", 1]
         runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.context.look, self.shown)
         if runners != self.said:
             self.said = runners
-            facts += ["runner_facts", runners]
-        return facts
+            metadata += ["runner_facts", runners]
+        return metadata

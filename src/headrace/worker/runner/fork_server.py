@@ -1,7 +1,7 @@
 """The fork kind: a warm process that runs no job, but forks a child for each.
 
 The child is all that a process runner is (:mod:`process`), for one job: it settles in, waits, runs it, says how it
-ended, and leaves. Its *forker* owns what outlasts a job, the channel and the process group, and
+ended, and leaves. Its *fork server* owns what outlasts a job, the channel and the process group, and
 
 1. forks the next child when the last one has left, ahead of its job;
 2. passes on the signals by which a running job is told to stop, and to write its stacks;
@@ -9,8 +9,8 @@ ended, and leaves. Its *forker* owns what outlasts a job, the channel and the pr
 4. leaves, too, when a job left something running, which then ends with the group; and when a child was told to.
 
 It has one thread and runs no code of the application but the hooks around a fork. After a fork each page that either
-writes to is copied, which is most of what a job costs here: what children need is made before, and what a forker does
-between two of them is kept short. A process that is only kept to be forked is Android's zygote.
+writes to is copied, which is most of what a job costs here: what children need is made before, and what a fork server
+does between two of them is kept short. A process that is only kept to be forked is Android's zygote.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.worker.runner.interrupts import MainGate
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
-# A forker's first children are profiled, then one in so many.
+# A fork server's first children are profiled, then one in so many.
 FIRST, EACH = 4, 64
 _SAID = 1
 
@@ -78,7 +78,7 @@ class ForkServer:
         return self._count == 1
 
     def run(self) -> bool:
-        """Fork. Returns True in each child; and False in the forker, when it is time to leave."""
+        """Fork. Returns True in each child; and False in the fork server, when it is time to leave."""
         signal.signal(signal.SIGUSR1, self._on_signal)
         signal.signal(signal.SIGUSR2, self._ask_stacks)
         adopt_orphans()
@@ -93,7 +93,7 @@ class ForkServer:
         self._page[:3] = bytes((_SAID, recalls & 0xFF, leaves))
 
     def _fork(self) -> bool:
-        """Whether this is the forker still."""
+        """Whether this is the fork server still."""
         profiled = self._profiled and (self._count < FIRST or self._count % EACH == 0)
         self.forked = time.monotonic_ns() if profiled else 0
         self._page[0] = 0

@@ -1,4 +1,4 @@
-"""What a forker does before its first child, so that each child has less to do.
+"""What a fork server does before its first child, so that each child has less to do.
 
 Most of what a child costs are pages: those that it is the first to touch, and those that it writes to, which are
 copied. No code of the application runs here.

@@ -32,7 +32,7 @@ class Process:
     Attributes:
         runner_context: what its starts share.
         recalls: how many were heard on this channel, also by others before it.
-        forker: whose child it is.
+        fork_server: whose child it is.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Process:
         # Stops that came before their start's code began, by token.
         self._pending: dict[int, StopReason] = {}
         self.recalls = 0
-        self.forker: ForkServer | None = None
+        self.fork_server: ForkServer | None = None
         self._leaving = False
         self._awake_until = 0.0
 
@@ -79,9 +79,9 @@ class Process:
                         break
         except Closed:
             self._leaving = True
-        if self.forker is not None:
+        if self.fork_server is not None:
             # What was heard in part only, nobody else can read on.
-            self.forker.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
+            self.fork_server.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""

@@ -65,7 +65,7 @@ class RunnerOptions:
         place: ``host:pid`` of the worker, for errors.
         forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
             is done again in it; else 0.
-        forker: be one that forks a child for each job; the fork kind only.
+        is_fork_server: be one that forks a child for each job; the fork kind only.
         exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
         settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
     """
@@ -74,7 +74,7 @@ class RunnerOptions:
     measure_memory: bool
     place: str
     forked: int = 0
-    forker: bool = False
+    is_fork_server: bool = False
     exit_deadline: float = 5.0
     settled: Callable[[str], None] | None = None
 
@@ -103,13 +103,13 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
-        if not options.forker:
+        if not options.is_fork_server:
             answer_stacks()
     if app.job_log.level is not None:
         logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
     lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
     try:
-        if options.forker:
+        if options.is_fork_server:
             work = _forked(app, channel, tickets, options)
         else:
             work = _born(app, kind, channel, tickets, options, lifespans)
@@ -129,18 +129,18 @@ def answer_stacks() -> None:
 
 
 def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
-    """Be a forker; then, in each child, what it is to run; and in the forker, when it is time to leave, None."""
+    """Be a fork server. Returns in each child what it is to run; in the fork server, when it is to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_runner_context(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
     fork_warmup.prepare(app, work.runner_context, measure_memory=options.measure_memory)
-    forker = ForkServer(app, channel, work.gate, profiled=options.forked > 0)
-    if not forker.run():
+    fork_server = ForkServer(app, channel, work.gate, profiled=options.forked > 0)
+    if not fork_server.run():
         _write_out()
         return None
     answer_stacks()
-    work.recalls, work.forker = forker.recalls, forker
-    settled = options.settled if forker.first else None
-    work.reporter.profiler = _settle_in(app, channel, forker.forked, settled, Lifespans(()))
+    work.recalls, work.fork_server = fork_server.recalls, fork_server
+    settled = options.settled if fork_server.first else None
+    work.reporter.profiler = _settle_in(app, channel, fork_server.forked, settled, Lifespans(()))
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
     return work
@@ -152,7 +152,7 @@ def _born(
     profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
     work = _work(kind, _runner_context(app, options, lifespans.state), channel, tickets, options, lifespans)
     work.reporter.profiler = profiler
-    if starts_up(app, kind, forker=False):
+    if starts_up(app, kind, is_fork_server=False):
         with contextlib.suppress(Closed):
             channel.send(Up())
     if (gate := work.gate) is not None:
@@ -226,7 +226,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
     if not (hooks or lifespans) and isinstance(work, Process):
         # Nothing of the application's can hang here, so the kernel's own watch is enough.
         signal.alarm(math.ceil(deadline))
-        _write_out(work.forker and work.forker.handlers)
+        _write_out(work.fork_server and work.fork_server.handlers)
         # No way back through the frames, each of which would cost a fork of one job some pages more.
         os._exit(0)
     # Logging and streams come last, and have a turn as well.

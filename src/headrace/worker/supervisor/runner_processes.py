@@ -91,10 +91,10 @@ class RunnerProcesses:
         os.set_blocking(ticket_read, False)
         parent = os.getpid()
         settled = None if settling is None else stack.enter_context(settling.expected())
-        forker = kind == "fork" and fork_server.lasts(self._app)
-        facts = self._facts(kind, options, began, settled, forker=forker)
-        # A forker surrounds its own children with them.
-        before, after = ([], []) if forker else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
+        is_fork_server = kind == "fork" and fork_server.lasts(self._app)
+        facts = self._facts(kind, options, began, settled, is_fork_server=is_fork_server)
+        # A fork server surrounds its own children with them.
+        before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
         run_around_fork(list(reversed(before)))
         stack.callback(run_around_fork, after)
         warmup.write_out()
@@ -117,19 +117,19 @@ class RunnerProcesses:
             os.setpgid(pid, pid)
         self.last += 1
         self._children[pid] = Child(self.last, kind, pid)
-        starting = starts_up(self._app, kind, forker=forker)
-        spawned = Spawned(self.last, kind, pid, forker, starting)
+        starting = starts_up(self._app, kind, is_fork_server=is_fork_server)
+        spawned = Spawned(self.last, kind, pid, is_fork_server, starting)
         self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
 
     def _facts(
-        self, kind: Kind, options: WorkerOptions, forked: int, settled: socket.socket | None, *, forker: bool
+        self, kind: Kind, options: WorkerOptions, forked: int, settled: socket.socket | None, *, is_fork_server: bool
     ) -> runner_process.RunnerOptions:
         return runner_process.RunnerOptions(
             slots=options.slots(kind),
             measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all",
             place=self._place,
             forked=forked,
-            forker=forker,
+            is_fork_server=is_fork_server,
             settled=None if settled is None else partial(tell, settled),
         )
 

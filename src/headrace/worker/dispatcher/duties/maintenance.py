@@ -224,15 +224,15 @@ class Maintenance:
         settings: Settings,
         tasks: Collection[str],
         queues: Sequence[str],
-        facts: Callable[[], Sequence[str | int]] = tuple,
+        metadata: Callable[[], Sequence[str | int]] = tuple,
         expected: Callable[[], int] = int,
         schedules: Sequence[Row] = (),
         log: Log = no_log,
         ticked: Ticked = no_log,
         limits: DeclaredLimits = NO_LIMITS,
     ) -> None:
-        """Make one; ``facts`` and ``expected`` are for :class:`Renewal`, the three after them for :class:`TickDuty`."""
-        self.renewal = Renewal(keys, settings, queues, facts, expected, self._tell)
+        """Make one; ``metadata``, ``expected`` are for :class:`Renewal`, the three after them for :class:`TickDuty`."""
+        self.renewal = Renewal(keys, settings, queues, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
         self.sweep = Sweep(keys, settings)

@@ -34,14 +34,14 @@ class Renewal:
         keys: Keys,
         settings: Settings,
         queues: Sequence[str],
-        facts: Callable[[], Sequence[str | int]],
+        metadata: Callable[[], Sequence[str | int]],
         expected: Callable[[], int],
         tell: Callable[[consume.Renewed, float], None],
     ) -> None:
         """Make one that is due at once.
 
         Args:
-            facts: what the worker says of itself has changed: names and values.
+            metadata: what the worker says of itself has changed: names and values.
             expected: how many jobs the store should count as held.
             tell: passes the reply on to all whom it concerns.
         """
@@ -54,7 +54,7 @@ class Renewal:
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
         self._keys, self._lease, self._queues = keys, settings.lease, queues
-        self._facts, self._expected, self._tell = facts, expected, tell
+        self._metadata, self._expected, self._tell = metadata, expected, tell
         self._held = 0
 
     def begin(self, owner: str, sent: float) -> None:
@@ -66,7 +66,7 @@ class Renewal:
 
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
-        call = consume.renew(self._keys, self.owner, microseconds(self._lease), self._facts(), self._queues)
+        call = consume.renew(self._keys, self.owner, microseconds(self._lease), self._metadata(), self._queues)
         self._held = self._expected()
         return call
 

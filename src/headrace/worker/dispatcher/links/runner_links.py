@@ -153,7 +153,9 @@ class RunnerLinks:
         link = self._links[message.runner] = RunnerLink(message, descriptors)
         self._watched.watch(link.channel, lambda: self._on_socket(link))
         self._watched.watch(link.stderr, lambda: self._on_stderr(link))
-        self._inbox.append(RunnerUp(message.runner, message.kind, message.pid, message.forker, message.starting))
+        self._inbox.append(
+            RunnerUp(message.runner, message.kind, message.pid, message.is_fork_server, message.starting)
+        )
 
     def give(self, action: Give) -> None:
         """Send claims to a runner; one that just died tells so by its socket, and what it was sent comes back then."""

@@ -75,8 +75,8 @@ class RunnerHandle:
         recalling: it is being asked what it had not begun, and is given nothing meanwhile.
         look_at: when it is looked at again whether it stalls (monotonic seconds).
         place: which it fills; None for a single.
-        forker: it runs no job itself, but forks a child for each.
-        fell: how its last child ended, where it is a forker that said so.
+        is_fork_server: it runs no job itself, but forks a child for each.
+        fell: how its last child ended, where it is a fork server that said so.
     """
 
     def __init__(self, number: int, kind: Kind, pid: int, slots: int = 1) -> None:
@@ -105,7 +105,7 @@ class RunnerHandle:
         self.recalling = False
         self.look_at = 0.0
         self.place: Place | None = None
-        self.forker = False
+        self.is_fork_server = False
         self.fell: ChildCrashed | None = None
 
     @property

@@ -117,15 +117,15 @@ class RunnerSupply:
     def up(self, event: RunnerUp, now: float) -> None:
         """A runner is there."""
         handle = RunnerHandle(event.runner, event.kind, event.pid, self.options.slots(event.kind))
-        handle.born, handle.forker, handle.starting = now, event.forker, event.starting
-        handle.quota = 0 if handle.forker else self.options.recycle_jobs
+        handle.born, handle.is_fork_server, handle.starting = now, event.is_fork_server, event.starting
+        handle.quota = 0 if handle.is_fork_server else self.options.recycle_jobs
         if self._assignment.coming[handle.kind]:
             self._assignment.coming[handle.kind] -= 1
             handle.single, handle.slots = True, 1
             if not handle.starting:
                 self._timers.set("tidy", min(self._timers.at("tidy"), handle.born + INFANT))
         worn = bool(self.options.recycle_jobs or self.options.recycle_memory)
-        handle.wears = not handle.forker and (worn or handle.kind == "fork" or handle.single)
+        handle.wears = not handle.is_fork_server and (worn or handle.kind == "fork" or handle.single)
         self._assignment.attach(handle)
         self.freed.add(handle.kind)
         # Asked for when there were more places than there are now.

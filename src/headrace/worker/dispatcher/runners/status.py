@@ -24,12 +24,12 @@ Probe = Callable[[RunnerHandle], tuple[int, int]]
 def probe(handle: RunnerHandle) -> tuple[int, int]:
     """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
 
-    The process is the runner's own, or the child that a forker has now. The bytes are whole MiB, so that a runner that
-    idles says nothing new.
+    The process is the runner's own, or the child that a fork server has now. The bytes are whole MiB, so that a runner
+    that idles says nothing new.
     """
     pid = handle.pid
     try:
-        if handle.forker:
+        if handle.is_fork_server:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
             pid = int(children[0]) if children else pid
         return pid, int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE >> 20 << 20
