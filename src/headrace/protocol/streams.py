@@ -48,20 +48,30 @@ def tell(keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str 
 
 
 def told(
-    keys: Keys, stream: StreamName, limit: int, after: str = "", *, desc: bool = True, kinds: Sequence[str] = ()
+    keys: Keys,
+    stream: StreamName,
+    limit: int,
+    after: str = "",
+    *,
+    desc: bool = True,
+    within: int = 0,
+    kinds: Sequence[str] = (),
+    now: int = 0,
 ) -> Call[StreamPiece]:
     """A piece of a stream, by time.
 
     Args:
         limit: at most 1000; 0: only where the stream ends.
         after: id of the last entry seen.
+        within: only entries that are as young, microseconds, newest first; 0: of any age.
         kinds: only entries of these kinds: a call looks at 5,000 entries for them.
 
     Cost: one round trip, O(entries looked at).
     """
     return load("told").bind(
-        keys, _told, line=stream, after=after, limit=limit, look=LOOK, desc=int(desc), kinds=list(kinds)
-    )
+        keys, _told, now=now, line=stream, after=after, limit=limit, look=LOOK, desc=int(desc), within=within,
+        kinds=list(kinds),
+    )  # fmt: skip
 
 
 def _told(reply: Any) -> StreamPiece:
