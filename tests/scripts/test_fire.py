@@ -168,26 +168,6 @@ def test_what_became_of_ticks_is_told_for_those_who_count(stage: Stage) -> None:
     assert fire(stage).became == became
 
 
-def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
-    put(stage, row(pause_after=2))
-    fire(stage)
-    kinds = ["failed", "succeeded", "failed", "quarantined"]
-    for n, kind in enumerate(kinds):
-        stage.now = FIRST + n * MINUTE
-        assert fire(stage).ran == 1
-        (claim,) = stage.take()
-        stage.end(claim, {"quarantined": "corrupt"}.get(kind, kind))
-    stage.now += MINUTE
-    assert fire(stage).ran == 0
-    assert (schedule(stage).state, schedule(stage).paused) == ("paused", "2 jobs failed, one after the other")
-    assert stage.members("ticking") == {}
-    # A resume begins to count anew.
-    stage.run(ticks.resume_schedule(stage.keys, "s", stage.now))
-    fire(stage)
-    stage.now += MINUTE
-    assert fire(stage).ran == 1
-
-
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_other", "allow_all"])
 @pytest.mark.parametrize("became", ["succeeded", "failed", "cancelled", "corrupt", "its record is gone"])
 def test_the_next_tick_runs_whatever_became_of_the_job_before(stage: Stage, became: str, overlap: str) -> None:
