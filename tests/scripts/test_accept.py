@@ -15,11 +15,3 @@ def test_a_batch_is_taken_once_whole(stage: Stage, ordered: bool) -> None:
     assert call.script.name == ("enqueue_ordered" if ordered else "enqueue")
     assert [stage.run(call).word for _ in range(3)] == ["ok", "repeated", "repeated"]
     assert [stage.state(job.id) for job in jobs] == ["ready", "ready", "scheduled"]
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_request_id_makes_one_job(stage: Stage, ordered: bool) -> None:
-    first, second = (stage.job(key="k", ordered=ordered) for _ in range(2))
-    assert stage.run(produce.enqueue(stage.keys, [first], "p", 1, ["r"], now=stage.now)).word == "ok"
-    again = stage.run(produce.enqueue(stage.keys, [second], "p", 2, ["r"], now=stage.now))
-    assert again.duplicates == {second.id: first.id}

@@ -114,13 +114,20 @@ BATCH = "-- Part: included.\n-- batch rows {}\n-- step store_rows\nlocal functio
 
 def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "-- Other: included.\n-- include part\n-- batch n 0\n-- step count\nlocal function count() end\n"
-    main = TITLE + "-- include other\n-- commit batch\nreturn 1\n"
+    main = TITLE + "-- include other\n-- commit batch\nlocal one = 1\nreturn one\n"
     lines = made(monkeypatch, main=main, part=BATCH, other=other).text.split("\n")
     assert "local batch = {rows = {}, n = 0}" in lines[0]
     begun = lines.index("local function body()")
-    assert lines[begun + 3] == "return 1"
+    assert lines[begun + 4] == "return one"
     assert lines[-1].startswith("end local reply = body() count() store_rows() ")
     assert max(lines.index(line) for line in lines if line.startswith("local function")) == begun
+
+
+def test_a_script_of_one_line_has_its_steps_behind_it_without_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = TITLE + "-- include part\n-- commit batch\nreturn 1\n"
+    lines = made(monkeypatch, main=main, part=BATCH).text.split("\n")
+    assert "local function body()" not in lines
+    assert lines[-1].startswith("local reply = 1 store_rows() ")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +215,11 @@ def test_lazy_includes_are_in_one_function_that_gives_what_they_say(monkeypatch:
     main = TITLE + "-- include last\n-- commit batch\nreturn h()\n"
     script = made(monkeypatch, main=main, last=last, other=other, part=LAZY)
     lines = script.text.split("\n")
-    opening = lines.index("local function parts() if batch.parts then return batch.parts end")
+    opening = lines.index("local function parts() if batch.parts then return batch.parts end batch.rows = {}")
+    assert lines[0].endswith("local batch = {}")
     closing = lines.index("batch.parts = {f = f, g = g, store = store} return batch.parts end")
-    assert opening < lines.index("local function g() return f() end") < closing < lines.index("local function body()")
-    assert "if batch.parts then batch.parts.store() end" in lines[-1]
+    assert opening < lines.index("local function g() return f() end") < closing < len(lines) - 1
+    assert lines[-1].startswith("local reply = h() if batch.parts then batch.parts.store() end")
     error = Exception(f"user_script:{lines.index('local function g() return f() end') + 1}: x")
     script.locate(error)
     assert "other.lua:5" in str(error)

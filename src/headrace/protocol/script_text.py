@@ -17,6 +17,7 @@ Row = tuple[str, tuple[str, int]]
 """A line of the text, and the file and line that it was made of."""
 
 _WORD = re.compile(r"\w+")
+_TEXT = re.compile(r"'[^']*'")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -37,11 +38,7 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
         elif word in rows:
             group = [one for one in order if parts[one].lazy == word]
             text += _inside(word, {one: parts[one] for one in group}, rows.pop(word), lazy[word])
-    body = rows[""]
-    if header.commits:
-        steps = " ".join(_step(step, parts) for step in header.steps)
-        end = f"end local reply = body() {steps} if type(reply) == 'function' then return reply() end return reply"
-        body = [("local function body()", (name, 1)), *body[1:], (end, (name, len(body)))]
+    body = _committed(name, header, parts, rows[""]) if header.commits else rows[""]
     return header, text + body
 
 
@@ -120,19 +117,26 @@ def _bound(
     lua |= {_in_pieces(many): many.name for many in header.many}
     own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
     for home, lines in rows.items():
-        own[home if home in own else ""].update(word for line, _ in lines for word in _WORD.findall(line))
+        words = own[home if home in own else ""]
+        words.update(word for line, _ in lines for word in _WORD.findall(_TEXT.sub("", line)))
     names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}
     first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes or not homes)]
     if header.removes:
         key = removable(header)
         first.append(f"redis.call('{_REMOVALS[key.type]}', {key.name}, '')")
-    if header.batch:
-        first.append(f"local batch = {{{', '.join(f'{part.name} = {part.empty}' for part in header.batch)}}}")
     lazy = {
-        word: " ".join(code for code, homes in names.items() if word in homes and "" not in homes)
-        for word in own.keys() - {""}
+        word: [code for code, homes in names.items() if word in homes and "" not in homes] for word in own.keys() - {""}
     }
-    return " ".join(first), lazy
+    shared: list[str] = []
+    for part in (part for part in header.batch if part.empty != "nil"):
+        homes = [home for home, words in own.items() if part.name in words]
+        if len(homes) == 1 and homes[0]:
+            lazy[homes[0]].append(f"batch.{part.name} = {part.empty}")
+        else:
+            shared.append(f"{part.name} = {part.empty}")
+    if header.batch or lazy:
+        first.append(f"local batch = {{{', '.join(shared)}}}")
+    return " ".join(first), {word: " ".join(codes) for word, codes in lazy.items()}
 
 
 def _bindings(header: Header) -> list[str]:
@@ -166,6 +170,16 @@ def _inside(word: str, group: Mapping[str, Header], rows: Sequence[Row], own: st
     opening = f"local function {word}() if batch.{word} then return batch.{word} end {own}".rstrip()
     closing = f"batch.{word} = {{{gives}}} return batch.{word} end"
     return [(opening, (first, 1)), *rows, (closing, (last, rows[-1][1][1]))]
+
+
+def _committed(name: str, header: Header, parts: Mapping[str, Header], body: Sequence[Row]) -> list[Row]:
+    """The script itself with the steps behind it: a function, unless it is a single line."""
+    steps = " ".join(_step(step, parts) for step in header.steps)
+    end = f"{steps} if type(reply) == 'function' then return reply() end return reply"
+    *head, (last, place) = body
+    if last.startswith("return ") and not any(line for line, _ in head):
+        return [*head, (f"local reply = {last.removeprefix('return ')} {end}", place)]
+    return [("local function body()", (name, 1)), *body[1:], (f"end local reply = body() {end}", place)]
 
 
 def _step(step: str, parts: Mapping[str, Header]) -> str:

@@ -28,7 +28,8 @@
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
-if not lease_end(owner) then return {'gone'} end
+local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
+if ends <= now and not leases().lease_end(owner) then return {'gone'} end
 local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 
 local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0
@@ -76,7 +77,7 @@ end
 local function take(queue, id, score, fields, node)
   if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
-  elseif not node or may_start(id, score) then
+  elseif not node or starting().may_start(id, score) then
     local text = string.format('%d', token)
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
     holds[#holds + 1] = text

@@ -2,11 +2,13 @@
 -- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still there, or starts again, says what was
 -- superseded, and is heard only where no worker says what counts that lives and goes on claiming.
 -- include lanes
--- include lease
+-- clock   now
+-- derive  about         hash  owner:<owner>
 -- derive  limit_at      hash  limit:<limit>
 -- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark of what it says of each
 -- derive  former        hash  superseded
 -- key     limited       hash  limited
+-- key     owners        zset  owners
 -- key     limit_names   zset  limits
 -- Marks that are kept of one limit, task or queue.
 local MARKS = 10

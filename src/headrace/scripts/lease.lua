@@ -1,4 +1,5 @@
 -- Lease: whose runs, though the server may have been away, and its clock set. Included, never run alone.
+-- lazy    leases repair lease_end
 -- clock   now
 -- key     owners  zset  owners
 -- derive  about   hash  owner:<owner>    the lease that an incarnation declared, the end that it was given when it was spared, and how often that was in a row
@@ -10,7 +11,7 @@ local GRACE, HALF, SPARED_MOST = 5000000, 0.5, 10
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
 -- lease: of the one at stake. Returns until when some are spared, 0 for none.
-local function mend(lease)
+local function repair(lease)
   -- An end further ahead than a whole lease was written before the clock was set back: it would be believed until then.
   local function clamped(owner, ends, length)
     if ends <= now + length then return ends end
@@ -47,7 +48,7 @@ end
 local function lease_end(owner)
   local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
   if ends > 0 and ends <= now then
-    mend(tonumber(redis.call('HGET', about .. owner, 'lease') or GRACE))
+    repair(tonumber(redis.call('HGET', about .. owner, 'lease') or GRACE))
     ends = tonumber(redis.call('ZSCORE', owners, owner))
   end
   return ends > now and ends or nil

@@ -1,6 +1,5 @@
 -- Limit delete: a limit that no running code declares, and that nothing holds, is forgotten, with what operators said of it. What waits for it starts without it.
 -- include lanes
--- include lease
 -- clock   now
 -- commit  batch
 -- key     numbers      hash  limit:<limit>
@@ -9,6 +8,8 @@
 -- key     limit_names  zset  limits
 -- key     limited      hash  limited
 -- key     timers       zset  timers
+-- key     owners       zset  owners
+-- derive  about        hash  owner:<owner>
 -- derive  classes      hash  classes:<queue>
 -- derive  slots        hash  slots:<owner>
 -- derive  known_by     hash  tasks:<owner>

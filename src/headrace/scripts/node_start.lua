@@ -1,4 +1,5 @@
 -- Node start: whether a workflow's node may start. Included by claim, never run alone.
+-- lazy  starting may_start
 -- include ids
 -- derive  job   hash  job:<id>
 -- derive  log   list  log:<id>

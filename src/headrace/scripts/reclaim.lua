@@ -19,7 +19,7 @@
 -- arg     limit     int   most jobs, at most 500
 -- arg     ttl       int   microseconds that a job stays whose budget is used up
 -- return  {alive | some | done, jobs moved}
-if known == 0 and lease_end(owner) then return {'alive', 0} end
+if known == 0 and leases().lease_end(owner) then return {'alive', 0} end
 local ends = redis.call('ZSCORE', owners, owner)
 local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0 to -1 would be all
 if #held > 0 then redis.call('SREM', cancels, unpack(held)) end

@@ -12,7 +12,7 @@
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
 -- Before it is one of them: it would look as if somebody had been there.
-local till = mend(lease)
+local till = leases().repair(lease)
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)

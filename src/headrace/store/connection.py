@@ -162,7 +162,7 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
 
 
 def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceError | None:
-    """The error to raise for what no repetition will mend; None for all else."""
+    """The error to raise for what no repetition will repair; None for all else."""
     if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
         ("NOAUTH", "WRONGPASS")
     ):
