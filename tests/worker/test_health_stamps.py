@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from headrace.cli import probe
 from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS, WELL, HealthStamps, Stamp, stamps
 
 LEASE = 15.0
@@ -78,6 +81,51 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
     assert len(list(tmp_path.iterdir())) == 1
     HealthStamps().end()
     assert list(tmp_path.iterdir()) == []
+
+
+def _image(flags: int) -> tuple[int, int, int]:
+    """A process that stamps as an image of worker 7, and as a ready one when it is told to: its pid, and both pipes."""
+    said, told = os.pipe(), os.pipe()
+    if not (pid := os.fork()):
+        made = HealthStamps(worker=7)
+        made.begin(LEASE, time.monotonic())
+        for now in (flags, WELL):
+            made.dispatched(time.monotonic(), now, time.monotonic() + LEASE, 0.0)
+            os.write(said[1], b"x")
+            os.read(told[0], 1)
+        os._exit(0)
+    os.read(said[0], 1)
+    return pid, said[0], told[1]
+
+
+def test_a_probe_waits_for_the_image_that_comes_when_the_other_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    leaves, comes = _image(WELL | DRAINING), _image(WELL & ~RUNNERS)
+    looks: list[float] = []
+
+    def goes_on(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            os.write(comes[2], b"x")
+            os.read(comes[1], 1)
+
+    monkeypatch.setattr(time, "sleep", goes_on)
+    try:
+        assert probe.probe(None, ready=True, json=False) == 0
+        assert len(looks) == 3
+        assert capsys.readouterr().out == "worker 7 is ready\n"
+        os.kill(comes[0], signal.SIGKILL)
+        os.waitpid(comes[0], 0)
+        # Alone it stops, and nothing is waited for.
+        assert probe.probe(None, ready=True, json=False) == 1
+        assert len(looks) == 3
+    finally:
+        for pid, *_ in (leaves, comes):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def test_files_that_no_worker_made_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.worker.health_stamps import Stamp
 
+# Seconds that a probe waits at most where one image leaves before the other has said that it is ready: the two are not
+# read at one moment, and each speaks for itself. Less than the second that Kubernetes gives a probe.
+CHANGEOVER = 0.5
+
 
 def probe(worker: int | None, *, ready: bool, json: bool) -> int:
     """Say how the workers of this machine fare; the exit code.
@@ -18,14 +22,11 @@ def probe(worker: int | None, *, ready: bool, json: bool) -> int:
         worker: process id of one of them; None: all.
         ready: whether each must take jobs.
     """
-    from headrace.worker.health_stamps import stamps
-
-    now = time.monotonic()
-    found: dict[int, list[Stamp]] = {}
-    for stamp in stamps():
-        if worker in (None, stamp.worker, stamp.process):
-            found.setdefault(stamp.worker, []).append(stamp)
-    rows = [_verdict(images, now, ready=ready) for _, images in sorted(found.items())]
+    end = time.monotonic() + CHANGEOVER
+    rows, changing = _look(worker, ready=ready)
+    while changing and time.monotonic() < end:
+        time.sleep(0.02)
+        rows, changing = _look(worker, ready=ready)
     if json:
         from headrace.cli.output import to_json
 
@@ -34,6 +35,20 @@ def probe(worker: int | None, *, ready: bool, json: bool) -> int:
     else:
         _tell(rows, worker, "ready" if ready else "healthy")
     return 0 if rows and all(row["ready" if ready else "healthy"] for row in rows) else 1
+
+
+def _look(worker: int | None, *, ready: bool) -> tuple[list[dict[str, Any]], bool]:
+    """How each worker fares, and whether one that is not ready has an image that leaves and one that comes."""
+    from headrace.worker.health_stamps import stamps
+
+    now = time.monotonic()
+    found: dict[int, list[Stamp]] = {}
+    for stamp in stamps():
+        if worker in (None, stamp.worker, stamp.process):
+            found.setdefault(stamp.worker, []).append(stamp)
+    rows = {number: _verdict(images, now, ready=ready) for number, images in sorted(found.items())}
+    changing = ready and any(len(found[number]) > 1 and not row["ready"] for number, row in rows.items())
+    return list(rows.values()), changing
 
 
 def _verdict(images: Sequence[Stamp], now: float, *, ready: bool) -> dict[str, Any]:
