@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import redis
 
 from headrace import Headrace
 from headrace.cache import Cache, listener, tracking_link
-from headrace.cache.tracking_link import Flight
+from headrace.cache.tracking_link import Flight, open_link
 from headrace.errors import StoreUnavailable
+from headrace.store.raw_connection import RawConnection
+from headrace.store.url import parse
 from tests import servers
 from tests.proxy import Proxy
 from tests.servers import Server, connect
@@ -72,6 +74,22 @@ def test_all_connections_of_the_process_may_die_at_once(
         client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         other.set("a", n + 0.5)
         eventually(lambda n=n: cache.get("a") == n + 0.5, SOON)
+
+
+def test_a_feed_that_is_lost_before_it_serves_is_no_refusal(
+    app: Headrace, url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refuses to announce is asked again after half a minute, one that lost a connection at once."""
+    ask = RawConnection.ask
+
+    def too_late(wire: RawConnection, *commands: Sequence[Any]) -> list[Any]:
+        if "REDIRECT" in commands[0]:
+            assert client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
+        return ask(wire, *commands)
+
+    monkeypatch.setattr(RawConnection, "ask", too_late)
+    with pytest.raises((redis.ConnectionError, OSError)):
+        open_link(parse(url), 20, app.client.keys, [2])
 
 
 def test_a_read_that_was_overtaken_by_a_write_is_not_kept(

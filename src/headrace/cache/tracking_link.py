@@ -189,7 +189,11 @@ class Link:
             return
         id, subscribed = self._feed.ask(("CLIENT", "ID"), ("SUBSCRIBE", CHANNEL))
         _accepted([id, subscribed], "SUBSCRIBE")
-        _accepted(self._data.ask(("CLIENT", "TRACKING", "ON", "REDIRECT", id)), "CLIENT TRACKING")
+        answers = self._data.ask(("CLIENT", "TRACKING", "ON", "REDIRECT", id))
+        if _is(answers[0], driver.RedisError):
+            # Refused also where the feed was lost meanwhile, as this then tells: no reason to stay without it for long.
+            self._feed.ask(("PING",))
+        _accepted(answers, "CLIENT TRACKING")
 
     def _probe(self, name: str) -> None:
         """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
