@@ -104,7 +104,7 @@ class Signature:
             with contextlib.suppress(Exception):
                 self._decoder(count, count, ())
         with contextlib.suppress(Exception):
-            self.pack_result(None, 1)
+            self.result.pack(None, 1)
 
     def accepts(self, name: str, count: int) -> bool:
         """Whether a call with ``count`` positions may still be given ``name``."""
@@ -129,13 +129,9 @@ class Signature:
         """Arguments that fit, by the names of their parameters, without defaults."""
         return self.parameters.by_name(args, kwargs)
 
-    def pack_result(self, value: object, limit: int) -> bytes:
-        """See :meth:`headrace.model.result_type.ResultType.pack`."""
-        return self._result.pack(value, limit)
-
     def unpack_result(self, data: bytes) -> Any:
         """See :meth:`headrace.model.result_type.ResultType.unpack`."""
-        return self._result.unpack(data)
+        return self.result.unpack(data)
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -174,7 +170,8 @@ class Signature:
         return found
 
     @cached_property
-    def _result(self) -> ResultType:
+    def result(self) -> ResultType:
+        """How results are packed and unpacked."""
         return ResultType(self.task, self.types.get("return", Any), self._further)
 
     @cached_property

@@ -191,7 +191,7 @@ class Task(Generic[P, R, V]):
             PayloadTooLarge: it exceeds the settings' ``max_result``.
             ResultMismatch: it does not fit the return annotation.
         """
-        return self.signature.pack_result(value, self.context.client.settings.max_result)
+        return self.signature.result.pack(value, self.context.client.settings.max_result)
 
     def prepare(self) -> None:
         """Make what a first job would make for itself: in a process that is forked for each, every job is first."""

@@ -74,7 +74,8 @@ def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> E
             value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
             return conclude(runner, claim, plan, error, job)
-        _tell_swallowed(runner, claim, job, emit)
+        if job.swallowed is not None:
+            _tell_swallowed(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -101,7 +102,8 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
             value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - as above
             return conclude(runner, claim, plan, error, job)
-        _tell_swallowed(runner, claim, job, emit)
+        if job.swallowed is not None:
+            _tell_swallowed(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -117,12 +119,11 @@ def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> End
         forget(error)
 
 
-def _tell_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, emit: Emit) -> None:
+def _tell_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
     """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
-    if (error := job.swallowed) is not None:
-        told = evidence(error, claim.attempt, runner.place, hide=job.hide).decode()
-        emit(Note(claim.id, claim.token, swallowed=told))
-        forget(error)
+    told = evidence(error, claim.attempt, runner.place, hide=job.hide).decode()
+    emit(Note(claim.id, claim.token, swallowed=told))
+    forget(error)
 
 
 def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:

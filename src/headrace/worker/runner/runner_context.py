@@ -54,7 +54,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: RunPlan = NO_PLAN) -> CurrentJob:
         """What the code of this start sees of itself."""
         flow = self._collecting if claim.facts else None
-        hide = hiding(plan.secrets, args, kwargs)
+        hide = hiding(plan.secrets, args, kwargs) if plan.secrets else str
         return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
 
     def limit_of(self, claim: Claim, limit: object) -> str:
