@@ -52,7 +52,7 @@ def beside(headrace: Program, *arguments: str) -> Iterator[subprocess.Popen[str]
 
 def no_sparks(text: str) -> str:
     """What is printed, without the sparks: they move on with the minute."""
-    return re.sub(r" +[▁-█]+$", "", text, flags=re.MULTILINE)
+    return re.sub(r" +[·▁-█]+$", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.usefixtures("counted")
