@@ -8,6 +8,7 @@ from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
 from headrace.schedules.timing import AHEAD, Timing
 from headrace.worker.dispatcher.duties.schedule_ticks import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
+from headrace.worker.dispatcher.timers import NEVER
 
 SECOND = 1_000_000
 SERVER = 1_700_000_000 * SECOND
@@ -50,13 +51,13 @@ def rows_of(made: TickDuty, now: float) -> list[Any]:
 
 def test_a_tick_is_fired_when_it_is_due_by_the_servers_clock() -> None:
     made = duty()
-    assert made.next is None
+    assert made.at == NEVER
     made.learn(100, SERVER, SERVER + 5 * SECOND)
     assert called(made, 100) == ["schedule_walk"]
-    assert made.next == 105
+    assert made.at == 105
     assert called(made, 104.9) == []
     answered(made, 105, "fire", fired(SERVER + 5 * SECOND, SERVER + 65 * SECOND))
-    assert made.next == 165
+    assert made.at == 165
 
 
 def test_what_is_left_over_is_fired_with_the_next_trip() -> None:
@@ -73,7 +74,7 @@ def test_of_many_schedules_with_one_timetable_many_are_refilled_in_one_trip() ->
     made.learn(100, SERVER, SERVER)
     answered(made, 100, "fire", fired(SERVER, SERVER + 60 * SECOND, *wanting(REFILL + 5)))
     # Before anything is due: it is known what there is to do.
-    assert made.next == 0.0
+    assert made.at == 0.0
     rows = rows_of(made, 100.5)
     assert len(rows) == REFILL
     assert {len(row[3]) for row in rows} == {2 * AHEAD}

@@ -138,4 +138,9 @@ def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind
     Of a crowded kind there is no runner free, so that there is nothing to hear: when one is, it is claimed for at once.
     """
     able = [kind for kind in kinds if kind not in known.crowded]
-    return [line for queue in queues if queue not in paused for line in (queue, *(f"{queue}|{kind}" for kind in able))]
+    lines: list[str] = []
+    for queue in queues:
+        if queue not in paused:
+            lines.append(queue)
+            lines += [f"{queue}|{kind}" for kind in able]
+    return lines

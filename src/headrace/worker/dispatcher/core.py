@@ -235,7 +235,7 @@ class Core:
             steps.append(self._reconciler.look())
         steps += self._control.stacks.steps(now)
         steps += self._endings.growth.steps()
-        steps += [self._reading(step) for step in self._placement.inputs.steps()]
+        steps.extend(map(self._reading, self._placement.inputs.steps()))
         if wanted is not None:
             steps += self._claiming.steps(now, wanted)
         return steps

@@ -266,6 +266,8 @@ class Actions:
 
     def take(self) -> Sequence[Action]:
         """All of them, in their order."""
+        if not self._all:
+            return ()
         taken = self._all.copy()
         self._all.clear()
         return taken

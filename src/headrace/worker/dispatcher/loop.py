@@ -176,7 +176,8 @@ class Dispatcher:
             STREAMS.pass_on()
         if tally is not None and now >= tally.next:
             tally.pass_on()
-        self._log.pass_on(now)
+        if now >= self._log.next:
+            self._log.pass_on(now)
         self._links.pass_on(now)
         self._session.links.keep(now)
         if self._inbox:

@@ -45,7 +45,7 @@ class Sent:
     @property
     def size(self) -> int:
         """Bytes that it takes in memory, about."""
-        return OVERHEAD + sum(len(arg) for arg in self.call.args if isinstance(arg, bytes))
+        return OVERHEAD + sum([len(arg) for arg in self.call.args if isinstance(arg, bytes)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,4 +34,8 @@ class Timers:
 
     def next(self, now: float) -> float:
         """The first of them after now."""
-        return min((at for at in self._times.values() if at > now), default=NEVER)
+        first = NEVER
+        for at in self._times.values():
+            if now < at < first:
+                first = at
+        return first

@@ -7,6 +7,7 @@ the next request to the store; nothing is sent from here. Duties of more than a 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.protocol import consume, graph, operations
@@ -34,6 +35,8 @@ PIECE = 250
 ASK_AGAIN = 0.05
 # Seconds after which limits are declared again of which newer code says otherwise: its workers may have left.
 AGAIN = 10.0
+
+_at: Callable[[Duty | TickDuty], float] = attrgetter("at")
 
 
 class Promotion:
@@ -251,6 +254,7 @@ class Maintenance:
             WorkflowSweep(keys),
             self.background,
         )
+        self._all: tuple[Duty | TickDuty, ...] = (self.ticks, *self._duties)
         # Until when others may be alive that were silent, so that nothing of theirs is reclaimed yet.
         self._doubt_until = 0.0
 
@@ -268,18 +272,14 @@ class Maintenance:
     @property
     def next(self) -> float:
         """When there is something to do, monotonic seconds."""
-        return min([self._next_tick, *[duty.at for duty in self._duties]])
-
-    @property
-    def _next_tick(self) -> float:
-        return NEVER if self.ticks.next is None else self.ticks.next
+        return min(map(_at, self._all))
 
     def has_pending(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
         if self.unparking or now < self._doubt_until:
             return True
         at = min(duty.at for duty in self._duties if duty.makes_ready)
-        return min(at, self._next_tick) <= now + SOON
+        return min(at, self.ticks.at) <= now + SOON
 
     def steps(self, now: float) -> list[Step]:
         """The calls that are due."""

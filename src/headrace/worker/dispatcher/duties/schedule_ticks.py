@@ -18,6 +18,7 @@ from headrace.protocol import ticks
 from headrace.protocol.keys import Keys
 from headrace.schedules.timing import AHEAD, Search, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.timers import NEVER
 
 # Schedules of which one trip declares, fires or refills ticks, and timetables that are reckoned for one: some 10 ms of
 # the server or of this process each, since jobs must be served in between.
@@ -41,11 +42,7 @@ Ticked = Callable[[str, str, int], None]
 
 
 class TickDuty:
-    """Times are this process's monotonic seconds, except where they are the server's microseconds.
-
-    Attributes:
-        next: when there is something to do; None: nothing is known to come.
-    """
+    """Times are this process's monotonic seconds, except where they are the server's microseconds."""
 
     def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Log = no_log, ticked: Ticked = no_log) -> None:
         """Know what the code declares, and nothing of the store.
@@ -60,13 +57,13 @@ class TickDuty:
         self._ticked = ticked
         self._owner = ""
         self._declaring: deque[ticks.Row] = deque()
-        self._declare_at: float | None = None
+        self._declare_at = NEVER
         self._wanting: deque[ticks.Wanting] = deque()
-        self._fire_at: float | None = None
+        self._fire_at = NEVER
         # The server's clock at the last answer, and when that came.
         self._server: tuple[int, float] = (0, 0.0)
         # When the next walk begins, and the name behind which this one goes on.
-        self._walk_at: float | None = None
+        self._walk_at = NEVER
         self._walked = ""
         # Schedules that this machine cannot reckon, which was said.
         self._refused = set[str]()
@@ -75,45 +72,43 @@ class TickDuty:
         """A new incarnation declares all again."""
         self._owner = owner
         self._declaring = deque(self._rows)
-        self._declare_at = now if self._rows else None
-        self._walk_at = None
+        self._declare_at = now if self._rows else NEVER
+        self._walk_at = NEVER
 
     @property
-    def next(self) -> float | None:
-        if self._wanting:
-            return 0.0
-        times = (self._declare_at, self._fire_at, self._walk_at)
-        return min((time for time in times if time is not None), default=None)
+    def at(self) -> float:
+        """When there is something to do."""
+        return 0.0 if self._wanting else min(self._declare_at, self._fire_at, self._walk_at)
 
     def learn(self, now: float, server_now: int, due: int) -> None:
         """The server's next tick is due at ``due`` (0: there is none)."""
         then, at = self._server
         self._server = server_now, now
-        if due and self._walk_at is None:
+        if due and self._walk_at == NEVER:
             self._walk_at = now
         elif then and server_now - then < (now - at - BACK) * 1e6:
             self._walk_at, self._walked = now, ""
-        self._fire_at = now + max(0, due - server_now) / 1e6 if due else None
+        self._fire_at = now + max(0, due - server_now) / 1e6 if due else NEVER
 
     def steps(self, now: float) -> list[Step]:
         """The calls that are due."""
         found: list[Step] = []
-        if self._declare_at is not None and now >= self._declare_at:
+        if now >= self._declare_at:
             found.append(self._declare(now))
         if self._wanting and (step := self._refill(now)) is not None:
             found.append(step)
-        if self._walk_at is not None and now >= self._walk_at:
+        if now >= self._walk_at:
             self._walk_at = now + WALK
             walk = ticks.walk_schedules(self._keys, self._walked)
             found.append((walk, lambda reply: self._walked_on(reply, now)))
-        if self._fire_at is not None and now >= self._fire_at:
-            self._fire_at = None
+        if now >= self._fire_at:
+            self._fire_at = NEVER
             found.append((ticks.fire(self._keys, FIRE), lambda reply: self._fired(reply, now)))
         return found
 
     def _declare(self, now: float) -> Step:
         rows = [self._declaring.popleft() for _ in range(min(DECLARE, len(self._declaring)))]
-        self._declare_at = now if self._declaring else None
+        self._declare_at = now if self._declaring else NEVER
 
         def declared(words: Sequence[str]) -> None:
             for row, word in zip(rows, words, strict=True):

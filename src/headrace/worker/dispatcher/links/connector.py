@@ -41,6 +41,11 @@ class Links(NamedTuple):
     def all(self) -> tuple[Link, Link, Link]:
         return self.main, self.waker, self.mail
 
+    @property
+    def deadline(self) -> float:
+        """When the first of the awaited replies is overdue (monotonic seconds); infinite when none is awaited."""
+        return min(self.main.deadline, self.waker.deadline, self.mail.deadline)
+
     def close(self) -> None:
         for link in self.all:
             link.close()

@@ -78,12 +78,12 @@ class StoreLinks:
         """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
         if self.made is None:
             return float("inf") if self._connector.busy else self._connect_at
-        return min(link.deadline for link in self.made.all)
+        return self.made.deadline
 
     def keep(self, now: float) -> None:
         """Notice overdue replies; connect again when it is time."""
         if self.made is not None:
-            if now >= self.next:
+            if now >= self.made.deadline:
                 self.fail(driver.TimeoutError("a reply is overdue"), "answer")
         elif not self._connector.busy and now >= self._connect_at:
             self._connector.start(self.target, self.revive if self._failures >= 2 else None)

@@ -95,7 +95,7 @@ class StoreSession:
 
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each gets its reply, whenever that comes."""
-        self._told_ready = False
+        self._told_ready = self._goes_ahead = False
         self._inflight = steps
         self._resend()
 
@@ -107,7 +107,7 @@ class StoreSession:
 
     def go_on(self) -> None:
         """Send what was to go first, then what that held back, then tell that there is room for more."""
-        if self._inflight or self.links.made is None:
+        if self._told_ready or self._inflight or self.links.made is None:
             return
         self._goes_ahead = bool(self._before)
         if self._before:
