@@ -33,12 +33,12 @@ async def test_one_press_looks_far_and_reads_only_what_may_match(shop: Shop, das
     assert shop.app.client.astore.round_trips - before <= 14
 
 
-async def test_a_press_ends_after_ten_thousand_and_looks_on(shop: Shop, dashboard: Dashboard) -> None:
+async def test_a_press_ends_after_five_thousand_and_looks_on(shop: Shop, dashboard: Dashboard) -> None:
     needle = shop.show.options(delay=60).enqueue("the needle of it").id
-    shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(10_100))
+    shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(5_100))
     answer = await ask(dashboard, "/jobs?state=scheduled&q=needle")
     assert ROWS.findall(answer.text) == []
-    assert "Looked at 10,000 of 10,102 jobs" in answer.text
+    assert "Looked at 5,000 of 5,102 jobs" in answer.text
     (on,) = {link for link in answer.links() if "after=" in link}
     assert ROWS.findall((await ask(dashboard, on)).text) == [needle]
 

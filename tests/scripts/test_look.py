@@ -47,6 +47,20 @@ def test_a_cursor_goes_on_and_times_bound_it(stage: Stage) -> None:
     assert found(stage.run(look(stage.keys, "failed", since=times[1], until=times[2]))) == [ids[2], ids[1]]
 
 
+def test_two_looks_of_one_round_trip_share_the_jobs_and_the_last_one_knows_that_it_is_the_last(stage: Stage) -> None:
+    ids: list[str] = []
+    for _ in range(5):
+        stage.now += SECOND
+        ids.append(stage.finished("failed", b"{}"))
+    first, second = (stage.run(look(stage.keys, "failed", limit=2, offset=offset)) for offset in (0, 2))
+    assert [found(first), found(second)] == [ids[:2:-1], ids[2:0:-1]]
+    third, beyond = (
+        stage.run(look(stage.keys, "failed", limit=1, after=second.last, offset=offset)) for offset in (0, 1)
+    )
+    assert (found(third), third.last) == ([ids[0]], None)
+    assert (beyond.looked, beyond.rows, beyond.last) == (0, [], None)
+
+
 def test_queue_task_and_key_are_exact(stage: Stage) -> None:
     (one,) = stage.put(queue="mail", delay=SECOND)
     (two,) = stage.put(task="fetch", delay=SECOND)

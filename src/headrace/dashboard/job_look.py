@@ -1,4 +1,4 @@
-"""A search by text or exception: a script looks at 500 jobs a bite in the store, and only what may match is read.
+"""A search by text or exception: scripts look at 250 jobs each in the store, and only what may match is read.
 
 What a page shows decides, since values are hidden there: a script that matches too much costs a read, no more. So a
 word is given to the script only if whatever shows it has it in what is stored, too.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.admin.job_paging import JobPage
 from headrace.admin.pagination import cursor_of, position, window
@@ -16,11 +17,12 @@ from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.job_search import JobSearch
 from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.protocol.looking import LookedPiece, look
+from headrace.protocol.looking import MOST, LookedPiece, look
 from headrace.store.client import Steps
 
-# Bites of one press, records that it reads, those of one script, and jobs on a page.
-BITES, READS, READ, PAGE = 20, 1000, 100, 50
+# Looks of one round trip, round trips of one press with looks and with reads, too; records that it reads, those of one
+# script, and jobs on a page.
+LOOKS, BITES, TRIPS, READS, READ, PAGE = 2, 10, 18, 1000, 100, 50
 # A list looks for these words in what it writes itself, and not in what is stored.
 _OURS = (
     "true false null bytes nested too deeply shown arguments that cannot be read the result of a parent which not there"
@@ -63,34 +65,39 @@ def names_of(site: DashboardSite) -> set[str]:
 
 
 def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[[Record], bool]) -> Steps[LookedJobs]:
-    """The next page of a search, of at most 10,000 jobs, of which at most 1,500 are read.
+    """The next page of a search, of at most 5,000 jobs, of which at most 1,500 are read.
 
-    Cost: a round trip for each 500 jobs, and one more where some of them may match.
+    Cost: a round trip for each 500 jobs, and one more where some of them may match; 19 at most.
     """
     index, keys = index_of(search), site.app.client.keys
     words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names_of(site))
-    low, high = window(*search.window(now))
+    since, until = window(*search.window(now))
+    ask = partial(
+        look, keys, index, words, queue=search.queue, task=search.task, key=search.key, since=since, until=until
+    )
     last: tuple[int, str] | None = position(search.after, "after")[:2] if search.after else None
-    found, looked, read, count = list[Record](), 0, 0, 0
+    found, looked, read, count, trips = list[Record](), 0, 0, 0, 0
     for _ in range(BITES):
-        piece: LookedPiece = yield look(
-            keys, index, words, queue=search.queue, task=search.task, key=search.key, after=last, since=low, until=high
-        )
-        looked, count, last = looked + piece.looked, piece.count, piece.last
+        pieces: list[LookedPiece] = yield [ask(after=last, offset=n * MOST) for n in range(LOOKS)]
+        looked, count, last = looked + sum(piece.looked for piece in pieces), pieces[0].count, pieces[-1].last
+        rows = dict(row for piece in pieces for row in piece.rows)
         records: list[Record | None] = []
-        if piece.rows:
-            ids = [id for id, _ in piece.rows]
-            parts: list[list[Record | None]] = yield [
-                produce.read(keys, ids[n : n + READ], finder=site.app.jobs.reader, lean=True)
-                for n in range(0, len(ids), READ)
-            ]
-            records = [record for part in parts for record in part]
-        for (id, score), record in zip(piece.rows, records, strict=True):
+        if rows:
+            records = yield from _read(site, list(rows))
+        for (id, score), record in zip(rows.items(), records, strict=True):
             if record is not None and matches(record):
                 found.append(record)
             if len(found) == PAGE:
                 return LookedJobs(JobPage(found, count, cursor_of(score, id, index)), looked)
-        read += len(records)
-        if last is None or read >= READS:
+        read, trips = read + len(records), trips + (2 if records else 1)
+        if last is None or read >= READS or trips >= TRIPS:
             break
     return LookedJobs(JobPage(found, count, cursor_of(*last, index) if last else None), looked)
+
+
+def _read(site: DashboardSite, ids: list[str]) -> Steps[list[Record | None]]:
+    keys, finder = site.app.client.keys, site.app.jobs.reader
+    parts: list[list[Record | None]] = yield [
+        produce.read(keys, ids[n : n + READ], finder=finder, lean=True) for n in range(0, len(ids), READ)
+    ]
+    return [record for part in parts for record in part]

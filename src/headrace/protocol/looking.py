@@ -10,8 +10,8 @@ from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load
 
-# Jobs that one call looks at.
-MOST = 500
+# Jobs that one call looks at: for two milliseconds of the server.
+MOST = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def look(
     key: str = "",
     limit: int = MOST,
     after: tuple[int, str] | None = None,
+    offset: int = 0,
     since: int | None = None,
     until: int | None = None,
 ) -> Call[LookedPiece]:
@@ -59,10 +60,11 @@ def look(
         queue, task, key: only theirs; empty: any.
         limit: jobs to look at, at most ``MOST``.
         after: score and id of the last one seen.
+        offset: jobs that are passed over, since another look of the same round trip has them.
         since, until: inclusive bounds of the score, microseconds.
 
     Cost: one round trip, O(log n + limit).
     """
-    piece = slice_of(limit, after, 0, True, since, until)
-    del piece["offset"], piece["desc"]
+    piece = slice_of(limit, after, offset, True, since, until)
+    del piece["desc"]
     return load("look").bind(keys, _looked, index=index, words=list(words), queue=queue, task=task, key=key, **piece)

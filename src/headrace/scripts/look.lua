@@ -5,7 +5,8 @@
 -- arg     index   text    scheduled, succeeded, failed, cancelled, quarantined, ready:<queue> or parked:<task>
 -- arg     after   text    cursor: score of the last job seen, or empty
 -- arg     member  text    cursor: the last job seen
--- arg     limit   int     jobs that are looked at, at most 500
+-- arg     offset  int     jobs to pass over
+-- arg     limit   int     jobs that are looked at, at most 250
 -- arg     low     text    least score, such as -inf
 -- arg     high    text    greatest score, such as +inf
 -- arg     queue   text    empty: any, as for those below
@@ -15,7 +16,8 @@
 -- return  {jobs of the structure, jobs looked at, {id, score, ...} of those that may match, score and id of the last one or empty: no more}
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.
 local HEAD = 4096
-local count, rows = slice(line, after, member, 0, limit, 1, low, high)
+-- A row more tells whether there are more.
+local count, rows = slice(line, after, member, offset, limit + 1, 1, low, high)
 
 -- Type and message: a list shows no more, and what follows them is the most of an error.
 local function head_of(text)
@@ -23,22 +25,26 @@ local function head_of(text)
   return string.sub(text, 1, stop and math.min(stop, HEAD) or HEAD)
 end
 
+-- A look takes as long as its commands and their fields are many: none is asked for that does not matter.
 local function may_match(id)
-  local size = redis.pcall('HSTRLEN', job .. id, 'args')
+  local hash = job .. id
+  local size = redis.pcall('HSTRLEN', hash, 'args')
   if type(size) ~= 'number' then return false end
-  local f = redis.call('HMGET', job .. id, 'queue', 'task', 'key', 'error', size <= HEAD and 'args' or 'id')
-  if queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2] or key ~= '' and key ~= f[3] then return false end
-  local told = string.lower(table.concat({id, f[2] or '', f[3] or '', f[4] and head_of(f[4]) or '', f[5] or ''}, '\n'))
+  if queue ~= '' and queue ~= (redis.call('HGET', hash, 'queue') or 'default') then return false end
+  if #words == 0 and task == '' and key == '' then return true end
+  local f = redis.call('HMGET', hash, 'task', 'key', 'error', size <= HEAD and 'args' or 'task')
+  if task ~= '' and task ~= f[1] or key ~= '' and key ~= f[2] then return false end
+  local told = string.lower(id .. '\n' .. (f[1] or '') .. '\n' .. (f[2] or '') .. '\n' .. (f[3] and head_of(f[3]) or '') .. '\n' .. (f[4] or ''))
   for _, word in ipairs(words) do
     if not string.find(told, word, 1, true) then return false end
   end
   return true
 end
 
-local found = {}
-for n = 1, #rows, 2 do
+local found, looked = {}, math.min(#rows / 2, limit)
+for n = 1, 2 * looked, 2 do
   -- A class of lanes, or the first timer, is no job.
   if string.byte(rows[n]) ~= 126 and may_match(rows[n]) then found[#found + 1], found[#found + 2] = rows[n], rows[n + 1] end
 end
-local last = #rows == 2 * limit
-return {count, #rows / 2, found, last and rows[#rows] or '', last and rows[#rows - 1] or ''}
+local more = #rows > 2 * looked
+return {count, looked, found, more and rows[2 * looked] or '', more and rows[2 * looked - 1] or ''}
