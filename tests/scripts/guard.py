@@ -27,13 +27,13 @@ def _start(key: Key, prefix: str) -> str:
 
 
 def rules(call: Call[Any], prefix: str) -> list[str]:
-    """Access rules for one call: its keys by name, its derived keys by pattern, its channels, its commands."""
+    """Access rules for one call: its declared keys by name, its derived keys by pattern, its channels, its commands."""
     header = call.script.header
     return [
         "resetkeys", "resetchannels", "nocommands",
         "+evalsha", *(f"+{name.lower()}" for name in sorted(commands(call.script))),
         *(f"~{key}" for key in call.keys),
-        *(f"~{_start(key, prefix)}" for key in header.derives),
+        *(f"~{_start(key, prefix)}" for key in (*(key for key in header.keys if not key.hole), *header.derives)),
         *(f"&{_start(channel, prefix)}" for channel in header.channels),
     ]  # fmt: skip
 

@@ -426,7 +426,7 @@ def test_an_enqueue_that_uses_none_of_it_sends_nothing_for_it(verb: str) -> None
     ((head, rows),) = batches(command)
     # Nothing is sent for what nobody uses: script, keys, then clock, sender, number, requests, the time that these last, batches.
     assert command[:2] == [b"EVALSHA", script.sha.encode()]
-    assert (int(command[2]), len(command)) == (5, 15)
+    assert (int(command[2]), len(command)) == (1, 11)
     assert command[-3:-1] == [b"", b"86400000"]
     assert head == ["default", 0, 0, 0, 0, ["task", "fetch"]]
     assert len(rows) == 2 * count

@@ -82,6 +82,16 @@ def test_names_take_positions_and_the_body_its_own_lines(monkeypatch: pytest.Mon
     assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
 
 
+def test_a_call_sends_the_keys_that_have_an_argument_and_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    constant = "-- key all set all\n-- key totals hash totals\n"
+    script = made(monkeypatch, main=TITLE + constant + "-- key ready zset ready:<queue>\n-- arg queue text\nreturn all")
+    assert script.bind(Keys(), int, queue="mail").keys == ("{hr:0}:ready:mail",)
+    assert "local all = prefix .. 'all'" in script.text
+    script = made(monkeypatch, main=TITLE + constant + "return {all, totals}")
+    assert script.bind(Keys(), int).keys == ("{hr:0}:all",)
+    assert "local all = KEYS[1] local totals = prefix .. 'totals'" in script.text
+
+
 def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     script = made(monkeypatch, main=TITLE + "-- clock now\n-- arg id text\nreturn now")
     call = script.bind(Keys(), int, now=5, id="x")
@@ -233,7 +243,7 @@ def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monke
     )
     lines = made(monkeypatch, main=main, part=lazy).text.split("\n")
     opening = next(line for line in lines if line.startswith("local function parts()"))
-    for code in ("local totals = KEYS[", "local function zadd_all("):
+    for code in ("local totals = prefix .. 'totals'", "local function zadd_all("):
         assert code not in lines[0]
         assert code in opening
     for code in ("local ready = KEYS[", "local job = prefix"):

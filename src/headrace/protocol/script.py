@@ -92,7 +92,7 @@ class Script:
         self.places = places
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         # A declared key is a constant, or a constant part and one argument at its end.
-        self._patterns = tuple((key.constant, key.hole) for key in header.keys)
+        self._patterns = tuple((key.constant, key.hole) for key in header.sent)
         self._prefixed: dict[str, list[tuple[str, str]]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 

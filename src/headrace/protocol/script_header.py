@@ -4,7 +4,8 @@ Owns the grammar only. A header is executable, so that Lua and Python cannot dis
 
     -- Settle: record how starts ended.                    title; the loader's bindings count as its line
     -- include finish                                      another file's functions (and its declarations)
-    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument
+    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument;
+                                                           a constant one is made of the prefix, see Header.sent
     -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
     -- channel done    done:<id>                           likewise, for PUBLISH
     -- clock   now                                         local now = microseconds of the server's clock, or as told
@@ -117,6 +118,14 @@ class Header:
     commits: bool = False
     lazy: str = ""
     gives: tuple[str, ...] = ()
+
+    @property
+    def sent(self) -> tuple[Key, ...]:
+        """The keys that a call sends: those with an argument, or one, by which a cluster finds the server.
+
+        The script makes constant ones of the prefix: what a call sends and most calls do not touch costs as much again.
+        """
+        return tuple(key for key in self.keys if key.hole) or self.keys[:1]
 
 
 def parse_header(text: str) -> Header:
