@@ -44,11 +44,10 @@ local nearest = first[1] == owner and {first[3] or owner, first[4] or now + leas
 if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
 redis.call('ZADD', owners, now + lease, owner)
 if #metadata > 0 then redis.call('HSET', self, unpack(metadata)) end
-local held = redis.call('ZCARD', claims)
-local places = {cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
-for n, queue in ipairs(names) do places[9 + n] = ready .. queue end
+local places = {claims, cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
+for n, queue in ipairs(names) do places[10 + n] = ready .. queue end
 local left = redis.call('EXISTS', unpack(places))
-if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, held, 0, {}, 0} end
+if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, {}, 0} end
 -- The likeliest first: once all that exist are found, no other is asked for.
 local function soonest(index)
   local due = left > 0 and redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
@@ -60,7 +59,11 @@ local function some_of(set)
   if found[1] then left = left - 1 end
   return found
 end
-local tick, kept_till, due = soonest(ticking), soonest(expires), soonest(scheduled)
+local tick, kept_till, due, held = soonest(ticking), soonest(expires), soonest(scheduled), 0
+if left > 0 then
+  held = redis.call('ZCARD', claims)
+  left = left - (held > 0 and 1 or 0)
+end
 local bytes, kept = 0, 0
 if kept_till ~= 0 then bytes, kept = tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires) end
 -- A wake-up token may have died with the dispatcher that took it.
