@@ -403,7 +403,7 @@ class Machine(RuleBasedStateMachine):
         assert self.stage.bytes() == 0
         assert not self.stage.client.exists(*(self.keys.turn(key) for key in ORDERED))
         left = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in self.client.keys("*")}
-        assert left - {"events", "causes", "floods"} <= {"token", "sender", "request", "totals"}, left
+        assert left - {"events", "deaths", "causes", "floods"} <= {"token", "sender", "request", "totals"}, left
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ class Stage:
     def left(self) -> set[str]:
         """Names of all keys up to their first colon, but for what is told of the past, which ends by itself."""
         keys = {key.decode().removeprefix(self.keys.prefix).partition(":")[0] for key in self.client.keys("*")}
-        return keys - {"events", "causes", "floods", "errands", "errand"}
+        return keys - {"events", "deaths", "causes", "floods", "errands", "errand"}
 
     def subscribe(self, channel: str) -> Any:
         """A subscription that is in force when this returns."""

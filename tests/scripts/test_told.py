@@ -51,14 +51,3 @@ def test_where_a_stream_ends(stage: Stage, ids: list[str]) -> None:
     assert (piece.rows, piece.newest) == ([], ids[-1])
     nothing = stage.run(told(stage.keys, "events", 0))
     assert (nothing.count, nothing.rows, nothing.newest, nothing.last) == (0, [], "", "")
-
-
-def test_only_those_that_are_young_are_looked_at(stage: Stage, ids: list[str]) -> None:
-    newest = int(ids[-1].partition("-")[0]) * 1000
-    old = stage.client.xadd(stage.keys("events"), {"kind": "jobs"}, f"{newest // 1000 - 60_000}-0")
-    new = stage.client.xadd(stage.keys("events"), {"kind": "jobs"}, f"{newest // 1000 - 1_000}-0")
-    for within, wanted in ((10_000_000, [new]), (60_000_000, [new, old]), (0, [new, old]), (1_000, [])):
-        piece = stage.run(told(stage.keys, "events", 5, within=within, kinds=["jobs"], now=newest))
-        assert [id.encode() for id, _ in piece.rows] == wanted, within
-        assert (piece.count, piece.last) == (2, "")
-    stage.client.delete(stage.keys("events"))

@@ -56,7 +56,7 @@ class EventLog:
         """Events by time.
 
         Args:
-            kinds: only of these; none: all. A page looks at 5,000 events at most.
+            kinds: only of these; none: all. A page looks at 2,000 events at most.
             limit: 1 to 1000.
             after: ``next`` of the page before, or the id of an event.
             order: ``desc``: the newest first.

@@ -16,7 +16,7 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queue_scale import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
-from headrace.dashboard.attention import NEWS, needs
+from headrace.dashboard.attention import needs
 from headrace.dashboard.cause_pages import Cause, causes_of, newest_failures
 from headrace.dashboard.comparison import EARLIER, compared, comparison_document, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite
@@ -79,10 +79,10 @@ async def overview(site: DashboardSite, request: Request) -> Response:
 
 
 async def _died(site: DashboardSite) -> list[EventRecord]:
-    """Workers that were lost of late, the last first, among the newest 5,000 events, as known within some seconds."""
+    """Workers that were lost of late, the last first, as known within some seconds."""
     keys = site.client.keys
     found: streams.StreamPiece = await site.reading(
-        ("died",), lambda: site.client.arun(streams.told(keys, "events", DEATHS, within=NEWS, kinds=["worker_lost"]))
+        ("died",), lambda: site.client.arun(streams.told(keys, "deaths", DEATHS))
     )
     return [event_of(*row) for row in found.rows]
 

@@ -7,6 +7,7 @@
 -- include lease
 -- include let_go
 -- include telling
+-- include worker_lost
 -- clock   now
 -- removes first cancels
 -- commit  batch
@@ -44,7 +45,7 @@ leave_behind(owner, limit - #held, ttl)
 return function()
   if redis.call('EXISTS', claims, ready .. '@' .. owner) > 0 then return {'some', #held} end
   if redis.call('ZREM', owners, owner) == 1 then
-    telling().happened('worker_lost', {'worker', owner, 'place', place, 'why', known == 1 and 'its process died' or 'its lease ended'})
+    worker_lost(owner, place, known == 1 and 'its process died' or 'its lease ended')
   end
   redis.call('UNLINK', victim, tasks, cancels, slots .. owner)
   return {'done', #held}

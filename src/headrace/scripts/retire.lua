@@ -2,6 +2,7 @@
 -- include finish
 -- include left_behind
 -- include telling
+-- include worker_lost
 -- commit  batch
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>
@@ -18,9 +19,8 @@ if not busy then leave_behind(owner, 500, ttl) end
 return function()
   if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
   if redis.call('ZREM', owners, owner) == 1 then
-    local event = {'worker', owner, 'place', redis.call('HGET', self, 'place') or ''}
-    if why ~= '' then event[5], event[6] = 'why', why end
-    telling().happened(why == '' and 'worker_stopped' or 'worker_lost', event)
+    local place = redis.call('HGET', self, 'place') or ''
+    if why == '' then telling().happened('worker_stopped', {'worker', owner, 'place', place}) else worker_lost(owner, place, why) end
   end
   redis.call('UNLINK', self, known, cancels, slots)
   return 'ok'

@@ -1,16 +1,12 @@
 -- Told: entries of a stream, by time, a bounded piece at a time.
--- clock   now
--- key     acts    stream  acts
--- key     events  stream  events
--- arg     line    text    acts or events
+-- key     stream  stream  <line>
+-- arg     line    text    acts, events or deaths
 -- arg     after   text    id of the last entry seen; empty: from the first one
 -- arg     limit   int     at most 1000; 0: only where the stream ends
--- arg     look    int     entries that are looked at, at most 5000
+-- arg     look    int     entries that are looked at, at most 2000
 -- arg     desc    int     1: newest first
--- arg     within  int     microseconds: only entries that are as young, newest first; 0: of any age
 -- arg     kinds   packed  only entries whose field kind is one of these; none: all
 -- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last entry that was looked at, or empty when there are no more, the newest entry}
-local stream = line == 'acts' and acts or events
 local wanted, found, last = {}, {}, ''
 for _, kind in ipairs(kinds) do wanted[kind] = true end
 local function is_wanted(fields)
@@ -20,12 +16,11 @@ local function is_wanted(fields)
   end
 end
 
-local least = within > 0 and string.format('%.0f', math.floor((now - within) / 1000)) or '-'
 local from = after == '' and (desc == 1 and '+' or '-') or '(' .. after
 local most = #kinds == 0 and limit or look
 local rows = {}
 if most > 0 then
-  rows = desc == 1 and redis.call('XREVRANGE', stream, from, least, 'COUNT', most) or redis.call('XRANGE', stream, from, '+', 'COUNT', most)
+  rows = desc == 1 and redis.call('XREVRANGE', stream, from, '-', 'COUNT', most) or redis.call('XRANGE', stream, from, '+', 'COUNT', most)
 end
 for n, row in ipairs(rows) do
   if is_wanted(row[2]) then found[#found + 1] = row end

@@ -1,0 +1,12 @@
+-- Worker lost: a worker died, which is an event, and news where nobody looks through all events. Included, never run alone.
+-- include telling
+-- key     deaths  stream  deaths
+-- Seconds for which a death is news, and how many are kept.
+local NEWS, MOST_DEATHS = 3600, 20
+
+local function worker_lost(owner, place, why)
+  local fields = {'worker', owner, 'place', place, 'why', why}
+  telling().happened('worker_lost', fields)
+  redis.call('XADD', deaths, 'MAXLEN', MOST_DEATHS, '*', 'kind', 'worker_lost', unpack(fields))
+  redis.call('EXPIRE', deaths, NEWS)
+end
