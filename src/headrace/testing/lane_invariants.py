@@ -27,7 +27,7 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
     """When the next job may start, how many run, whether anything waits."""
     if raw is None:
         return 0.0, 0, False
-    opens, _, _, _, held, flags, _ = struct.unpack("<ddddIBB", raw[:38])
+    opens, _, _, held, flags = struct.unpack("<dddIB", raw[:29])
     return opens, held, bool(flags & 1)
 
 
