@@ -36,8 +36,13 @@ local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0
 
 -- One flat list for all jobs: a table for each would cost more than its content.
 local function claimed(id, token, queue, score, f, node)
-  jobs[size + 1], jobs[size + 2], jobs[size + 3] = id, token, queue
-  jobs[size + 4], jobs[size + 5], jobs[size + 6] = score, f[1] or '', f[2] or ''
+  -- One by one: Lua would store the last of several first, out of line.
+  jobs[size + 1] = id
+  jobs[size + 2] = token
+  jobs[size + 3] = queue
+  jobs[size + 4] = score
+  jobs[size + 5] = f[1] or ''
+  jobs[size + 6] = f[2] or ''
   size = size + 6
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',

@@ -4,7 +4,7 @@
 -- clock   now
 -- derive  limit_at      hash  limit:<limit>
 -- derive  overrides_at  hash  overrides:<limit>
--- batch   numbers  nil  by limit: its numbers
+-- batch   numbers  {}  by limit: its numbers
 -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
 local function reckoned(found)
   found.kind = found.rate and RATES[found.shape or 'even']
@@ -27,7 +27,6 @@ end
 
 -- The numbers of a limit: those that code declares, and over them those of an operator.
 local function numbers_of(name)
-  batch.numbers = batch.numbers or {}
   local found = batch.numbers[name]
   if found then return found end
   found = {}
@@ -40,14 +39,15 @@ local function numbers_of(name)
     found.all = {paused = found.paused}
     found.paused = nil
   end
+  found.star = name .. ':*'
   batch.numbers[name] = found
   return found
 end
 
 -- The numbers of one gate of a limit, where those of its value, or of all of them, are others.
 local function numbers_for(found, name, limit_name)
+  if name == found.star then return found.all or {} end
   local value = string.sub(name, #limit_name + 2)
-  if value == '*' then return found.all or {} end
   local over = found.by and found.overrides and redis.call('HGET', overrides_at .. limit_name, value)
   return over and overlaid(found, over) or found
 end

@@ -36,9 +36,8 @@ local function gates()
   self.of = function(name, limit_name)
     local g = known[name]
     if g then return g end
-    local found = numbers_of(limit_name)
-    -- A star ends the name of the gate of all values only.
-    if found.overrides or string.byte(name, -1) == 42 then found = numbers_for(found, name, limit_name) end
+    local found = batch.numbers[limit_name] or numbers_of(limit_name)
+    if found.overrides or name == found.star then found = numbers_for(found, name, limit_name) end
     -- All its fields: a table that grows costs more.
     if found.shape then g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
     else g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0} end
@@ -60,17 +59,18 @@ local function gates()
   end
 
   -- No job may cost more than there ever is, also where the number became smaller since it was enqueued.
-  local function units_of(g, cost)
-    return g.limit.shape and math.min(cost, g.limit.rate) or cost
+  local function units_of(limit, cost)
+    return limit.shape and math.min(cost, limit.rate) or cost
   end
 
   -- When it opens by itself for a job of this cost: false, it is open; infinity: when a job of it ends, or a pause.
   local function closed(g, cost)
     local limit, opens = g.limit, g.till
+    local kind = limit.kind
     if limit.paused then return limit.paused > 0 and limit.paused or math.huge end
     if limit.most and g.held >= limit.most then return math.huge end
-    if limit.kind then
-      local next_at = limit.kind.opens(g, limit, units_of(g, cost or 1))
+    if kind then
+      local next_at = kind.opens(g, limit, limit.shape and units_of(limit, cost or 1))
       if next_at > opens then opens = next_at end
     end
     return opens > now and opens
@@ -113,8 +113,9 @@ local function gates()
   self.charge_all = function(list, cost)
     for n = 1, #list do
       local g = list[n]
+      local limit = g.limit
       g.held = g.held + 1
-      if g.limit.kind then g.limit.kind.charge(g, g.limit, units_of(g, cost)) end
+      if limit.kind then limit.kind.charge(g, limit, limit.shape and units_of(limit, cost) or cost) end
       g.at = now
       self.changed[g.name] = g
     end
@@ -124,7 +125,7 @@ local function gates()
   self.spend = function(g, units, since)
     local kind = g.limit.kind
     if kind and units < 0 and g.limit.shape then kind.refund(g, g.limit, -units, since)
-    elseif kind then kind.charge(g, g.limit, units_of(g, units)) end
+    elseif kind then kind.charge(g, g.limit, units_of(g.limit, units)) end
     g.at = now
     self.changed[g.name] = g
   end
@@ -132,9 +133,10 @@ local function gates()
   -- So many jobs of this cost ended, or came back without having started: then their permits come back, too, so many, which were charged at `since`.
   -- One that was fine ends a series of refusals.
   self.release = function(g, cost, count, unused, since, fine)
-    g.held = math.max(0, g.held - count)
-    if fine and g.till <= now then g.till, g.strikes = 0, 0 end
-    if unused > 0 and g.limit.kind then g.limit.kind.refund(g, g.limit, unused * units_of(g, cost), since) end
+    local held = g.held - count
+    g.held = held > 0 and held or 0
+    if fine and g.strikes > 0 and g.till <= now then g.till, g.strikes = 0, 0 end
+    if unused > 0 and g.limit.kind then g.limit.kind.refund(g, g.limit, unused * units_of(g.limit, cost), since) end
     self.changed[g.name] = g
   end
 
@@ -173,13 +175,15 @@ local function gates()
 
   -- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that only remembers starts ends with them.
   self.store = function()
-    local stays, ends, times, timed = {}, {}, {}, nil
+    local stays, size, ends, times, timed = {}, 0, {}, {}, nil
     for name, g in pairs(self.changed) do
       if g.held > 0 or g.waits then
-        stays[#stays + 1], stays[#stays + 2] = gate .. name, pack_gate(g)
+        stays[size + 1] = gate .. name
+        stays[size + 2] = pack_gate(g)
+        size = size + 2
       else
-        local kind, till = g.limit.kind, g.till + g.strikes * 60000000
-        local remembers = math.max(kind and kind.ends(g, g.limit) or 0, g.next, till) - now
+        local kind = g.limit.kind
+        local remembers = math.max(kind and kind.ends(g, g.limit) or 0, g.next, g.till + g.strikes * 60000000) - now
         if remembers > 0 then redis.call('SET', gate .. name, pack_gate(g), 'PX', math.ceil(remembers / 1000) + 1000)
         else ends[#ends + 1] = gate .. name end
       end

@@ -5,6 +5,8 @@
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
 -- A turn of a lane of weight 1 moves it this far.
 local TURN = 1000
+-- Lanes that one claim looks at in vain.
+local REFUSALS = 64
 
 -- The turn after a start. Turns of a lane are on a grid of its own, which its name says, and the first start leads there: by half a turn to one and a half, one on
 -- average. Else lanes that came together would go in step, the heavy ones ahead by up to a turn of the light ones. A lane that is alone needs none.
@@ -41,7 +43,7 @@ end
 
 -- Whether this claim may start more of the class.
 local function goes_on(s)
-  return s.took < s.room and s.score <= s.bound and s.refused < s.refusals and not s.shut
+  return s.took < s.room and s.score <= s.bound and s.refused < REFUSALS and not s.shut
 end
 
 -- A start holds its gates: its lane, cost, and the time at which these were charged are told of it.
@@ -54,7 +56,8 @@ local function hold(s, row, id, cost)
     row.text = text
   end
   local n = #held
-  held[n + 1], held[n + 2] = id, text
+  held[n + 1] = id
+  held[n + 2] = text
   if s.c.gates[1] then s.g.charge_all(s.c.gates, cost) end
   if row.own[1] then s.g.charge_all(row.own, cost) end
 end

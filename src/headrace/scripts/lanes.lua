@@ -22,7 +22,7 @@
 local PARKED = 2 ^ 50
 local function lanes()
   if batch.lanes then return batch.lanes end
-  local self, known, added, touched = {}, {}, {}, {}
+  local self, known, added, touched, sub = {}, {}, {}, {}, string.sub
   local g = gates()
 
   -- A class by '<queue>|<limits>': its gates, and the names of its limits that go by a value.
@@ -30,7 +30,7 @@ local function lanes()
     local c = known[name]
     if c then return c end
     local bar = string.find(name, '|', 1, true)
-    c = {name = name, prefix = name .. '|', queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
+    c = {name = name, prefix = name .. '|', size = #name + 1, queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
     for word in string.gmatch(c.limits, '[^,]+') do
       if string.sub(word, -1) == '=' then
         word = string.sub(word, 1, -2)
@@ -55,17 +55,17 @@ local function lanes()
   -- The class of a lane, or of a class.
   local last
   self.class_of = function(unit)
-    if last and string.sub(unit, 1, #last.name + 1) == last.prefix then return last end
+    if last and sub(unit, 1, last.size) == last.prefix then return last end
     local bar = string.find(unit, '|', 1, true)
     last = self.class(string.sub(unit, 1, (string.find(unit, '|', bar + 1, true) or 0) - 1))
     return last
   end
 
-  -- The gates of a lane's values; the caller has them read.
-  self.gates = function(c, name)
+  -- The gates of a lane's values, of a name or a text that has it until there; the caller has them read.
+  self.gates = function(c, name, stop)
     local valued = c.valued
     if #valued == 0 then return {} end
-    local values = string.sub(name, #c.name + 2)
+    local values = sub(name, c.size + 1, stop)
     if #valued == 1 then return {g.of(valued[1] .. ':' .. values, valued[1])} end
     local found = {}
     for value in string.gmatch(values .. '|', '(.-)|') do

@@ -23,7 +23,7 @@ local function passed_by(name)
 end
 
 -- Starts by what they hold: {gates, more gates, cost, since, how many, how many were none, whether one was fine}. Those of one claim mostly hold the same.
-local function by_held(ids, texts, unused, fine)
+local function by_held(ids, texts, unused, poor)
   local all, groups, charged = lanes(), {}, {}
   local back = next(unused) and tonumber(redis.call('HGET', limited, 'back')) or 0
   for n = 1, #ids do
@@ -31,29 +31,29 @@ local function by_held(ids, texts, unused, fine)
     local one = groups[text]
     if text and not one then
       local at = string.find(text, ' ', 1, true)
-      local name, rest = string.sub(text, 1, at - 1), string.sub(text, at)
+      local rest = string.sub(text, at)
       local told = charged[rest]
       if not told then
         local _, cost, since = held_by(text)
         told = {cost, since}
         charged[rest] = told
       end
-      local c = all.class_of(name)
-      one = {c.gates, all.gates(c, name), told[1], told[2], 0, 0, false}
+      local c = all.class_of(text)
+      one = {c.gates, all.gates(c, text, at - 1), told[1], told[2], 0, 0, false}
       groups[text] = one
     end
     if one then
       one[5] = one[5] + 1
       if unused[id] and unused[id] > back then one[6] = one[6] + 1 end
-      one[7] = one[7] or fine[id]
+      if not (one[7] or poor[id]) then one[7] = true end
     end
   end
   return groups
 end
 
--- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; fine: ids of those that succeeded.
-local function let_go(owner, ids, texts, unused, fine)
-  local g, groups = gates(), by_held(ids, texts, unused, fine)
+-- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; poor: ids of those that did not succeed.
+local function let_go(owner, ids, texts, unused, poor)
+  local g, groups = gates(), by_held(ids, texts, unused, poor)
   if not next(groups) then return end
   redis.call('HDEL', slots .. owner, unpack(ids))
   g.load()

@@ -39,7 +39,9 @@ for n, id in ipairs(held) do
 end
 if #held > 0 then
   redis.call('ZREM', claims, unpack(held))
-  limiting().let_go(owner, held, redis.call('HMGET', slots .. owner, unpack(held)), {}, {})
+  local poor = {}
+  for _, id in ipairs(held) do poor[id] = true end
+  limiting().let_go(owner, held, redis.call('HMGET', slots .. owner, unpack(held)), {}, poor)
 end
 leave_behind(owner, limit - #held, ttl)
 return function()

@@ -4,8 +4,8 @@
 -- clock   now
 -- many    ZADD
 -- many    ZREM
--- Lanes that one round reads; those that one claim looks at in vain.
-local LANES, REFUSALS = 128, 64
+-- Lanes that one round reads.
+local LANES = 128
 
 -- What the round has left of the lanes that had a turn: jobs that did not start, and their turns.
 local function store_round(s, rows, last)
@@ -66,7 +66,7 @@ local function serve(c, score, bound, room, queue, ways, take)
   local all, g = lanes(), gates()
   all.begin(c)
   c.pace = c.pace or score
-  local s = {c = c, all = all, g = g, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0, refusals = REFUSALS,
+  local s = {c = c, all = all, g = g, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0,
     charged = string.format(' 1 %d', now), shares = {}}
   s.shut = all.shut(c)
   while not s.shut and round(s) do end

@@ -72,13 +72,16 @@ end
 local holders, texts = holding()
 -- What did not start gives its permits back.
 if #holders > 0 then
-  local unused, fine = {}, {}
-  local sets = {released = unused, parked = unused, corrupt = unused, succeeded = fine, grown = fine}
+  local unused, poor = {}, {}
+  local fine, none = {succeeded = true, grown = true}, {released = true, parked = true, corrupt = true}
   for _, group in ipairs(outcomes) do
-    local set = sets[group[1]]
-    for n = 1, set and #group[3] or 0, 4 do set[group[3][n]] = group[3][n + 1] end
+    local kind, rows = group[1], group[3]
+    for n = 1, fine[kind] and 0 or #rows, 4 do
+      poor[rows[n]] = true
+      if none[kind] then unused[rows[n]] = rows[n + 1] end
+    end
   end
-  limiting().let_go(owner, holders, texts, unused, fine)
+  limiting().let_go(owner, holders, texts, unused, poor)
 end
 -- Where a start's part of the journal stands in `starts`, by id.
 local noted = {}
