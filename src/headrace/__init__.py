@@ -79,6 +79,9 @@ _HOMES = {
     "WorkflowState": "model.workflow",
 }
 
+# For a star import, which asks for no name.
+__all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:

@@ -148,6 +148,8 @@ def gen() -> Any:
         (plain, {"request_id": "x"}, "request_id names one job"),
         (plain, {"prio": 1}, "there is no option 'prio': did you mean 'priority'"),
         (plain, {"zzz": 1}, "there is no option 'zzz': the options are queue, "),
+        (plain, {"limit": []}, "there is no option 'limit': did you mean 'limits'?"),
+        (plain, {"kin": "thread"}, "there is no option 'kin': did you mean 'kind'?"),
         (plain, {"bind": True}, "there is no option 'bind': a job asks for itself: current_job"),
         (plain, {"countdown": 5}, "there is no option 'countdown': write delay="),
     ],

@@ -33,6 +33,13 @@ OPTIONS = {
     "depends_on": "jobs that follow others are nodes of a workflow: @app.workflow",
     "link": "jobs that follow others are nodes of a workflow: @app.workflow",
     "acks_late": "a job is acknowledged after it ran, always; at_most_once=True is the opposite",
+    "rate_limit": 'declare app.limit("api", Rate(10, per=1)) and write limits=["api"]',
+    "rate": 'declare app.limit("api", Rate(10, per=1)) and write limits=["api"]',
+    "concurrency": 'declare app.limit("api", Concurrency(3)) and write limits=["api"]',
+    "max_concurrency": 'declare app.limit("api", Concurrency(3)) and write limits=["api"]',
+    "cron": 'declare app.cron("0 9 * * *", task) behind the task',
+    "crontab": 'declare app.cron("0 9 * * *", task) behind the task',
+    "every": "declare app.every(timedelta(hours=6), task) behind the task",
     "serializer": "arguments travel as MessagePack, checked against the annotations",
 }
 # Verbs of a task elsewhere -> the one here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from headrace.model import elsewhere
-from headrace.model.options import ROWS
+from headrace.model.options import ROWS, TASK_ONLY
 
 
 def misplaced(task: str, name: str, value: object) -> str:
@@ -19,5 +19,6 @@ def instead(name: str) -> str:
     """What to write for an option that does not exist."""
     if name in elsewhere.OPTIONS:
         return elsewhere.OPTIONS[name]
-    close = difflib.get_close_matches(name, ROWS, 1)
-    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(ROWS)}"
+    known = [*ROWS, *sorted(TASK_ONLY)]
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
