@@ -52,6 +52,14 @@ def test_small_ones_are_done_at_once(app: Headrace, kit: Kit) -> None:
     assert app.errands.stop(errand.id).phase == "ended"
 
 
+def test_a_count_looks_at_a_bounded_number_of_jobs(app: Headrace) -> None:
+    app.enqueue_many(app.tasks["bad"].options(delay=60).job(n) for n in range(6001))
+    before = app.client.store.round_trips
+    assert app.errands.count("cancel", JobFilter("scheduled", task="bad")) == JobCount(6000, 6000, False)
+    assert app.client.store.round_trips - before <= 16
+    assert app.errands.count("cancel", JobFilter("scheduled")) == JobCount(6001, 6001, True)
+
+
 def test_who_began_it_may_work_it_off(app: Headrace, kit: Kit) -> None:
     fail(app, kit, 600)
     errand = app.errands.start("delete", FAILED, who="ada")
