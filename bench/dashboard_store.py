@@ -40,7 +40,12 @@ def fill(url: str, jobs: int, flows: int, say: Say) -> tuple[Any, dict[str, str]
     _count(app)
     say("jobs fail")
     _fail(app, min(FAILED, jobs // 10))
-    return app, {"ID": app.jobs.page("failed", limit=1).jobs[0].id, "SMALL": small[-1], "LARGE": large}
+    return app, {
+        "ID": app.jobs.page("failed", limit=1).jobs[0].id,
+        "SMALL": small[-1],
+        "LARGE": large,
+        "CAUSE": _cause(app),
+    }
 
 
 def _counted(number: int, what: str, say: Say) -> Iterator[int]:
@@ -83,10 +88,20 @@ def _fail(app: Any, count: int) -> None:
         client.run(claim_calls.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))
 
 
+def _cause(app: Any) -> str:
+    """The cause of the newest failure."""
+    from headrace.model.fingerprint import cause_id
+
+    failed = app.jobs.page("failed", limit=1).jobs[0]
+    return cause_id(failed.task, failed.error)
+
+
 def _error(number: int) -> bytes:
     """An error as large as errors are, of one of some causes."""
     from headrace.model.job import JobError, error_json
 
     where = f"shop.py:{number % CAUSES} in step_{number % CAUSES}"
     trace = "".join(f'  File "/srv/shop/step_{n}.py", line {n}, in step_{n}\n    call({n})\n' for n in range(20))
-    return error_json(JobError(type="ValueError", message=f"order {number} is not there", where=where, traceback=trace))
+    return error_json(
+        JobError(type="ValueError", message=f"order {number} is not there", where=where, traceback=trace, attempt=1)
+    )
