@@ -18,6 +18,11 @@ ERRORS = [
     JobError(type="Corrupt"),
     JobError(type="OSError", message="grün " * 40 + "5"),
     JobError(type="KeyError", message="'a\"b\\c'", where="a:5 in b:6 in c"),
+    JobError(
+        type="A", message='","traceback":"\\', traceback='File "a"\n","attempt":5 \\', attempt=2, where="a:5 in b"
+    ),
+    JobError(type="B", message="a long way", traceback="without an attempt", signal=9, stderr='","attempt":7'),
+    JobError(type="C", message="died", attempt=1, signal=9),
 ]
 
 

@@ -23,9 +23,17 @@ end
 
 local function text_of(value) return type(value) == 'string' and value or '' end
 
+-- A traceback is the most of an error, and tells nothing of its cause: it is cut out before the rest is decoded. Within a
+-- text of JSON no quotation mark stands without a backslash, so these are where it begins and ends.
+local function without_traceback(data)
+  local from = string.find(data, '","traceback":"', 1, true)
+  local to = from and string.find(data, '","attempt":', from + 15, true)
+  return to and string.sub(data, 1, from) .. string.sub(data, to + 1) or data
+end
+
 -- Name of a failure's cause, as model/fingerprint.py has it, and the first line of its error.
 local function cause_of(task, data)
-  local read, e = pcall(cjson.decode, data)
+  local read, e = pcall(cjson.decode, without_traceback(data))
   if not read or type(e) ~= 'table' then e = {} end
   local kind, message, where = text_of(e.type), text_of(e.message), ''
   local line = string.match(message, '^[^\r\n]*')
