@@ -65,6 +65,14 @@ def test_a_workflow_is_named_as_a_task_and_keeps_what_python_knows(app: Headrace
     assert "store" not in app.client._made
 
 
+@pytest.mark.parametrize("verb", ["start", "run", "enqueue", "delay"])
+def test_it_says_which_verbs_start_it(app: Headrace, verb: str) -> None:
+    flow: Any = app.workflow(name="thumbnails")(plain)
+    with pytest.raises(AttributeError, match=rf"has no '{verb}': write thumbnails.create\(...\).start\(\)"):
+        getattr(flow, verb)
+    assert not hasattr(flow, "zzz")
+
+
 def test_it_is_defined_once(app: Headrace) -> None:
     app.workflow(name="w")(plain)
     with pytest.raises(DuplicateTask, match=r"there is a workflow w already .*@app.workflow\(name=...\)"):

@@ -67,13 +67,25 @@ _OF_APP = {
     "actor": "@app.task",
     "shared_task": "@app.task",
     "register_task": "@app.task",
-    "add_periodic_task": "a schedule is not there yet: let cron or systemd run `headrace enqueue`",
+    "add_periodic_task": 'app.every(timedelta(minutes=5), task) or app.cron("0 9 * * *", task)',
+    "schedule": 'app.every(timedelta(minutes=5), task) or app.cron("0 9 * * *", task)',
+    "crontab": 'app.cron("0 9 * * *", task)',
     "control": "app.workers, app.queues and job.cancel()",
     "AsyncResult": "app.job(id)",
     "fetch_job": "app.job(id)",
     "worker_main": "run `headrace worker module:app`",
     "start": "run `headrace worker module:app`",
 }
+
+
+# Verbs of a workflow elsewhere, all of which are two steps here.
+_OF_WORKFLOW = ("start", "run", "enqueue", "submit", "delay", "apply_async", "execute")
+
+
+def of_workflow(workflow: str, name: str) -> str:
+    """Why a workflow's definition has no such attribute."""
+    here = f": write {workflow}.create(...).start()" if name in _OF_WORKFLOW else ""
+    return f"the definition of a workflow has no {name!r}{here}"
 
 
 def of_task(task: str, name: str) -> str:

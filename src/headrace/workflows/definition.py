@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial, wraps
-from typing import Any, Generic, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
 from headrace.context import CurrentJob, current_job
 from headrace.errors import OptionsError, WorkflowNotFound, WorkflowStateError
-from headrace.model import codec
+from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.signature import Signature
@@ -78,6 +78,13 @@ class Workflow(Generic[P]):
         )
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what the verb of another queue is called here."""
+            workflow = self.__dict__.get("name", "workflow")
+            raise AttributeError(elsewhere.of_workflow(workflow, name), name=name, obj=self)
 
     def create(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """Store a workflow, which does not run until ``start``.
