@@ -33,17 +33,21 @@ local function finish(id, state, data, ttl)
   local waits = batch.waits and redis.call('ZSCORE', waited, id)
   if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
   if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
-  if is_unique(id) then uniques().name_ended(id, state) end
-  if is_ordered(id) then turns().ended(id) end
-  if is_node(id) then
-    local f = graph().touch(flow_of(id))
-    if f.there then return graph().end_node(id, f, state, data) end
-    -- Its workflow was deleted: nothing of it may come back.
-    ttl = 0
+  if not is_plain(id) then
+    if is_unique(id) then uniques().name_ended(id, state) end
+    if is_ordered(id) then turns().ended(id) end
+    if is_node(id) then
+      local f = graph().touch(flow_of(id))
+      if f.there then return graph().end_node(id, f, state, data) end
+      -- Its workflow was deleted: nothing of it may come back.
+      ttl = 0
+    end
   end
   if ttl <= 0 then
-    local n = #batch.gone
-    batch.gone[n + 1], batch.gone[n + 2] = job .. id, log .. id
+    local gone = batch.gone
+    local n = #gone
+    gone[n + 1] = job .. id
+    gone[n + 2] = log .. id
     return
   end
   local field = state == 'succeeded' and 'result' or 'error'
