@@ -26,9 +26,10 @@ local function unpack_gate(g, text)
     g.till, g.strikes, first = struct.unpack('<dB', text, first)
     flags = flags - 8
   end
-  g.waits = flags % 2 == 1
-  local shape, mine = SHAPES[g.limit.shape] or 0, g.limit.step or 0
-  local same = flags - flags % 2 == 2 * shape
+  local limit, waits = g.limit, flags % 2
+  local shape, mine = SHAPES[limit.shape] or 0, limit.step or 0
+  local same = flags - waits == 2 * shape
+  g.waits = waits == 1
   for at = first, same and #text or 0, 12 do
     local n = #g.cells
     g.cells[n + 1], g.cells[n + 2] = struct.unpack('<dI4', text, at)

@@ -42,6 +42,7 @@ local function lanes()
       c.names[#c.names + 1] = word
       c.strict = c.strict or g.numbers(word).full
     end
+    if #c.valued == 1 then c.word, c.lead = c.valued[1], c.valued[1] .. ':' end
     g.load()
     known[name] = c
     return c
@@ -63,12 +64,10 @@ local function lanes()
 
   -- The gates of a lane's values, of a name or a text that has it until there; the caller has them read.
   self.gates = function(c, name, stop)
-    local valued = c.valued
-    if #valued == 0 then return {} end
-    local values = sub(name, c.size + 1, stop)
-    if #valued == 1 then return {g.of(valued[1] .. ':' .. values, valued[1])} end
-    local found = {}
-    for value in string.gmatch(values .. '|', '(.-)|') do
+    if c.lead then return {g.of(c.lead .. sub(name, c.size + 1, stop), c.word)} end
+    local valued, found = c.valued, {}
+    if #valued == 0 then return found end
+    for value in string.gmatch(sub(name, c.size + 1, stop) .. '|', '(.-)|') do
       local word = valued[#found + 1]
       if word then found[#found + 1] = g.of(word .. ':' .. value, word) end
     end

@@ -22,45 +22,55 @@ local function passed_by(name)
   return {c.gates, own}
 end
 
--- Starts by what they hold: {gates, more gates, cost, since, how many, how many were none, whether one was fine}. Those of one claim mostly hold the same.
+-- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether one was fine. Those of one claim mostly
+-- hold the same.
 local function by_held(ids, texts, unused, poor)
-  local all, groups, charged = lanes(), {}, {}
+  local all, at, charged, find, sub = lanes(), {}, {}, string.find, string.sub
+  local classes, own, told, counts, none, fine, size = {}, {}, {}, {}, {}, {}, 0
   local back = next(unused) and tonumber(redis.call('HGET', limited, 'back')) or 0
   for n = 1, #ids do
     local text, id = texts[n], ids[n]
-    local one = groups[text]
+    local one = text and at[text]
     if text and not one then
-      local at = string.find(text, ' ', 1, true)
-      local rest = string.sub(text, at)
-      local told = charged[rest]
-      if not told then
+      local stop = find(text, ' ', 1, true)
+      local rest = sub(text, stop)
+      local said = charged[rest]
+      if not said then
         local _, cost, since = held_by(text)
-        told = {cost, since}
-        charged[rest] = told
+        said = {cost, since}
+        charged[rest] = said
       end
       local c = all.class_of(text)
-      one = {c.gates, all.gates(c, text, at - 1), told[1], told[2], 0, 0, false}
-      groups[text] = one
+      one = size + 1
+      size = one
+      at[text] = one
+      classes[one] = c
+      own[one] = all.gates(c, text, stop - 1)
+      told[one] = said
+      counts[one] = 0
+      none[one] = 0
+      fine[one] = false
     end
     if one then
-      one[5] = one[5] + 1
-      if unused[id] and unused[id] > back then one[6] = one[6] + 1 end
-      if not (one[7] or poor[id]) then one[7] = true end
+      counts[one] = counts[one] + 1
+      if unused[id] and unused[id] > back then none[one] = none[one] + 1 end
+      if not (fine[one] or poor[id]) then fine[one] = true end
     end
   end
-  return groups
+  return classes, own, told, counts, none, fine
 end
 
 -- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; poor: ids of those that did not succeed.
 local function let_go(owner, ids, texts, unused, poor)
-  local g, groups = gates(), by_held(ids, texts, unused, poor)
-  if not next(groups) then return end
+  local g, classes, own, told, counts, none, fine = gates(), by_held(ids, texts, unused, poor)
+  if #own == 0 then return end
   redis.call('HDEL', slots .. owner, unpack(ids))
   g.load()
-  for _, one in pairs(groups) do
-    for n = 1, 2 do
-      for m = 1, #one[n] do g.release(one[n][m], one[3], one[5], one[6], one[4], one[7]) end
-    end
+  local release = g.release
+  for n = 1, #own do
+    local shared, mine, cost, since = classes[n].gates, own[n], told[n][1], told[n][2]
+    for m = 1, #shared do release(shared[m], cost, counts[n], none[n], since, fine[n]) end
+    for m = 1, #mine do release(mine[m], cost, counts[n], none[n], since, fine[n]) end
   end
 end
 
