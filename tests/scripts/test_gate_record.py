@@ -83,6 +83,8 @@ def renewal(stage: Stage) -> int:
 def test_a_renewal_at_a_clock_that_goes_on_asks_nothing_more(stage: Stage) -> None:
     stage.register("w1", LEASE)
     stage.put(1, delay=SECOND)
+    stage.put(1)
+    stage.take(limit=1)
     without = renewal(stage)
     declare(stage, {"call": [SLOW]})
     put(stage, 1, 2)
