@@ -65,7 +65,7 @@ def effect(stage: Stage, play: Play) -> dict[str, Any]:
     """What is stored, but for what no two runs have alike: the schema that only a store leaves, ids of a stream."""
     values = stage.everything().get("0", {})
     found = {name: value for name, value in values.items() if name not in play.grows | {"schema"}}
-    for name in ("stat-stream", "events", "acts"):
+    for name in ("stat-stream", "events", "deaths", "acts"):
         if name in found:
             found[name] = re.sub(r"\d+-\d+", "id", found[name][""])
     return found

@@ -21,8 +21,8 @@ LASTING = {"job", "succeeded", "expires", "totals", "token", "schema", "queues",
 LASTING |= {"stat", "stat-sub"}
 # A dispatcher that was killed last keeps its lease, and so these two: fleet.check() finds any without a lease.
 LASTING |= {"owner", "tasks"}
-# What failed or changed, for a week.
-LASTING |= {"events"}
+# What failed or changed, for a week, and which workers died, for an hour.
+LASTING |= {"events", "deaths"}
 # Which queues are paused, as each dispatcher's cache read it.
 LASTING |= {"cache", "cached", "leases"}
 
