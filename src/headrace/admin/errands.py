@@ -16,9 +16,12 @@ from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
 
-# Jobs of one piece, as of the pieces that workers do. Looks that count, fewer than the round trips that a dashboard has
-# in a second, and jobs of each: for two milliseconds of the server; where errors must be read for causes, half as many.
-PIECE, LOOKS, EACH = 250, 15, 400
+# Jobs of one piece, as of the pieces that workers do.
+PIECE = 250
+# A count looks so often at most: a dashboard has 20 round trips in a second.
+LOOKS = 15
+# Jobs of one look, which takes the server two milliseconds; half as many where errors must be read for their causes.
+EACH = 400
 
 
 @dataclass(frozen=True, slots=True)

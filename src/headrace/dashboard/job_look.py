@@ -20,9 +20,12 @@ from headrace.protocol import produce
 from headrace.protocol.looking import MOST, LookedPiece, look
 from headrace.store.client import Steps
 
-# Looks of one round trip, round trips of one press with looks and with reads, too; records that it reads, those of one
-# script, and jobs on a page.
-LOOKS, BITES, TRIPS, READS, READ, PAGE = 2, 10, 18, 1000, 100, 50
+# Looks of one round trip, and how many such round trips a press makes at most.
+LOOKS, ROUNDS = 2, 10
+# After so many round trips, those that read records included, a press begins no further one.
+TRIPS = 18
+# Records that a press reads, those of one script, and jobs on a page.
+READS, READ, PAGE = 1000, 100, 50
 # A list looks for these words in what it writes itself, and not in what is stored.
 _OURS = (
     "true false null bytes nested too deeply shown arguments that cannot be read the result of a parent which not there"
@@ -77,7 +80,7 @@ def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[
     )
     last: tuple[int, str] | None = position(search.after, "after")[:2] if search.after else None
     found, looked, read, count, trips = list[Record](), 0, 0, 0, 0
-    for _ in range(BITES):
+    for _ in range(ROUNDS):
         pieces: list[LookedPiece] = yield [ask(after=last, offset=n * MOST) for n in range(LOOKS)]
         looked, count, last = looked + sum(piece.looked for piece in pieces), pieces[0].count, pieces[-1].last
         rows = dict(row for piece in pieces for row in piece.rows)
