@@ -18,6 +18,7 @@ from headrace.errors import (
     WorkflowError,
     WorkflowTooLarge,
 )
+from headrace.model import elsewhere
 from headrace.model.codec import decode
 from headrace.model.slots import fill
 from headrace.model.workflow import FOR_EVER, Graph, NewNode
@@ -65,7 +66,7 @@ def test_a_workflow_is_named_as_a_task_and_keeps_what_python_knows(app: Headrace
     assert "store" not in app.client._made
 
 
-@pytest.mark.parametrize("verb", ["start", "run", "enqueue", "delay"])
+@pytest.mark.parametrize("verb", elsewhere._OF_WORKFLOW)
 def test_it_says_which_verbs_start_it(app: Headrace, verb: str) -> None:
     flow: Any = app.workflow(name="thumbnails")(plain)
     with pytest.raises(AttributeError, match=rf"has no '{verb}': write thumbnails.create\(...\).start\(\)"):

@@ -123,7 +123,7 @@ class Header:
     def sent(self) -> tuple[Key, ...]:
         """The keys that a call sends: those with an argument, or one, by which a cluster finds the server.
 
-        The script makes constant ones of the prefix: what a call sends and most calls do not touch costs as much again.
+        The script makes constant ones of the prefix: a key that is sent costs every call, used or not.
         """
         return tuple(key for key in self.keys if key.hole) or self.keys[:1]
 

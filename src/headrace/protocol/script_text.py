@@ -111,8 +111,9 @@ def _bound(
 
     What none but lazy functions name is bound inside these, so that other calls do not pay for it.
     """
-    lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(header.sent, 1)}
-    derived = (*(key for key in header.keys if key not in header.sent), *header.derives, *header.channels)
+    sent = header.sent
+    lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}
+    derived = (*(key for key in header.keys if key not in sent), *header.derives, *header.channels)
     lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
     lua |= {_in_pieces(many): many.name for many in header.many}
     own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}

@@ -6,7 +6,6 @@
 -- include left_behind
 -- include lease
 -- include let_go
--- include telling
 -- include worker_lost
 -- clock   now
 -- removes first cancels
