@@ -10,7 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 _OPENING = re.compile(r"local function (\w+)")
-_WORD = re.compile(r"\w+")
+# Each byte as it is where names have it, else as a space.
+_GAPS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
 
 
 def used_lines(texts: Mapping[str, Sequence[str]], roots: Collection[str]) -> dict[str, list[str]]:
@@ -25,14 +26,14 @@ def used_lines(texts: Mapping[str, Sequence[str]], roots: Collection[str]) -> di
     inside = {(file, n) for file, _, lines in functions for n in lines}
     used = set(roots)
     for file, text in code.items():
-        used |= _words(line for n, line in enumerate(text) if (file, n) not in inside)
+        used |= names_in(line for n, line in enumerate(text) if (file, n) not in inside)
     grown = True
     while grown:
         grown = False
         for file, name, lines in list(functions):
             if name in used:
                 functions.remove((file, name, lines))
-                used |= _words(code[file][n] for n in lines)
+                used |= names_in(code[file][n] for n in lines)
                 grown = True
     for file, _, lines in functions:
         code[file][lines.start : lines.stop] = [""] * len(lines)
@@ -52,18 +53,18 @@ def lazy_lines(
     needed: dict[str, set[str]] = {name: {""} for name in roots}
     found: dict[tuple[str, int], str] = {}
 
-    def note(words: set[str], by: set[str]) -> None:
-        for word in words:
-            needed.setdefault(word, set()).update(by)
+    def note(names: set[str], by: set[str]) -> None:
+        for one in names:
+            needed.setdefault(one, set()).update(by)
 
     # From the end: a function is used behind its own lines only.
     for file, lines in reversed(list(texts.items())):
         functions = [] if lazy.get(file, "script") else list(_functions(lines))
         inside = {n for _, own in functions for n in own}
-        note(_words(line for n, line in enumerate(lines) if n not in inside), {lazy.get(file, "")})
+        note(names_in(line for n, line in enumerate(lines) if n not in inside), {lazy.get(file, "")})
         for name, own in reversed(functions):
             users = needed.get(name, {""})
-            note(_words(lines[n] for n in own) - {name}, set(users))
+            note(names_in(lines[n] for n in own) - {name}, set(users))
             if users != {""} and len(users) == 1:
                 found |= dict.fromkeys(((file, n) for n in own), *users)
     return found
@@ -77,5 +78,8 @@ def _functions(lines: Sequence[str]) -> Iterator[tuple[str, range]]:
             yield opening[1], range(n, last + 1)
 
 
-def _words(lines: Iterable[str]) -> set[str]:
-    return {word for line in lines for word in _WORD.findall(line)}
+def names_in(lines: Iterable[str]) -> set[str]:
+    """The names and numbers in code. No regular expression, which takes three times as long: a dispatcher that starts
+    looks at 18,000 lines.
+    """
+    return set("\n".join(lines).encode().translate(_GAPS).decode().split())

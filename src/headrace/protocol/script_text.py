@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 
-from headrace.protocol.script_functions import lazy_lines, used_lines
+from headrace.protocol.script_functions import lazy_lines, names_in, used_lines
 from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
 
 Row = tuple[str, tuple[str, int]]
 """A line of the text, and the file and line that it was made of."""
 
-_WORD = re.compile(r"\w+")
-_TEXT = re.compile(r"'[^']*'")
+_TEXT = re.compile(r"'[^'\n]*'")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -25,7 +25,7 @@ _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or
 def assemble(name: str) -> tuple[Header, list[Row]]:
     """The header, includes merged in, and the text of ``scripts/<name>.lua``."""
     own = parse_header(_source(name))
-    parts = {part: parse_header(_source(part)) for part in included(own.includes)}
+    parts = included(own.includes)
     header = merge(own, list(parts.values()))
     order = _grouped(parts)
     rows = _rows_by_place(name, order, parts, header)
@@ -42,16 +42,24 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
     return header, text + body
 
 
-def included(names: tuple[str, ...]) -> list[str]:
-    """The files to include, theirs before themselves, each once."""
-    found: list[str] = []
+def included(names: tuple[str, ...]) -> dict[str, Header]:
+    """The files to include with their headers, theirs before themselves, each once."""
+    found: dict[str, Header] = {}
+
+    def add(name: str) -> None:
+        if name in found:
+            return
+        header = parse_header(_source(name))
+        for inner in header.includes:
+            add(inner)
+        found[name] = header
+
     for name in names:
-        for inner in (*included(parse_header(_source(name)).includes), name):
-            if inner not in found:
-                found.append(inner)
+        add(name)
     return found
 
 
+@cache  # a file is in many scripts
 def _source(name: str) -> str:
     return files("headrace").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
 
@@ -118,8 +126,8 @@ def _bound(
     lua |= {_in_pieces(many): many.name for many in header.many}
     own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
     for home, lines in rows.items():
-        words = own[home if home in own else ""]
-        words.update(word for line, _ in lines for word in _WORD.findall(_TEXT.sub("", line)))
+        code = _TEXT.sub("", "\n".join(line for line, _ in lines))
+        own[home if home in own else ""].update(names_in([code]))
     names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}
     first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes or not homes)]
     if header.removes:
