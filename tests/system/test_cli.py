@@ -359,11 +359,12 @@ def test_states_that_can_be_named_are_those_that_exist() -> None:
     assert set(EACH) == set(State)
 
 
-def test_help_loads_neither_the_driver_nor_rich(headrace: Program) -> None:
+def test_help_loads_neither_drivers_nor_rich_nor_an_event_loop(headrace: Program) -> None:
     """They cost more than everything else that a help text needs."""
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "headrace", "--help"],
         cwd=headrace.directory, env=headrace.environment, text=True, capture_output=True, timeout=30, check=True,
     )  # fmt: skip
     loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
-    assert not loaded & {"redis", "rich", "headrace.store.store", "headrace.worker.supervisor.supervisor_process"}
+    rooms = {"admin", "app", "protocol", "stats", "store", "tasks", "worker", "workflows"}
+    assert not loaded & {"asyncio", "redis", "rich", *(f"headrace.{room}" for room in rooms)}

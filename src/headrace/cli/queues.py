@@ -16,7 +16,6 @@ from headrace.cli.plot import number
 from headrace.cli.progress import bar_of
 from headrace.cli.session import Session
 from headrace.cli.units import moment, parse_duration, several, span
-from headrace.tasks.reasons import PAGE
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -55,6 +54,8 @@ def list_(session: Session) -> None:
 
 def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> None:
     """Remark which of these queues, where jobs wait, no worker serves."""
+    from headrace.tasks.reasons import PAGE
+
     if silent := [name for name in names if not seen.served[name]]:
         more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
         output.remark(

@@ -14,7 +14,6 @@ import typer.core
 from headrace.cli.commands import command
 from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
-from headrace.cli.stats_output import ShownCounts, show_counts
 from headrace.cli.units import parse_duration, span
 
 
@@ -64,7 +63,7 @@ def show(
 
     Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
     """
-    show_counts(session, label, ShownCounts(since or 3600.0, every, plot, watch))
+    _show(session, label, since, every, plot, watch)
 
 
 @command(app, "task")
@@ -80,7 +79,7 @@ def task(
 
     The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
-    show_counts(session, "task", ShownCounts(since or 3600.0, every, plot, watch), name)
+    _show(session, "task", since, every, plot, watch, name)
 
 
 @command(app, "queue")
@@ -96,7 +95,7 @@ def queue(
 
     The same as show queues/NAME.
     """
-    show_counts(session, "queue", ShownCounts(since or 3600.0, every, plot, watch), name)
+    _show(session, "queue", since, every, plot, watch, name)
 
 
 @command(app, "worker")
@@ -112,7 +111,7 @@ def worker(
 
     The same as show workers/NAME. It is kept for a week.
     """
-    show_counts(session, "worker", ShownCounts(since or 3600.0, every, plot, watch), name)
+    _show(session, "worker", since, every, plot, watch, name)
 
 
 @command(app, "serve")
@@ -196,3 +195,12 @@ def consume(
                 return
             if step.batches == step.waiting:
                 time.sleep(max(0.05, 1.0 if every is None else every))
+
+
+def _show(
+    session: Session, label: str, since: float | None, every: str | None, plot: str | None, watch: bool,
+    name: str | None = None,
+) -> None:  # fmt: skip
+    from headrace.cli.stats_output import ShownCounts, show_counts
+
+    show_counts(session, label, ShownCounts(since or 3600.0, every, plot, watch), name)
