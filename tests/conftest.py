@@ -230,8 +230,8 @@ def _start_lean(directory: Path) -> None:
     """Have the programs of the suite do what ``sitecustomize`` in this directory says; not this process."""
     paths = [str(directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    if sys.modules.get("opentelemetry.sdk.metrics", ...) is None:
-        del sys.modules["opentelemetry.sdk.metrics"]
+    for name in [n for n, module in sys.modules.items() if module is None and n.startswith("opentelemetry.")]:
+        del sys.modules[name]
 
 
 def _end_in_order_on_term() -> None:

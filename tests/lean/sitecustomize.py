@@ -8,4 +8,5 @@ import os
 import sys
 
 if not any(name.startswith(("OTEL_", "HEADRACE_TRACES")) for name in os.environ):
-    sys.modules["opentelemetry.sdk.metrics"] = None  # type: ignore[assignment] # as where it is not installed
+    for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics"):
+        sys.modules[name] = None  # type: ignore[assignment] # as where it is not installed
