@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 import tempfile
 import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.stacks import parted
+from headrace.model.stacks import MOST_FRAMES, parted, stack
 
 LINES = (
     b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"    raise ValueError\n", b"a line\n",
@@ -33,6 +34,24 @@ def test_stacks_of_this_interpreter_are_known_as_such() -> None:
     thread.join()
     assert b"in dumped" in data
     assert data.count(b"hread 0x") >= 2
+    assert parted(data) == (data, b"")
+
+
+def test_a_stack_of_ours_is_known_as_one_whatever_its_file_is_called() -> None:
+    data: list[bytes] = []
+    code = compile("keep(stack(7, frame()))", 'a\n"b.py", line 1 in c\n\udcff', "exec")
+    exec(code, {"keep": data.append, "stack": stack, "frame": sys._getframe})
+    assert b" in test_a_stack_of_ours" in data[0]
+    assert parted(data[0]) == (data[0], b"")
+
+
+def test_a_deep_stack_is_cut_off() -> None:
+    def deeper(levels: int) -> bytes:
+        return deeper(levels - 1) if levels else stack(7, sys._getframe())
+
+    data = deeper(2 * MOST_FRAMES)
+    assert data.count(b" in deeper\n") == MOST_FRAMES
+    assert data.endswith(b"  ...\n\n")
     assert parted(data) == (data, b"")
 
 

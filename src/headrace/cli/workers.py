@@ -97,8 +97,8 @@ def stacks(
 ) -> None:
     """Show what each runner of a worker does at this moment: the Python stacks of its threads, innermost call first.
 
-    It interrupts nothing. It also works while C code holds the interpreter's lock. Of coroutines only the one that runs
-    has a stack.
+    It interrupts nothing. While C code holds the interpreter's lock, it shows the main thread's stack: that of the job
+    in a process or fork runner. Of coroutines only the one that runs has a stack.
     """
     with session.acting("stacks", "workers", name, view=True) as (app, act):
         found = [one for one in app.workers.stacks(name) if job in (None, one.job)]

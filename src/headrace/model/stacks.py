@@ -1,13 +1,17 @@
-"""Stacks of runners: what an interpreter writes of its threads, told from what else a process writes. Pure."""
+"""Stacks of runners: how a thread's is written, and told from what else a process writes. Pure."""
 
 from __future__ import annotations
 
 import re
+from types import FrameType
 
 import msgspec
 
 # Bytes of all stacks of a worker, and characters of one runner's.
 MOST, MOST_EACH = 60_000, 12_000
+
+# Frames of a thread that are written; faulthandler's own bound.
+MOST_FRAMES = 100
 
 # As faulthandler writes them; a name of a file may be anything, its line and function end the line.
 _HEAD = re.compile(
@@ -43,6 +47,19 @@ class WorkerStacks(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: list[str]
     runners: list[RunnerStacks]
+
+
+def stack(thread: int, frame: FrameType | None) -> bytes:
+    """The stack of a thread as ``faulthandler`` writes it, innermost frame first."""
+    lines = [f"Thread 0x{thread:016x} (most recent call first):"]
+    while frame is not None and len(lines) <= MOST_FRAMES:
+        code = frame.f_code
+        name = code.co_filename.encode("unicode_escape").decode()
+        lines.append(f'  File "{name}", line {frame.f_lineno} in {code.co_name}')
+        frame = frame.f_back
+    if frame is not None:
+        lines.append("  ...")
+    return "\n".join([*lines, "", ""]).encode("utf-8", "backslashreplace")
 
 
 def parted(data: bytes) -> tuple[bytes, bytes]:

@@ -47,6 +47,7 @@ from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slo
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.runner.reporting import Reporter
 from headrace.worker.runner.runner_context import RunnerContext, runner_context
+from headrace.worker.runner.stack_writer import answer_stacks
 from headrace.worker.runner.thread_kind import Threads
 
 log = logging.getLogger("headrace.worker")
@@ -121,11 +122,6 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
         work.serve()
         _leave(work, app, lifespans, options.exit_deadline)
     return 0
-
-
-def answer_stacks() -> None:
-    """From now on write the stacks of all threads to stderr on USR2: no code of Python runs for that."""
-    faulthandler.register(signal.SIGUSR2, file=2)
 
 
 def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
