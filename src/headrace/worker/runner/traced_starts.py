@@ -68,14 +68,15 @@ class TracedStarts:
 
     def _begin(self, runner_context: RunnerContext, claim: Claim) -> tuple[Span, contexts.Context]:
         headers = shown(claim.headers)
-        sent, links = _NOTHING, list[Link]()
+        sent = _NOTHING
+        links: tuple[Link, ...] = ()
         if headers:
             sent = propagate.extract(headers, _NOTHING)
             sender = trace.get_current_span(sent).get_span_context()
             task = runner_context.tasks.get(claim.task)
             mode = (task.trace if task is not None else "") or self._mode
             if sender.is_valid and not traces.is_child(claim, headers, mode):
-                links.append(Link(sender))
+                links = (Link(sender),)
                 # Its baggage stays.
                 sent = trace.set_span_in_context(trace.INVALID_SPAN, sent)
         # It begins now: the time of the token is of the server's clock, which is another one.
