@@ -175,6 +175,7 @@ def test_a_sampler_knows_the_task_and_a_refused_send_is_an_error(
     assert trace.get_current_span() is before
     assert (asked[0]["messaging.destination.name"], asked[0]["headrace.task"]) == ("mail", "tasks.process")
     (span,) = exporter.get_finished_spans()
+    assert asked[0] == dict(span.attributes or {})
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: not today")
     assert [event.name for event in span.events] == ["exception"]
 

@@ -118,11 +118,6 @@ def size_of(headers: Mapping[str, str]) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def fit(headers: Mapping[str, str]) -> bool:
-    """Whether one job may have these: not too many, nor too large."""
-    return len(headers) <= MOST_HEADERS and size_of(headers) <= MOST_BYTES
-
-
 def _measured(headers: Mapping[str, str]) -> None:
     if len(headers) > MOST_HEADERS:
         raise OptionsError(

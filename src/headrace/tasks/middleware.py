@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
-from typing import Any, TypeAlias
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from typing import Any, TypeAlias, cast
 
 from headrace.errors import OptionsError
 
@@ -34,22 +34,23 @@ def check(function: Any) -> None:
     )
 
 
-def enter(stack: ExitStack, manager: Any, where: str) -> None:
-    """Enter the context manager of a middleware in ordinary code.
+def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractContextManager[Any]:
+    """The context manager of a middleware, for ordinary code.
 
     Args:
-        where: what it is around, and what would be right, for the error.
+        inside: what it is around, if that cannot await it, and ``advice``: what would be right; for the error.
 
     Raises:
         OptionsError: it is asynchronous, or no context manager.
     """
-    if not _has(manager, "__enter__"):
-        if not _has(manager, "__aenter__"):
-            raise _no_manager(manager)
-        raise OptionsError(
-            f"a middleware gave an asynchronous context manager, and {where}, or give it __enter__ and __exit__, too"
-        )
-    stack.enter_context(manager)
+    if hasattr(type(manager), "__enter__"):
+        return cast("AbstractContextManager[Any]", manager)
+    if not is_asynchronous(manager):
+        raise _no_manager(manager)
+    raise OptionsError(
+        f"a middleware gave an asynchronous context manager, and {inside} {advice}, or give it __enter__ and "
+        f"__exit__, too"
+    )
 
 
 async def aenter(stack: AsyncExitStack, manager: Any) -> None:
@@ -58,16 +59,15 @@ async def aenter(stack: AsyncExitStack, manager: Any) -> None:
     Raises:
         OptionsError: it is no context manager.
     """
-    if _has(manager, "__aenter__"):
+    if is_asynchronous(manager):
         await stack.enter_async_context(manager)
-    elif _has(manager, "__enter__"):
-        stack.enter_context(manager)
     else:
-        raise _no_manager(manager)
+        stack.enter_context(ordinary(manager))
 
 
-def _has(manager: object, name: str) -> bool:
-    return hasattr(type(manager), name)
+def is_asynchronous(manager: object) -> bool:
+    """Whether a coroutine awaits it."""
+    return hasattr(type(manager), "__aenter__")
 
 
 def _no_manager(found: object) -> OptionsError:

@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any
 
 from headrace.errors import SettingsError
-from headrace.model.headers import SCHEDULE, fit
+from headrace.model.headers import SCHEDULE
 from headrace.model.ids import is_node
 from headrace.model.job import Claim
 from headrace.store.client import Client
-from headrace.tasks.submission import Submission, SubmittedJob
+from headrace.tasks.submission import Submission
 
 try:
     from opentelemetry import context as contexts
@@ -85,9 +85,7 @@ class sending:  # noqa: N801 - a middleware, used as a function
         act, context = self._act, None
         # What a running node adds belongs to its own span; a start stores nothing.
         if act.verb not in ("start", "grow"):
-            span = self._span = tracer.start_span(_name(act), None, trace.SpanKind.PRODUCER, _known(act))
-            if act.jobs and span.is_recording():
-                span.set_attributes(_attributes(act))
+            span = self._span = tracer.start_span(_name(act), None, trace.SpanKind.PRODUCER, _attributes(act))
             context = trace.set_span_in_context(span)
             self._token = contexts.attach(context)
         try:
@@ -118,28 +116,25 @@ def _name(act: Submission) -> str:
     return f"send {tasks.pop() if len(tasks) == 1 else 'jobs'}"
 
 
-def _known(act: Submission) -> Mapping[str, str] | None:
-    """Attributes that a sampler may decide by: those that the conventions want where a span begins."""
+def _attributes(act: Submission) -> dict[str, Any]:
     if not act.jobs:
-        return None
+        return {}
     if act.verb in ("enqueue", "broadcast"):
-        return _of_task(act.verb, act.jobs[0].queue, act.jobs[0].task)
-    return _of_task(act.verb, "", "")
+        job = act.jobs[0]
+        found = {**_of_task(act.verb, job.queue, job.task), BODY_SIZE: job.size}
+        if job.id:
+            found[MESSAGE] = job.id
+        return found
+    found = {**_of_task(act.verb, "", ""), BATCH: len(act.jobs)}
+    if act.workflow_id:
+        found[CONVERSATION] = act.workflow_id
+    return found
 
 
 @lru_cache(1024)
 def _of_task(verb: str, queue: str, task: str) -> Mapping[str, str]:
     found = {SYSTEM: "headrace", OPERATION: verb, OPERATION_TYPE: "create" if verb == "create" else "send"}
     return found | ({DESTINATION: queue, TASK: task} if task else {})
-
-
-def _attributes(act: Submission) -> dict[str, Any]:
-    """The others, for spans that are recorded."""
-    first = act.jobs[0]
-    found: dict[str, Any] = {CONVERSATION: act.workflow_id} if act.workflow_id else {}
-    if act.verb in ("enqueue", "broadcast"):
-        return found | {BODY_SIZE: first.size} | ({MESSAGE: first.id} if first.id else {})
-    return found | {BATCH: len(act.jobs)}
 
 
 def _inject(act: Submission, context: contexts.Context | None) -> None:
@@ -149,17 +144,12 @@ def _inject(act: Submission, context: contexts.Context | None) -> None:
         return
     many = len(act.jobs) > MOST_SIBLINGS + 1
     for job in act.jobs:
-        _pass_on(job, carrier, link=many or job.delayed)
-
-
-def _pass_on(job: SubmittedJob, carrier: Mapping[str, str], *, link: bool) -> None:
-    """Give a job the context, unless its headers have no room: a trace is never why work is not stored."""
-    headers = {**job.headers, **carrier}
-    # Inherited from the job that makes this one.
-    headers.pop(LINK, None)
-    if link:
-        headers[LINK] = "1"
-    if fit(headers):
+        headers = {**job.headers, **carrier}
+        # Inherited from the job that makes this one.
+        headers.pop(LINK, None)
+        if many or job.delayed:
+            headers[LINK] = "1"
+        # Without room for them it is stored as it is: a trace is never why work is not stored.
         job.carry(headers)
 
 

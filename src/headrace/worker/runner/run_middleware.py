@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob
-from headrace.tasks.middleware import Middleware, aenter, enter
+from headrace.tasks.middleware import Middleware, aenter, ordinary
 from headrace.worker.runner.current_start import running
 
 # Stands for the value of a function whose exception a middleware has swallowed.
@@ -27,7 +27,7 @@ def called(
         stack.enter_context(running(job))
         for middleware in middlewares:
             stack.push(innermost)
-            enter(stack, middleware(job), f"{job.task} is an ordinary function: make it `async def`")
+            stack.enter_context(ordinary(middleware(job), job.task, "is an ordinary function: make it `async def`"))
         stack.push(innermost)
         result = function(*args, **kwargs)
     job.swallowed = innermost.error
