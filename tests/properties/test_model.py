@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=owners, names=several)
     def renew(self, owner: str, names: list[str]) -> None:
-        answer = self.stage.run(consume.renew(self.keys, owner, LEASE, ["load", "1"], names, self.now))
+        answer = self.stage.run(consume.renew(self.keys, owner, LEASE, ["load", "1"], names, now=self.now))
         assert answer.alive == self.model.renew(owner, self.now)
         if not answer.alive:
             return

@@ -106,6 +106,26 @@ def test_its_queues_that_are_paused_are_told(stage: Stage) -> None:
     assert stage.run(renew(stage.keys, "w1", LEASE, now=stage.now)).paused == ()
 
 
+def test_a_renewal_of_one_that_knows_of_a_tick_costs_nothing_beside_schedules(stage: Stage) -> None:
+    def renewed(*, ticks: bool) -> tuple[int | None, int]:
+        before = stage.commands()
+        answer = stage.run(renew(stage.keys, "w1", LEASE, [], ["default"], ticks=ticks, now=stage.now))
+        return answer.tick, stage.commands() - before
+
+    stage.register()
+    renewed(ticks=True)
+    nothing = renewed(ticks=True)[1]
+    due = stage.now + 9 * SECOND
+    stage.client.zadd(stage.keys("ticking"), {"nightly": due, "weekly": due + SECOND})
+    assert renewed(ticks=True) == (due, nothing + 1)
+    assert renewed(ticks=False) == (None, nothing)
+    # Nor is it told where there is something else to tell.
+    stage.put(delay=4 * SECOND)
+    assert renewed(ticks=False)[0] is None
+    assert renewed(ticks=True)[0] == due
+    stage.client.delete(stage.keys("ticking"))
+
+
 def test_a_renewal_asks_only_until_it_has_found_all_that_exists(stage: Stage) -> None:
     def commands(queues: tuple[str, ...] = ("default", "b")) -> int:
         before = stage.commands()
@@ -115,9 +135,6 @@ def test_a_renewal_asks_only_until_it_has_found_all_that_exists(stage: Stage) ->
     stage.register()
     commands()
     nothing = commands()
-    stage.client.zadd(stage.keys("ticking"), {"nightly": stage.now + 9 * SECOND})
-    assert commands() == nothing + 1
-    stage.client.delete(stage.keys("ticking"))
     stage.finished("succeeded", b"12345")
     commands()
     assert commands() == nothing + 4

@@ -104,7 +104,7 @@ JOBS: dict[str, Play] = {
     "watch": Play(lambda s: s.put()[0], lambda k, id, t: produce.watch(k, id, KEEP, t)),
     "read": Play(lambda s: s.put(3), lambda k, ids, _: produce.read(k, ids)),
     "register": Play(nothing, lambda k, _, t: consume.register(k, "w9", KEEP, ["place", "x"], now=t)),
-    "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], t)),
+    "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"], now=t)),
     "claim": Play(lambda s: (s.put(5), s.register())[1], claim, claims_alike),
     "settle": Play(outcomes, settle, settled_before),
     "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: settle_calls.holds(k, "w1", 0, 500)),

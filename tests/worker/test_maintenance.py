@@ -46,6 +46,32 @@ def test_renewals_leave_time_for_a_second_try() -> None:
     assert RENEW < 0.5
 
 
+def test_only_a_renewal_that_was_asked_for_asks_for_a_tick_where_one_is_known() -> None:
+    made = maintenance()
+
+    def asks(at: float, tick: int | None) -> bool:
+        (call, handler), *_ = (step for step in made.steps(at) if step[0].script.name == "renew")
+        handler(consume.Renewed(True, now=SECOND, tick=tick))
+        return call.args[-1] == 1
+
+    made.renewal.renew_soon()
+    assert asks(100, 0)
+    assert asks(106, 61 * SECOND)
+    assert not asks(112, None)
+    # The tick is still known.
+    assert made.ticks.at <= 112 + 60
+    # News that come while an answer is under way are not in it.
+    made.renewal.renew_soon()
+    (call, handler), *_ = (step for step in made.steps(113) if step[0].script.name == "renew")
+    assert call.args[-1] == 1
+    made.renewal.renew_soon()
+    handler(consume.Renewed(True, now=SECOND, tick=61 * SECOND))
+    assert asks(114, 61 * SECOND)
+    assert not asks(120, None)
+    made.begin("other", 121)
+    assert asks(121, 0)
+
+
 def test_the_lease_counts_from_before_the_renewal_was_sent() -> None:
     made = maintenance()
     assert made.renewal.lease_until == 100 + LEASE

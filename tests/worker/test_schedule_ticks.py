@@ -60,6 +60,20 @@ def test_a_tick_is_fired_when_it_is_due_by_the_servers_clock() -> None:
     assert made.at == 165
 
 
+def test_a_known_tick_moves_with_the_servers_clock_where_no_other_is_told() -> None:
+    made = duty()
+    made.learn(100, SERVER, SERVER + 60 * SECOND)
+    assert called(made, 100) == ["schedule_walk"]
+    made.learn(106, SERVER + 6 * SECOND, None)
+    assert made.at == 160
+    # The server's clock was set forward by half a minute.
+    made.learn(112, SERVER + 42 * SECOND, None)
+    assert made.at == 130
+    made.learn(118, SERVER + 48 * SECOND, 0)
+    made.learn(124, SERVER + 54 * SECOND, None)
+    assert made.at > 160
+
+
 def test_what_is_left_over_is_fired_with_the_next_trip() -> None:
     made = duty()
     made.learn(100, SERVER, SERVER)

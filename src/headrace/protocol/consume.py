@@ -62,7 +62,7 @@ class Renewed:
         chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
         resumes: when the next pause ends by itself, 0 when none does.
         held: how many jobs the incarnation holds.
-        tick: when the next tick of a schedule is due, 0 when none is.
+        tick: when the next tick of a schedule is due, 0 when none is, None when that was not asked for.
         paused: those of its queues that are paused; ``ready``: how many of the others have ready jobs.
     """
 
@@ -80,7 +80,7 @@ class Renewed:
     chore: int = 0
     resumes: int = 0
     held: int = 0
-    tick: int = 0
+    tick: int | None = 0
     paused: tuple[str, ...] = ()
     ready: int = 0
 
@@ -105,7 +105,7 @@ def _renewed(reply: Any) -> Renewed:
         moment(chore),
         moment(resumes),
         held,
-        moment(tick),
+        None if tick == -1 else moment(tick),
         tuple(texts_of(paused)),
         ready,
     )
@@ -117,18 +117,19 @@ def renew(
     lease: int,
     metadata: Sequence[str | int] = (),
     queues: Sequence[str] = (),
+    ticks: bool = True,
     now: int = 0,
 ) -> Call[Renewed]:
     """Keep everything that an incarnation holds for another lease.
 
     Args:
         queues: that it serves: one with work and no wake-up token gets a token.
+        ticks: also hear when the next tick is due.
 
     Cost: one round trip, O(log workers), however many jobs it holds.
     """
-    return load("renew").bind(
-        keys, _renewed, now=now, owner=owner, lease=lease, metadata=list(metadata), names=list(queues)
-    )
+    rest = {"metadata": list(metadata), "names": list(queues), "ticks": int(ticks)}
+    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, **rest)
 
 
 def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now: int = 0) -> Call[tuple[str, int]]:

@@ -22,8 +22,9 @@
 -- arg     lease      int     microseconds
 -- arg     metadata   packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
+-- arg     ticks      int     1: it does not know when the next tick is due
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, {its queues that are paused}, how many others have ready jobs} | {gone}
+--         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues that are paused}, how many others have ready jobs} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
@@ -44,10 +45,11 @@ local nearest = first[1] == owner and {first[3] or owner, first[4] or now + leas
 if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
 redis.call('ZADD', owners, now + lease, owner)
 if #metadata > 0 then redis.call('HSET', self, unpack(metadata)) end
-local places = {claims, cancels, scheduled, parking, expires, lapses, chores, resumes, ticking, paused}
-for n, queue in ipairs(names) do places[10 + n] = ready .. queue end
+local places = {claims, cancels, scheduled, parking, expires, lapses, chores, resumes, paused}
+for n, queue in ipairs(names) do places[9 + n] = ready .. queue end
+if ticks == 1 then places[#places + 1] = ticking end
 local left = redis.call('EXISTS', unpack(places))
-if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, 0, 0, {}, 0} end
+if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, 0, ticks - 1, {}, 0} end
 -- The likeliest first: once all that exist are found, no other is asked for.
 local function soonest(index)
   local due = left > 0 and redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
@@ -59,7 +61,7 @@ local function some_of(set)
   if found[1] then left = left - 1 end
   return found
 end
-local tick, kept_till, due, held = soonest(ticking), soonest(expires), soonest(scheduled), 0
+local tick, kept_till, due, held = ticks == 1 and soonest(ticking) or -1, soonest(expires), soonest(scheduled), 0
 if left > 0 then
   held = redis.call('ZCARD', claims)
   left = left - (held > 0 and 1 or 0)

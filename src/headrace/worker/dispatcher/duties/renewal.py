@@ -56,17 +56,22 @@ class Renewal:
         self._keys, self._lease, self._queues = keys, settings.lease, queues
         self._metadata, self._expected, self._tell = metadata, expected, tell
         self._held = 0
+        # Whether it is to hear when the next tick is due. What brings an earlier one has all renew at once, so once a
+        # tick is known, no renewal asks that comes with time: schedules cost an idle worker no command.
+        self._asks_ticks = True
 
     def begin(self, owner: str, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
         self.owner, self.gone, self.doubts = owner, False, 0
         self.lease_until = sent + self._lease
         # At once, since the first renewal tells what else is due in this store.
+        self.renew_soon()
         self.at = sent
 
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
-        call = consume.renew(self._keys, self.owner, microseconds(self._lease), self._metadata(), self._queues)
+        lease = microseconds(self._lease)
+        call = consume.renew(self._keys, self.owner, lease, self._metadata(), self._queues, self._asks_ticks)
         self._held = self._expected()
         return call
 
@@ -81,7 +86,9 @@ class Renewal:
         self.doubts = self.doubts + 1 if renewed.held != self._held else 0
         self.lease_until = sent + self._lease
         self.cancels.extend(renewed.cancels)
+        if renewed.tick is not None and self.at:
+            self._asks_ticks = not renewed.tick
 
     def renew_soon(self) -> None:
         """Renew soon: the worker has something to say of itself, or there is something to hear."""
-        self.at = 0.0
+        self.at, self._asks_ticks = 0.0, True

@@ -62,6 +62,8 @@ class TickDuty:
         self._fire_at = NEVER
         # The server's clock at the last answer, and when that came.
         self._server: tuple[int, float] = (0, 0.0)
+        # When the next tick is due, on the server's clock; 0: there is none.
+        self._due: int = 0
         # When the next walk begins, and the name behind which this one goes on.
         self._walk_at = NEVER
         self._walked = ""
@@ -80,10 +82,12 @@ class TickDuty:
         """When there is something to do."""
         return 0.0 if self._wanting else min(self._declare_at, self._fire_at, self._walk_at)
 
-    def learn(self, now: float, server_now: int, due: int) -> None:
-        """The server's next tick is due at ``due`` (0: there is none)."""
+    def learn(self, now: float, server_now: int, due: int | None) -> None:
+        """The server's next tick is due at ``due`` (0: there is none; None: as it was told before)."""
         then, at = self._server
         self._server = server_now, now
+        due = self._due if due is None else due
+        self._due = due
         if due and self._walk_at == NEVER:
             self._walk_at = now
         elif then and server_now - then < (now - at - BACK) * 1e6:
