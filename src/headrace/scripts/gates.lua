@@ -32,18 +32,44 @@ local function gates()
     return all and (all.paused or open_too) and self.of(name .. ':*', name)
   end
 
+  -- As it is where nothing is stored of it.
+  local function made(name, limit_name)
+    local found = batch.numbers[limit_name] or numbers_of(limit_name)
+    if found.overrides or name == found.star then found = numbers_for(found, name, limit_name) end
+    -- All its fields: a table that grows costs more.
+    if found.shape then return {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}} end
+    return {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0}
+  end
+
   -- A gate by '<limit>:<value>'. It says what is stored once load() has read all that were met since.
   self.of = function(name, limit_name)
     local g = known[name]
     if g then return g end
-    local found = batch.numbers[limit_name] or numbers_of(limit_name)
-    if found.overrides or name == found.star then found = numbers_for(found, name, limit_name) end
-    -- All its fields: a table that grows costs more.
-    if found.shape then g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
-    else g = {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0} end
+    g = made(name, limit_name)
     known[name] = g
     unread[#unread + 1] = g
     return g
+  end
+
+  -- Those that this script has met, by name.
+  self.known = known
+
+  -- The same of what the caller has read of it, or false.
+  self.of_text = function(name, limit_name, text)
+    local g = known[name]
+    if g then return g end
+    g = made(name, limit_name)
+    known[name] = g
+    if text and unpack_gate(g, text) then self.changed[name] = g end
+    return g
+  end
+
+  -- A gate of a limit as it is before a first start, and the text of one after a start of cost 1.
+  self.fresh = function(limit_name)
+    local g, first = made('', limit_name), made('', limit_name)
+    self.charge_all({first}, 1)
+    self.changed[''] = nil
+    return g, pack_gate(first)
   end
 
   self.load = function()

@@ -2,6 +2,7 @@
 -- include lanes
 -- lazy    limiting lane_turn goes_on keep_pace
 -- clock   now
+-- derive  gate     string  gate:<gate>
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
 -- A turn of a lane of weight 1 moves it this far.
 local TURN = 1000
@@ -58,6 +59,17 @@ local function hold(s, row, id, cost)
   local n = #held
   held[n + 1] = id
   held[n + 2] = text
+  if row.own == s.fresh then
+    if cost == 1 and row.at > #row.jobs then
+      -- Its only job, since two were taken out if there are: the gate of its value is stored without being made.
+      local begun = s.begun
+      n = #begun
+      begun[n + 1] = row.key
+      begun[n + 2] = s.first
+      return
+    end
+    row.own = {s.g.of_text(string.sub(row.key, #gate + 1), s.c.word, false)}
+  end
   if s.c.gates[1] then s.g.charge_all(s.c.gates, cost) end
   if row.own[1] then s.g.charge_all(row.own, cost) end
 end

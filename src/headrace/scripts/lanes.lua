@@ -20,6 +20,12 @@
 -- step    store_lanes
 -- In a class, lanes that are behind a gate have their turn above this.
 local PARKED = 2 ^ 50
+
+-- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; false: they do not.
+local function lone(limit)
+  return not limit.overrides and not limit.shape and (limit.most or 1) >= 1 and limit
+end
+
 local function lanes()
   if batch.lanes then return batch.lanes end
   local self, known, added, touched, sub = {}, {}, {}, {}, string.sub
@@ -42,7 +48,10 @@ local function lanes()
       c.names[#c.names + 1] = word
       c.strict = c.strict or g.numbers(word).full
     end
-    if #c.valued == 1 then c.word, c.lead = c.valued[1], c.valued[1] .. ':' end
+    if #c.valued == 1 then
+      c.word, c.lead = c.valued[1], c.valued[1] .. ':'
+      c.lone = #c.names == 1 and lone(g.numbers(c.word))
+    end
     g.load()
     known[name] = c
     return c

@@ -1,6 +1,6 @@
 -- Let go: starts that left their owner's claims let go of their gates, and only these. Included, never run alone.
 -- Nothing is read of the jobs, whose records may be gone: what a start holds is said beside the claims.
--- include lanes
+-- include lone_gates
 -- lazy    limiting let_go hold_again hold_off spend_held
 -- clock   now
 -- key     limited  hash  limited
@@ -62,8 +62,9 @@ end
 
 -- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; poor: ids of those that did not succeed.
 local function let_go(owner, ids, texts, unused, poor)
-  local g, classes, own, told, counts, none, fine = gates(), by_held(ids, texts, unused, poor)
-  if #own == 0 then return end
+  local g, left, held, alone = gates(), let_go_alone(ids, texts, unused)
+  local classes, own, told, counts, none, fine = by_held(left, held, unused, poor)
+  if #own + alone == 0 then return end
   redis.call('HDEL', slots .. owner, unpack(ids))
   g.load()
   local release = g.release

@@ -2,6 +2,8 @@
 -- include lane_turn
 -- lazy    limiting serve
 -- clock   now
+-- derive  gate   string  gate:<gate>
+-- many    MSET
 -- many    ZADD
 -- many    ZREM
 -- Lanes that one round reads.
@@ -24,8 +26,34 @@ local function store_round(s, rows, last)
       row.state = 'stored'
     end
   end
+  -- Now: lanes of other classes may have the same gates.
+  mset_all(s.begun)
+  s.begun = {}
   zadd_all(class .. s.c.name, changed)
   zrem_all(class .. s.c.name, empty)
+end
+
+-- The gates of each lane's values. One stands for all those of which nothing is stored: most, where each value has few jobs. Then also the keys of all.
+local function own_gates(s, flat)
+  local c, g, sub, found, keys = s.c, s.g, string.sub, {}, {}
+  if not c.lone then
+    for n = 1, #flat, 2 do found[(n + 1) / 2] = s.all.gates(c, flat[n]) end
+    g.load()
+    return found
+  end
+  if not s.fresh then
+    local one, first = g.fresh(c.word)
+    s.fresh, s.first = {one}, first
+  end
+  local lead, from = gate .. c.lead, c.size + 1
+  for n = 1, #flat, 2 do keys[(n + 1) / 2] = lead .. sub(flat[n], from) end
+  local texts, known, any = redis.call('MGET', unpack(keys)), g.known, next(g.known)
+  for n = 1, #keys do
+    local name = (texts[n] or any) and sub(keys[n], #gate + 1)
+    if texts[n] or name and known[name] then found[n] = {g.of_text(name, c.word, texts[n])}
+    else found[n] = s.fresh end
+  end
+  return found, keys
 end
 
 -- Says whether there may be more to start.
@@ -33,11 +61,12 @@ local function round(s)
   local want, rows = math.max(2, math.min(s.room - s.took, LANES)), {}
   local flat = redis.call('ZRANGEBYSCORE', class .. s.c.name, '-inf', '(' .. PARKED, 'WITHSCORES', 'LIMIT', 0, want)
   if #flat == 0 then return false end
+  local own, keys = own_gates(s, flat)
   for n = 1, #flat, 2 do
+    local at = (n + 1) / 2
     -- All its fields: a table that grows costs more.
-    rows[(n + 1) / 2] = {name = flat[n], turn = tonumber(flat[n + 1]), own = s.all.gates(s.c, flat[n]), jobs = false, at = 1, full = false, text = false, state = 'open'}
+    rows[at] = {name = flat[n], turn = tonumber(flat[n + 1]), own = own[at], key = keys and keys[at], jobs = false, at = 1, full = false, text = false, state = 'open'}
   end
-  s.g.load()
   local n, count = 0, #rows
   local whole, last = count < want, rows[count].turn
   s.alone, s.next_at, s.most = count == 1, nil, math.ceil((s.room - s.took) / count) + 1
@@ -67,7 +96,7 @@ local function serve(c, score, bound, room, queue, ways, take)
   all.begin(c)
   c.pace = c.pace or score
   local s = {c = c, all = all, g = g, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0,
-    charged = string.format(' 1 %d', now), shares = {}}
+    charged = string.format(' 1 %d', now), shares = {}, begun = {}}
   s.shut = all.shut(c)
   while not s.shut and round(s) do end
   all.count(c, -s.took)
