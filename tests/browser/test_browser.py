@@ -169,6 +169,37 @@ def test_a_tab_that_is_left_open_does_not_grow(store: Store, open_page: OpenPage
     assert nodes_then - nodes < 500
 
 
+ASKED = """() => {
+  window.asked = 0;
+  window.fetch = () => { window.asked++; return new Promise((answer) => { window.answer = answer; }); };
+}"""
+
+
+def test_a_tab_asks_again_after_the_answer_and_a_hidden_one_not_at_all(store: Store, open_page: OpenPage) -> None:
+    """DS7."""
+    page = open_page("/queues")
+    text = page.content()
+    page.clock.install()
+    page.reload()
+    page.evaluate(ASKED)
+    page.clock.fast_forward(120_000)
+    page.wait_for_function("asked === 1")
+    # The answer takes minutes.
+    page.clock.fast_forward(600_000)
+    assert page.evaluate("asked") == 1
+    answer = "text => answer(new Response(text, { headers: { 'content-type': 'text/html' } }))"
+    page.evaluate(answer, text)
+    page.clock.run_for(60_000)
+    page.wait_for_function("asked === 2")
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    page.evaluate(answer, text)
+    page.clock.run_for(600_000)
+    assert page.evaluate("asked") == 2
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: false, configurable: true })")
+    page.clock.run_for(60_000)
+    page.wait_for_function("asked === 3")
+
+
 def test_a_tab_that_is_older_than_the_server_is_loaded_anew(store: Store, open_page: OpenPage) -> None:
     """DS27."""
     page = open_page("/queues")

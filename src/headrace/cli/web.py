@@ -17,6 +17,8 @@ from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from headrace.app import Headrace
     from headrace.dashboard.token_login import TokenLogin
 
@@ -112,11 +114,23 @@ def _serve(
         title=app.settings.namespace.removeprefix("hr"),
     )
     config = uvicorn.Config(
-        made, lifespan="off", log_level="warning", access_log=False, server_header=False, root_path=root,
+        _below(made, root), lifespan="off", log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=2, proxy_headers=False, h11_max_incomplete_event_size=64 * 1024,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[sock])
     app.close()
+
+
+def _below(made: ASGIApp, root: str) -> ASGIApp:
+    """Serve below a prefix, which a proxy passes on or takes away."""
+
+    async def below(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not f"{scope['path']}/".startswith(f"{root}/"):
+            raw = scope.get("raw_path") or b""
+            scope = {**scope, "path": root + scope["path"], "raw_path": raw and root.encode() + raw}
+        await made({**scope, "root_path": root}, receive, send)
+
+    return below if root else made
 
 
 def _address(listen: str) -> tuple[str, int]:
