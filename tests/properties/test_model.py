@@ -26,6 +26,7 @@ from headrace.model.job import Outcome
 from headrace.protocol import claim_calls, consume, operations, overviews, produce, settle_calls
 from headrace.testing import assert_invariants, read
 from tests.properties.model import LEASE, WEEK, Job, Model
+from tests.scripts.asked import why
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 LONG = os.environ.get("HR_PROPERTIES") == "long"
@@ -293,6 +294,25 @@ class Machine(RuleBasedStateMachine):
         assert seen.state == (job.state if job else None)
         if job and job.state not in FINAL and wait:
             self.model.waited[id] = max(self.model.waited.get(id, 0), self.now + wait)
+
+    @precondition(lambda self: self.ever)
+    @rule(data=st.data())
+    def why(self, data: st.DataObject) -> None:
+        """Whatever state is reached, there is an answer; none that the model knows to be wrong."""
+        id = data.draw(st.sampled_from(self.ever))
+        job = self.model.jobs.get(id)
+        said = {reason.code for reason in why(self.stage, id, looks=False).reasons}
+        assert said
+        assert ("unknown" in said) == (job is None)
+        assert ("ended" in said) == (job is not None and job.state in FINAL)
+        assert "not_consistent" not in said
+        assert "queue_paused" not in said or (job is not None and job.queue in self.model.paused)
+        if "claims_stopped" in said:
+            assert job is not None
+            assert job.state == "ready"
+            assert any(owner.lease > self.now for owner in self.model.owners.values())
+        if job is not None and job.state == "scheduled":
+            assert said & {"scheduled", "overdue"}
 
     @rule(queue=queues, duration=st.sampled_from([0, 0, 1, SECOND]))
     def pause(self, queue: str, duration: int) -> None:
