@@ -54,5 +54,5 @@ local function store_unique(left, twice, limits)
 end
 
 local reply = #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(turns, store_unique, before)
-if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('SET', seen, number .. '|' .. reply, 'EX', 600) end
+if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end
 return reply

@@ -25,10 +25,12 @@ end
 
 -- Returns the job that stands for the new one, where that was not stored.
 local function store_named(id, name, args, head)
-  local rule, ttl = head[8], {}
-  if rule[1] == 'within' or rule[1] == 'window' then ttl = {'PX', math.ceil(rule[3] / 1000)} end
-  if not redis.call('SET', unique .. name, id, 'NX', unpack(ttl)) then
-    local holder, f, follower = holders().take_over(name, id, ttl)
+  local rule, ttl = head[8], nil
+  if rule[1] == 'within' or rule[1] == 'window' then ttl = math.ceil(rule[3] / 1000) end
+  local free
+  if ttl then free = redis.call('SET', unique .. name, id, 'NX', 'PX', ttl) else free = redis.call('SET', unique .. name, id, 'NX') end
+  if not free then
+    local holder, f, follower = holders().take_over(name, id, ttl and {'PX', ttl} or {})
     if holder then return rule[2] == 'existing' and holder or naming().clash(id, name, args, head, put, holder, f, follower) end
   end
   if rule[2] ~= 'debounce' then return put(id, name, args, head) end
