@@ -10,6 +10,7 @@ def test_ticks_of_a_pause_neither_run_nor_are_missed(stage: Stage) -> None:
     fire(stage)
     assert stage.run(pause_schedule(stage.keys, "s", "vendor is down", stage.now)) == "paused"
     assert stage.run(pause_schedule(stage.keys, "s", "still down", stage.now + SECOND)) == "was"
+    assert stage.run(pause_schedule(stage.keys, "s", "", stage.now + SECOND)) == "was"
     one = schedule(stage)
     assert (one.state, one.paused, one.paused_at) == ("paused", "still down", stage.now)
     stage.now = FIRST + 10 * MINUTE

@@ -268,5 +268,7 @@ def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int
     timing = msgspec.structs.replace(_timing.decode(record.about), start=0, until=end)
     found = list(islice(timing.after(start), most + 1))
     if len(found) > most:
-        raise CronError(f"there are more than {most} ticks between start and end: give most=, or nearer times")
+        raise CronError(
+            f"there are more than {most} ticks between start and end: give a higher most (--most), or nearer times"
+        )
     return found
