@@ -120,11 +120,16 @@ def _named(values: Mapping[str, float]) -> Rows:
     return [((name,), value) for name, value in values.items()]
 
 
-def _outcomes(held: Mapping[str, Held]) -> Rows:
+# Told of each task also while they are 0: a counter that begins at 20 has not grown, as far as Prometheus knows, and a
+# first burst of failures would raise no alert.
+_BAD = ("failed", "crashed", "quarantined")
+
+
+def _outcomes(held: Mapping[str, Held], always: tuple[str, ...] = ()) -> Rows:
     for name, counts in held.items():
         for outcome in OUTCOMES:
-            if counts.get(outcome):
-                yield (name, outcome), counts[outcome]
+            if counts.get(outcome) or outcome in always:
+                yield (name, outcome), counts.get(outcome, 0)
 
 
 def _ticks(held: Mapping[str, Held]) -> Rows:
@@ -225,7 +230,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     Of("headrace_queue_wait_seconds", "histogram", "seconds", ("queue",), "From ready to started.", "statistics",
        lambda s: _folded(s.queues, "wait")),
     Of("headrace_task_jobs_total", "counter", "starts", ("task", "outcome"), "Starts that ended, by how.", "statistics",
-       lambda s: _outcomes(s.tasks)),
+       lambda s: _outcomes(s.tasks, _BAD)),
     Of("headrace_task_run_seconds", "histogram", "seconds", ("task",), "How long the code of jobs ran.", "statistics",
        lambda s: _folded(s.tasks, "run")),
     Of("headrace_task_parked", "gauge", "jobs", ("task",), "Jobs whose task no worker of their queue knew.", "store",
