@@ -7,6 +7,8 @@ from headrace.model.fingerprint import cause_id
 from headrace.model.job import JobError, error_json
 from headrace.protocol import consume, operations
 from headrace.protocol.streams import KEPT, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row
+from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 DAY = 86400 * SECOND
@@ -85,6 +87,64 @@ def test_an_error_that_cannot_be_read_is_told_too(stage: Stage, data: bytes) -> 
     id = stage.finished("failed", data)
     assert [event["job"] for event in happened(stage, "failed")] == [id]
     assert stage.state(id) == "failed"
+
+
+def test_a_job_that_crashed_too_often_and_one_that_cannot_be_read_are_told(stage: Stage) -> None:
+    dead = stage.running(max_crashes=2)
+    stage.end(dead, "crashed", error_json(ERRORS[2]))
+    assert happened(stage, "quarantined") == []
+    (dead,) = stage.take()
+    stage.end(dead, "crashed", error_json(ERRORS[2]))
+    bad = stage.finished("corrupt", error_json(ERRORS[3]), queue="mail")
+    found = [(event["job"], event["queue"], event["error"], event["cause"]) for event in happened(stage, "quarantined")]
+    assert found == [
+        (dead.id, "default", "Crashed: died", cause_id("add", ERRORS[2])),
+        (bad, "mail", "Corrupt", cause_id("add", ERRORS[3])),
+    ]
+
+
+def test_a_workflow_that_ends_badly_is_told_once_and_no_other(stage: Stage) -> None:
+    for ends in ({}, {"a": "failed"}, {"b": "corrupt"}):
+        flow = Flow(stage, "a>b").started()
+        flow.play(**ends)
+    cancelled = Flow(stage, "a>b").started()
+    cancelled.cancel()
+    found = [event["workflow"] for event in happened(stage, "workflow_failed")]
+    assert len(found) == 2
+    assert found[1] == flow.id
+    # Tried again it may fail again.
+    flow.retry()
+    flow.play(b="failed")
+    assert [event["workflow"] for event in happened(stage, "workflow_failed")] == [*found, flow.id]
+
+
+def test_ticks_that_were_missed_are_told_together_and_a_pause_for_failures_is_too(stage: Stage) -> None:
+    put(stage, row("late"), row("broken", pause_after=1))
+    fire(stage)
+    stage.now = FIRST
+    assert fire(stage).ran == 2
+    for claim in stage.take():
+        stage.end(claim, "failed", error_json(ERRORS[0]))
+    assert happened(stage, "schedule_missed") == []
+    stage.now = FIRST + MINUTE
+    assert fire(stage).ran == 1
+    stage.now = FIRST + 10 * MINUTE + 40 * SECOND
+    fire(stage)
+    found = [(event["schedule"], event["count"], event["why"]) for event in happened(stage, "schedule_missed")]
+    assert found == [("late", "8", "a later tick was due")]
+    (paused,) = happened(stage, "schedule_paused")
+    assert (paused["schedule"], paused["why"]) == ("broken", "1 jobs failed, one after the other")
+
+
+def test_ten_thousand_events_are_kept(stage: Stage) -> None:
+    pipe = stage.client.pipeline()
+    for _ in range(10_300):
+        pipe.xadd(stage.keys("events"), {"kind": "failed"})
+    pipe.execute()
+    stage.finished("failed", error_json(ERRORS[0]))
+    assert 10_000 <= stage.client.xlen(stage.keys("events")) < 10_200
+    ((_, newest),) = stage.client.xrevrange(stage.keys("events"), count=1)
+    assert newest[b"kind"] == b"cause_new"
 
 
 def test_a_task_is_parked_once(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
+from headrace.worker.outcomes import before_start
 from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -79,6 +80,16 @@ def test_a_job_that_has_ended_says_how(stage: Stage, kind: str) -> None:
     if kind != "succeeded":
         assert "ValueError: no" in reason.text
         assert (reason.evidence["error"], reason.evidence["signal"]) == ("ValueError", 9)
+
+
+def test_a_job_that_expired_before_its_start_says_so(stage: Stage) -> None:
+    claim = stage.running(expires=SECOND)
+    ended = before_start(claim, stage.now + 2 * SECOND, KEEP)
+    assert ended is not None
+    stage.end(claim, ended.kind, ended.data)
+    reason = why(stage, claim.id).reasons[0]
+    assert reason.text == "it has ended: it is cancelled 0.0 s ago, Expired: it did not start before its time was over"
+    assert reason.evidence["error"] == "Expired"
 
 
 @pytest.mark.parametrize(("plan", "said"), [("a>b:k", "since a is failed"), ("c>b", "its condition did not hold")])
@@ -175,6 +186,9 @@ def test_a_paused_queue_is_told_with_the_end_of_the_pause(stage: Stage) -> None:
     assert (reason.code, reason.text) == ("queue_paused", "queue default is paused for another 5.0 s")
     stage.run(operations.pause(stage.keys, "default", 0, stage.now))
     assert why(stage, id).reasons[0].text == "queue default is paused"
+    stage.run(operations.pause(stage.keys, "default", 0, stage.now, "the bank is shut"))
+    reason = why(stage, id).reasons[0]
+    assert (reason.text, reason.evidence["note"]) == ("queue default is paused (the bank is shut)", "the bank is shut")
     assert why(stage, id).reasons[0].next_step == "headrace queues resume default lets its jobs start"
 
 
@@ -204,6 +218,12 @@ def test_a_node_of_a_stopped_workflow(stage: Stage) -> None:
     found = why(stage, flow["a"])
     assert (found.state, found.code) == ("stopped", "workflow_stopped")
     assert why(stage, flow["b"]).code == "workflow_stopped"
+    who = {"who": "ada", "by": "cli", "verb": "stop", "kind": "workflows", "name": flow.id}
+    stage.run(streams.tell(stage.keys, "acts", "r", who))
+    for name in ("a", "b"):
+        reason = why(stage, flow[name]).reasons[0]
+        assert (reason.text, reason.evidence["by"]) == (f"its workflow {flow.id} is stopped, by ada", "ada")
+        assert reason.evidence["by_us"]
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------
