@@ -151,7 +151,7 @@ def test_it_tells_of_jobs_queues_and_workers(app: Headrace, stage: Stage) -> Non
     assert found["headrace_jobs"]["ready",] == 3
     assert found["headrace_queue_ready"] == {("mail",): 2, ("low",): 0, ("unserved",): 1}
     assert found["headrace_queue_running"] == {("mail",): 1, ("low",): 0, ("unserved",): 0}
-    assert found["headrace_queue_due"] == {("low",): 2}
+    assert found["headrace_queue_due"] == {("mail",): 0, ("low",): 2, ("unserved",): 0}
     assert found["headrace_queue_paused"]["low",] == 1
     assert found["headrace_queue_workers"] == {("mail",): 1, ("low",): 1, ("unserved",): 0}
     assert found["headrace_queue_delay_seconds"]["low",] == 0

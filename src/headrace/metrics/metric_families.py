@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
+from headrace.protocol.queue_load import CountedQueues
 from headrace.protocol.stats import Held
 from headrace.stats.engine_labels import OUTCOMES
 from headrace.stats.histogram import middle_of
@@ -170,9 +171,10 @@ def _delays(seen: MetricSnapshot) -> dict[str, float]:
     return {one.name: one.waited(seen.overview.now) or 0.0 for one in seen.overview.queues}
 
 
-def _running(seen: MetricSnapshot) -> dict[str, float]:
-    names = {*seen.overview.names, *seen.load.running.counts}
-    return {name: seen.load.running.of(name) if name in seen.load.running.counts else 0 for name in _queues(names)}
+def _looked_at(seen: MetricSnapshot, look: CountedQueues) -> dict[str, float]:
+    """Of each queue what a look found there: 0 too, since a series that comes and goes is none."""
+    names = _queues({*seen.overview.names, *look.counts})
+    return {name: look.of(name) if name in look.counts else 0 for name in names}
 
 
 def _queues(names: Iterable[str]) -> list[str]:
@@ -211,10 +213,10 @@ FAMILIES: tuple[MetricFamily, ...] = (
        lambda s: _named({q.name: q.size for q in s.overview.queues})),
     Of("headrace_queue_running", "gauge", "jobs", ("queue",),
        "Jobs that run or were sent ahead to a runner; above 1,000 in all an estimate.", "store",
-       lambda s: _named(_running(s))),
+       lambda s: _named(_looked_at(s, s.load.running))),
     Of("headrace_queue_due", "gauge", "jobs", ("queue",),
        "Scheduled jobs that come due within a minute; above 1,000 in all an estimate.", "store",
-       lambda s: _named({name: s.load.due.of(name) for name in _queues(s.load.due.counts)})),
+       lambda s: _named(_looked_at(s, s.load.due))),
     Of("headrace_queue_delay_seconds", "gauge", "seconds", ("queue",),
        "Since when the next job waits, whatever its priority; 0 while the queue is empty.", "store",
        lambda s: _named(_delays(s)), most=True),
