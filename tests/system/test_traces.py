@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.workflows.builder import Flow
-from tests.program import Program
+from tests.deadline import eventually
+from tests.program import Program, Worker
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
 
-from opentelemetry import trace
+from opentelemetry import baggage, trace
+from opentelemetry import context as contexts
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -41,6 +44,8 @@ class ToFile(SpanExporter):
     def export(self, spans):
         while os.path.exists("hang"):
             time.sleep(0.05)
+        if os.path.exists("refuse"):
+            raise ConnectionError("the collector refuses")
         with open("spans", "a") as out:
             for span in spans:
                 out.write(span.to_json(indent=None) + chr(10))
@@ -86,6 +91,35 @@ def parent():
 
 @app.task(trace="link")
 def apart(): return _own("own")
+
+@app.task
+def wait():
+    open("waits", "w").close()
+    while True:
+        time.sleep(0.02)
+
+@app.task
+def carried():
+    from opentelemetry import baggage
+    state = trace.get_current_span().get_span_context().trace_state
+    return [baggage.get_baggage("tenant"), state.get("vendor")]
+
+@app.task
+def says():
+    import logging
+    with trace.get_tracer("shop").start_as_current_span("own") as span:
+        logging.getLogger("shop").warning("hello")
+    raise ValueError
+
+@app.task
+def sum_of(left, right): return left + right
+
+@app.task
+def number(): return 1
+
+@app.workflow(name="tasks.inner")
+def inner(flow, start):
+    flow.run(sum_of, flow.run(number, name="one"), start, name="total")
 """
 
 
@@ -115,7 +149,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 def spans(headrace: Program, name: str) -> list[dict[str, Any]]:
     """Those of runners of this name, in the order of their ends."""
     path = headrace.directory / "spans"
-    lines = path.read_text().splitlines() if path.exists() else []
+    # What has no end yet is still being written.
+    lines = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
     return [span for span in map(json.loads, lines) if span["name"] == name]
 
 
@@ -144,8 +179,17 @@ def test_a_start_is_a_child_of_its_sender_and_the_jobs_own_spans_are_below_it(
     assert start["parent_id"] == hexa(send.context.span_id, 16)
     assert own["parent_id"] == start["context"]["span_id"]
     said = start["attributes"]
-    assert said["messaging.message.id"] == job.id
-    assert (said["headrace.outcome"], said["headrace.attempt"]) == ("succeeded", 1)
+    assert 0 <= said.pop("headrace.waited") < 60
+    place, _, pid = said.pop("messaging.client.id").rpartition(":")
+    assert place
+    assert pid.isdecimal()
+    # Nothing else: no argument, and no result.
+    assert said == {
+        "messaging.system": "headrace", "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.destination.name": "mail", "headrace.task": f"tasks.{kind}", "messaging.message.id": job.id,
+        "messaging.message.body.size": 3, "headrace.attempt": 1, "headrace.outcome": "succeeded",
+        "headrace.correlation": f"{send.context.trace_id:032x}",
+    }  # fmt: skip
     assert start["status"] == {"status_code": "UNSET"}
 
 
@@ -236,6 +280,71 @@ def test_a_snooze_is_no_error(headrace: Program, app: Headrace, sent: InMemorySp
     assert outcomes == [("snoozed", {"status_code": "UNSET"}), ("succeeded", {"status_code": "UNSET"})]
 
 
+@pytest.mark.parametrize("outcome", ["cancelled", "interrupted"])
+def test_a_start_that_is_stopped_is_no_error(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter, outcome: str
+) -> None:
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "1s"))
+    try:
+        job = app.by_name("tasks.wait").enqueue()
+        eventually((headrace.directory / "waits").exists, 60)
+        if outcome == "cancelled":
+            job.cancel()
+            eventually(lambda: job.state.final, 60)
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+    (start,) = spans(headrace, "process tasks.wait")
+    assert (start["attributes"]["headrace.outcome"], start["status"]) == (outcome, {"status_code": "UNSET"})
+    assert start["events"] == []
+
+
+@pytest.mark.parametrize("delay", [0, 0.01])
+def test_baggage_and_what_vendors_add_travel_with_the_trace(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter, delay: float
+) -> None:
+    sender = trace.SpanContext(7, 7, is_remote=True, trace_flags=trace.TraceFlags(1),
+                               trace_state=trace.TraceState([("vendor", "x")]))  # fmt: skip
+    context = baggage.set_baggage("tenant", "acme", trace.set_span_in_context(trace.NonRecordingSpan(sender)))
+    token = contexts.attach(context)
+    try:
+        job = app.by_name("tasks.carried").options(delay=delay).enqueue()
+    finally:
+        contexts.detach(token)
+    headrace.burst()
+    # A trace of its own begins without what vendors know of another one.
+    assert job.result(timeout=0) == ["acme", None if delay else "x"]
+
+
+def test_the_span_is_around_all_middleware(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
+    around = """
+import contextlib
+
+@app.middleware
+@contextlib.contextmanager
+def around(job):
+    with trace.get_tracer("shop").start_as_current_span("around"):
+        yield
+"""
+    headrace.write("tasks", TRACED + around)
+    app.by_name("tasks.process").enqueue()
+    headrace.burst()
+    (start,), (middle,), (own,) = (spans(headrace, name) for name in ("process tasks.process", "around", "own"))
+    assert middle["parent_id"] == start["context"]["span_id"]
+    assert own["parent_id"] == middle["context"]["span_id"]
+
+
+def test_log_lines_name_the_trace_and_the_span(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
+    app.by_name("tasks.says").enqueue()
+    lines = [json.loads(line) for line in headrace.burst("--log", "json").err.splitlines() if line.startswith("{")]
+    (hello,) = [line for line in lines if line["event"] == "hello"]
+    (failed,) = [line for line in lines if line.get("code") == "job.failed"]
+    (start,), (own,) = spans(headrace, "process tasks.says"), spans(headrace, "own")
+    assert hello["trace_id"] == start["context"]["trace_id"].removeprefix("0x")
+    assert hello["span_id"] == own["context"]["span_id"].removeprefix("0x")
+    assert failed["trace_id"] == hello["trace_id"]
+
+
 def test_the_start_after_a_killed_one_tells_of_it(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
     app.by_name("tasks.die").enqueue()
     headrace.burst()
@@ -244,6 +353,8 @@ def test_the_start_after_a_killed_one_tells_of_it(headrace: Program, app: Headra
     assert event["name"] == "previous start crashed"
     assert event["attributes"]["headrace.crash.signal"] == 9
     assert event["attributes"]["headrace.crash.attempt"] == 1
+    assert event["attributes"]["headrace.crash.peak_memory"] > 1 << 20
+    assert ":" in event["attributes"]["headrace.crash.worker"]
 
 
 def test_a_workflow_is_one_trace(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
@@ -263,6 +374,32 @@ def test_a_workflow_is_one_trace(headrace: Program, app: Headrace, sent: InMemor
         assert start["attributes"]["messaging.message.conversation_id"] == run.id
 
 
+def test_a_workflow_that_a_node_makes_is_of_the_same_trace_and_edges_are_named(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
+) -> None:
+    @app.workflow(name="shop.outer")
+    def outer(flow: Flow) -> None:
+        flow.run("workflow:tasks.inner", flow.run("tasks.number", name="first"), name="inner")
+
+    run = outer.create()
+    run.start()
+    headrace.burst()
+    assert run.state.value == "succeeded"
+    create, *_ = sent.get_finished_spans()
+    assert create.context is not None
+    (first, one), (total,) = spans(headrace, "process tasks.number"), spans(headrace, "process tasks.sum_of")
+    (inner,) = spans(headrace, "process workflow:tasks.inner")
+    for span in (first, inner, one, total):
+        assert span["context"]["trace_id"] == hexa(create.context.trace_id, 32)
+        assert span["attributes"]["messaging.message.conversation_id"] == run.id
+    assert first["parent_id"] == inner["parent_id"] == hexa(create.context.span_id, 16)
+    # What a node adds is below that node.
+    assert one["parent_id"] == total["parent_id"] == inner["context"]["span_id"]
+    assert all("headrace.parents" not in span["attributes"] for span in (first, one))
+    assert inner["attributes"]["headrace.parents"] == ["first"]
+    assert total["attributes"]["headrace.parents"] == ["inner/one"]
+
+
 @pytest.mark.parametrize("kind", ["process", "fork", "thread", "coroutine"])
 def test_no_span_is_lost_with_a_runner_that_leaves(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter, kind: str
@@ -274,10 +411,34 @@ def test_no_span_is_lost_with_a_runner_that_leaves(
     assert len(spans(headrace, f"process tasks.{kind}")) == 10
 
 
-def test_a_collector_that_hangs_holds_up_neither_jobs_nor_the_end_of_the_worker(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU])
+def test_no_span_is_lost_when_a_worker_ends_restarts_or_has_fewer_runners(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter, how: signal.Signals
 ) -> None:
-    (headrace.directory / "hang").touch()
+    headrace.write("tasks", TRACED.replace("schedule_delay_millis=100", "schedule_delay_millis=60_000"))
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "2", "--concurrency", "2"))
+    try:
+        for kind in ("process", "thread", "coroutine"):
+            jobs = [app.by_name(f"tasks.{kind}").enqueue() for _ in range(4)]
+            assert all(job.result(timeout=60) for job in jobs)
+        if how is signal.SIGTTOU:
+            worker.process.send_signal(how)
+            eventually(lambda: spans(headrace, "process tasks.process"), 60)
+        elif how is signal.SIGHUP:
+            worker.process.send_signal(how)
+            eventually(lambda: len(spans(headrace, "process tasks.process")) == 4, 60)
+        assert worker.stop() == 0
+    finally:
+        worker.close()
+    for kind in ("process", "thread", "coroutine"):
+        assert len(spans(headrace, f"process tasks.{kind}")) == 4
+
+
+@pytest.mark.parametrize("how", ["hang", "refuse"])
+def test_a_collector_that_hangs_or_refuses_holds_up_neither_jobs_nor_the_end_of_the_worker(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter, how: str
+) -> None:
+    (headrace.directory / how).touch()
     jobs = [app.by_name("tasks.process").enqueue() for _ in range(3)]
     headrace.burst()
     assert all(job.result(timeout=0) for job in jobs)
