@@ -49,6 +49,24 @@ def test_the_next_job_is_as_old_as_it_is_whatever_its_priority(stage: Stage, pri
     assert queue.oldest == START
 
 
+def test_among_priorities_the_next_and_each_claim_tell_their_true_times(stage: Stage) -> None:
+    made: list[tuple[str, int, int]] = []
+    for priority in (0, -1, 3, 3, 1):
+        (id,) = stage.put(priority=priority)
+        made.append((id, priority, stage.now))
+        stage.now += 2 * SECOND
+    # Higher ones first, of the same one the older.
+    line = sorted(made, key=lambda one: (-one[1], one[2]))
+    for id, priority, ready in line:
+        (queue,) = stage.run(overviews.overview(stage.keys, stage.now)).queues
+        assert queue.oldest == ready
+        (claim,) = stage.take(limit=1)
+        assert (claim.id, claim.priority, claim.ready) == (id, priority, ready)
+        assert claim.waited == stage.now - ready
+        stage.now += SECOND
+        stage.end(claim)
+
+
 def test_a_first_job_without_a_readable_record_has_its_score(stage: Stage) -> None:
     first, second = stage.put(queue="a", priority=2) + stage.put(queue="b", priority=2)
     stage.client.delete(stage.keys.job(first))

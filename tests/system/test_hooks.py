@@ -40,6 +40,10 @@ def fail(name: str = "x") -> None:
 def work() -> int:
     return 1
 
+@app.task(max_crashes=1)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def told(who, events):
     with open(who, "a") as out:
         for event in events:
@@ -113,20 +117,31 @@ async def coroutine(events):
 @app.on("failed", task="other.*")
 def others(events):
     told("others", events)
+
+@app.on("failed", "quarantined", queue="mail")
+def elsewhere(events):
+    told("others", events)
+
+@app.on("failed", "quarantined", queue="default")
+def here(events):
+    told("here", events)
 """
 
 
 def test_a_hook_gets_the_events_that_it_asked_for_and_begins_with_new_ones(stage: Stage) -> None:
     stage.app.queues["before"].pause()
     stage.start(PLAIN)
-    stage.held("plain", "coroutine", "others")
+    stage.held("plain", "coroutine", "others", "elsewhere", "here")
     ids = {stage.fail() for _ in range(5)}
+    dead = stage.app.by_name("tasks.die").enqueue().id
     stage.app.by_name("tasks.work").enqueue()
     stage.app.queues["after"].pause()
     eventually(lambda: set(stage.jobs("plain")) == ids and stage.told("coroutine"), 60)
     assert sorted(stage.jobs("plain")) == sorted(ids)
     assert {one.kind for one in stage.told("plain")} == {"failed"}
     assert [(one.kind, one.facts["queue"]) for one in stage.told("coroutine")] == [("queue_paused", "after")]
+    eventually(lambda: {*stage.jobs("here")} == {*ids, dead}, 60)
+    assert {one.facts["job"] for one in stage.told("here") if one.kind == "quarantined"} == {dead}
     assert stage.told("others") == []
 
 

@@ -82,6 +82,13 @@ def snoozes() -> None:
 @app.task(retries=0)
 def logs() -> None:
     raise KeyError("x")
+
+@app.task(retries=0)
+def waits() -> None:
+    import time
+    open("waits", "w").close()
+    while True:
+        time.sleep(0.02)
 """
 
 
@@ -157,6 +164,24 @@ def test_control_flow_is_no_error(program: Program) -> None:
     assert len(sent.of("transaction", "snoozes")) == 2
 
 
+@pytest.mark.parametrize("how", ["cancelled", "interrupted"])
+def test_a_start_that_is_stopped_is_no_error(program: Program, how: str) -> None:
+    worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "1s"))
+    try:
+        with Headrace(program.environment["HEADRACE_URL"]) as app:
+            job = app.by_name("tasks.waits").enqueue()
+            eventually((program.directory / "waits").exists, 60)
+            if how == "cancelled":
+                job.cancel()
+                eventually(lambda: job.state.final, 60)
+            assert worker.stop() == 0
+    finally:
+        worker.close()
+    sent = Sent(program.directory / "sent")
+    assert len(sent.of("transaction", "waits")) == 1
+    assert sent.of("event") == []
+
+
 def test_a_prompt_first_start_continues_the_senders_trace_and_a_retry_has_its_own(program: Program) -> None:
     program("enqueue", "tasks.parent", "--app", "tasks:app")
     sent = run(program, "fails")
@@ -168,8 +193,9 @@ def test_a_prompt_first_start_continues_the_senders_trace_and_a_retry_has_its_ow
     assert data["messaging.message.id"] == publish["data"]["messaging.message.id"]
     assert data["messaging.system"] == "headrace"
     assert data["messaging.message.receive.latency"] >= 0
-    traces = [one["contexts"]["trace"]["trace_id"] for one in sent.of("transaction", "fails")]
-    assert len(set(traces)) == 3
+    fails = [one["contexts"]["trace"] for one in sent.of("transaction", "fails")]
+    assert len({one["trace_id"] for one in fails}) == 3
+    assert [one["data"]["messaging.message.retry.count"] for one in fails] == [0, 1, 2]
 
 
 MANY = """
@@ -216,6 +242,29 @@ def test_a_tick_is_one_check_in_whatever_its_starts(program: Program) -> None:
         assert one["monitor_slug"] == "every-second"
         checks.setdefault(one["check_in_id"], []).append(one["status"])
     assert ["in_progress", "in_progress", "ok"] in checks.values()
+
+
+HOURLY = """
+from tasks import *
+
+@app.task(retries=Retry(max=1, delay=0))
+def never() -> None:
+    raise ValueError
+
+app.cron("0 9 * * *", never, timezone="Europe/Berlin", name="daily")
+"""
+
+
+def test_a_tick_that_a_person_fired_tells_the_monitor_and_fails_once(program: Program) -> None:
+    program.write("hourly", HOURLY)
+    program("worker", "hourly:app", "--burst", "--processes", "1")
+    program("cron", "run", "daily")
+    program("worker", "hourly:app", "--burst", "--processes", "1")
+    checks = Sent(program.directory / "sent").of("check_in")
+    assert [one["status"] for one in checks] == ["in_progress", "in_progress", "error"]
+    assert len({one["check_in_id"] for one in checks}) == 1
+    config = {"schedule": {"type": "crontab", "value": "0 9 * * *"}, "timezone": "Europe/Berlin"}
+    assert [one.get("monitor_config") for one in checks] == [config, config, None]
 
 
 def test_a_monitor_has_the_times_of_its_schedule() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -100,6 +101,31 @@ def test_it_is_plain_where_there_is_no_terminal(busy: Headrace, program: Program
     assert "\x1b" not in text
     assert "mial" in text
     assert json.loads(program("top", "--once", "--json").out)["states"]["ready"] == 3
+
+
+@pytest.mark.parametrize("json_", [False, True], ids=["lines", "documents"])
+def test_into_a_pipe_it_prints_a_line_for_each_look(
+    busy: Headrace, program: Program, stage: Stage, json_: bool
+) -> None:
+    asked = ("top", "--every", "0.2s", *(["--json"] if json_ else []))
+    with program.start(*asked, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            first, second = process.stdout.readline(), process.stdout.readline()
+            stage.put(7, queue="mail")
+            later = ""
+            for later in process.stdout:
+                if later != second and "10" in later:
+                    break
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+    if json_:
+        assert [json.loads(line)["states"]["ready"] for line in (first, later)] == [3, 10]
+    else:
+        assert "ready 3" in first
+        assert "ready 10" in later
+        assert "\x1b" not in first
 
 
 class Screen:
