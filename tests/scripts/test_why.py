@@ -143,6 +143,22 @@ def test_a_job_that_was_asked_to_stop_says_so(stage: Stage) -> None:
     assert (found.code, found.reasons[0].evidence) == ("asked_to_stop", {"worker": "w1", "told": True})
 
 
+def test_a_job_whose_soft_limit_is_over_says_when_it_is_killed(stage: Stage) -> None:
+    stage.register(tasks={"add": "process"})
+    claim = stage.running()
+    stage.now += 5 * SECOND
+    facts = {"kind": "process", "job": claim.id, "task": "add", "since": claim.token, "holds": 1}
+    soft, kill = stage.now - 2 * SECOND, stage.now + 8 * SECOND
+    says(stage, "runner_facts", runner_facts(RunnerFacts(**facts, soft=soft, kill=kill)))  # type: ignore[arg-type]
+    reason = why(stage, claim.id).reasons[0]
+    said = "it runs on host:w1, and its soft limit was over 2.0 s ago: it is interrupted, and killed in 8.0 s"
+    assert (reason.code, reason.text) == ("asked_to_stop", said)
+    assert reason.evidence == {"worker": "w1", "told": True, "soft_us": soft, "kill_us": kill}
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    says(stage, "runner_facts", runner_facts(RunnerFacts(**facts, kill=kill)))  # type: ignore[arg-type]
+    assert why(stage, claim.id).reasons[0].text.endswith("was asked to stop: it is interrupted, and killed in 8.0 s")
+
+
 # -- it waits for a time ----------------------------------------------------------------------------------------------
 
 

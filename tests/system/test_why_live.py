@@ -65,3 +65,17 @@ def test_a_job_that_is_cancelled_while_its_worker_does_not_answer(fleet: Fleet, 
     finally:
         os.kill(pid, signal.SIGCONT)
     fleet.until(lambda: job.state.final)
+
+
+def test_a_job_that_goes_on_behind_its_soft_limit_says_when_it_is_killed(fleet: Fleet) -> None:
+    fleet.worker(processes=1)
+    job = fleet.enqueue("process.stubborn", 300, timeout=0.5, hard_timeout=200)
+    fleet.until(lambda: job.why().code == "asked_to_stop")
+    found = job.why().reasons[0]
+    kill, soft = (int(found.evidence[name]) for name in ("kill_us", "soft_us"))
+    assert kill - soft == pytest.approx(199.5e6, abs=10)
+    assert "its soft limit was over" in found.text
+    # A cancellation brings the end nearer.
+    job.cancel()
+    fleet.until(lambda: job.state.final)
+    assert job.why().code == "ended"

@@ -48,6 +48,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     Attributes:
         kind, place, pid: place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
         job, task, since: what it runs, or the oldest of several, and when that began (microseconds); empty: it is idle.
+        soft, kill: since when that job's soft limit is over, and when it is killed, where it was told to stop
+            (microseconds); 0: it was not.
         holds: jobs that it runs or was sent ahead.
         waiting: jobs that wait for it in the worker.
         done: jobs that this process ended.
@@ -61,6 +63,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     job: str = ""
     task: str = ""
     since: int = 0
+    soft: int = 0
+    kill: int = 0
     holds: int = 0
     waiting: int = 0
     done: int = 0

@@ -21,6 +21,7 @@ from headrace.stats.reading import Query
 from headrace.stats.resolutions import layout_of
 from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
+from headrace.tasks import reasons_of_run as run
 from headrace.tasks import reasons_of_state as state
 from headrace.tasks.reason import Reason
 
@@ -58,7 +59,7 @@ TABLE: dict[str, tuple[Decide, ...]] = {
         state.disk_failed,
         state.memory_full,
     ),
-    State.RUNNING: (state.not_consistent, state.owner_silent, state.asked_to_stop, state.sent_ahead, state.runs),
+    State.RUNNING: (state.not_consistent, run.owner_silent, run.asked_to_stop, run.sent_ahead, run.runs),
     State.SUCCEEDED: _ENDED,
     State.FAILED: _ENDED,
     State.CANCELLED: _ENDED,

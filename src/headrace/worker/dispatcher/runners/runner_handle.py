@@ -35,7 +35,8 @@ class Attempt(msgspec.Struct, eq=False):
         reminders: how often it was interrupted.
         stop_reason: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``,
             ``hard``, or ``other`` once a shutdown interrupted it.
-        limited: its soft limit is over.
+        limited: its soft limit is over; ``limited_at``: monotonic time of that.
+        kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
         told: it was told that it is cancelled.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
@@ -48,6 +49,8 @@ class Attempt(msgspec.Struct, eq=False):
     stop_reason: StopVerdict = ""
     reminders: int = 0
     limited: bool = False
+    limited_at: float = 0.0
+    kill_at: float = 0.0
     told: bool = False
 
 

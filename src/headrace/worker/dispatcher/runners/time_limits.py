@@ -38,16 +38,20 @@ class Limits:
         """The start's code begins now."""
         plan, token = start.plan, start.claim.token
         if plan.timeout is not None:
-            heapq.heappush(self._heap, Deadline(now + plan.timeout, token, "soft"))
+            start.limited_at = now + plan.timeout
+            heapq.heappush(self._heap, Deadline(start.limited_at, token, "soft"))
         hard = plan.hard_timeout
         if hard is None and plan.timeout is not None:
             hard = plan.timeout + self._kill_timeout
         if hard is not None:
-            heapq.heappush(self._heap, Deadline(now + hard, token, "hard"))
+            start.kill_at = now + hard
+            heapq.heappush(self._heap, Deadline(start.kill_at, token, "hard"))
 
     def cancel(self, start: Attempt, now: float) -> None:
         """The start was asked to stop; the kill follows after ``kill_timeout``."""
-        heapq.heappush(self._heap, Deadline(now + self._kill_timeout, start.claim.token, "hard"))
+        kill_at = now + self._kill_timeout
+        start.kill_at = min(start.kill_at or kill_at, kill_at)
+        heapq.heappush(self._heap, Deadline(kill_at, start.claim.token, "hard"))
 
     def remind(self, start: Attempt, now: float) -> None:
         """The start was interrupted: do so again after a while, twice as long each time, until it ends.
