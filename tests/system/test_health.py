@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace.worker.health_stamps import stamps
@@ -115,6 +116,59 @@ def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
     eventually(later, 60)
     server.start()
     eventually(lambda: is_ready(headrace), 60)
+
+
+@pytest.mark.parametrize("how", ["full", "a replica"])
+def test_a_server_that_refuses_writes_leaves_a_worker_healthy(
+    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server], how: str
+) -> None:
+    server = new_server(append_only=True)
+    headrace.environment |= {"HEADRACE_URL": server.url}
+    worker()
+    eventually(lambda: is_ready(headrace), 60)
+    client = server.client()
+    if how == "full":
+        client.config_set("maxmemory", 1)
+    else:
+        client.replicaof("127.0.0.1", 1)
+        eventually(lambda: not is_ready(headrace), 60)
+    until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
+
+    def later() -> bool:
+        assert reasons(headrace) == []
+        # A full one still keeps leases, and lets jobs that are stored start.
+        assert is_ready(headrace) is (how == "full")
+        return max(stamp.dispatcher for stamp in stamps()) > until
+
+    eventually(later, 60)
+    client.config_set("maxmemory", 0)
+    client.replicaof("NO", "ONE")
+    eventually(lambda: is_ready(headrace), 60)
+    assert headrace("enqueue", "tasks.add", "1", "--wait").out
+
+
+def test_a_runner_that_hangs_is_no_reason_to_restart_the_worker(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    one = worker()
+    eventually(lambda: is_ready(headrace), 60)
+    headrace("enqueue", "tasks.nap", "60")
+    (job,) = eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
+
+    def runs() -> int:
+        """The runner, as the worker tells it with its next heartbeat."""
+        return int(headrace("jobs", "why", job["id"], "--json").json["reasons"][0]["evidence"].get("pid", 0))
+
+    runner = psutil.Process(eventually(runs, 60))
+    runner.suspend()
+    until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
+
+    def later() -> bool:
+        assert reasons(headrace, "--ready") == []
+        return max(stamp.dispatcher for stamp in stamps()) > until
+
+    eventually(later, 60)
+    one.stop(signal.SIGQUIT)
 
 
 def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, worker: Callable[..., Worker]) -> None:
