@@ -61,7 +61,8 @@ COURSES: dict[str, list[tuple[dict[str, str], dict[str, str] | None, int]]] = {
     ],
     "HeadraceFailing": [
         ({'headrace_task_jobs_total{task="send",outcome="failed"}': "0+6x180"}, _SEND, 20),
-        # Many, and few of all; most of all, and few.
+        # A first burst; many, and few of all; most of all, and few.
+        ({'headrace_task_jobs_total{task="send",outcome="failed"}': "0x60 60x120"}, _SEND, 62),
         ({'headrace_task_jobs_total{task="send",outcome="failed"}': "0+2x180"}, None, 60),
         (
             {
