@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from headrace.model.activity import EventRecord
     from headrace.tasks.submission import Submission
 
-# Seconds after which a start is a trace of its own, and jobs of one act that share the sender's trace at most.
-LATE, FEW = 60.0, 20
+# Seconds after which a start is a trace of its own, and jobs of one act that share the sender's trace at most: as many
+# as with the traces of OpenTelemetry, one and 20 others.
+LATE, FEW = 60.0, 21
 # Seconds that a runner waits for what is on its way to Sentry before it leaves.
 FLUSH = 2.0
 TRACE, BAGGAGE = "sentry-trace", "baggage"
