@@ -9,8 +9,8 @@
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>
 -- derive  job        hash    job:<id>
--- ordered: gives the functions of turn.lua. store_unique: stores the unique jobs of batches, and returns the batches without them. before: what seen was, where it is this request's by now.
-local function accept(ordered, store_unique, before)
+-- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua. before: what seen was, where it is this request's by now.
+local function accept(ordered, take_names, by_rule, before)
   if before == nil then before = redis.call('SET', seen, number, 'EX', 600, 'GET') end
   local repeated = before == number
   local left, twice = batches, {}
@@ -19,34 +19,40 @@ local function accept(ordered, store_unique, before)
   local limits = #left > 0 and redis.call('EXISTS', limited) == 1
   local full = limits and limiting().overfull(left)
   if full then return request_ids().refuse(full, left, before) end
-  if store_unique then left = store_unique(left, twice, limits) end
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
-    local rows, due, line = batch[2], at > 0 and at or now + delay, {}
+    local rows, names, due, line = batch[2], batch[3], at > 0 and at or now + delay, {}
+    local last, rest = #rows, nil
+    if names then last, rest = take_names(batch, twice) end
     local waits = due > now
     local score = waits and due or now - priority * 600000000
-    fields[#fields + 1] = 'state'
-    fields[#fields + 1] = waits and 'scheduled' or 'ready'
+    local state = waits and 'scheduled' or 'ready'
     if ends > 0 then
       fields[#fields + 1] = 'expires'
       fields[#fields + 1] = now + ends
     end
     local rule = limits and not waits and limiting().limits_of(fields[2], queue)
     if rule and not key then
-      for n = 1, #rows, 2 do
-        local name = limiting().lane_of(queue, rule, rows[n + 1], fields)
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'lane', name, unpack(fields))
-        limiting().lanes().add(name, rows[n], score)
+      for n = 1, last, 2 do
+        local lane_name = limiting().lane_of(queue, rule, rows[n + 1], fields)
+        if names then redis.call('HSET', job .. rows[n], 'unique', names[(n + 1) / 2]) end
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'state', state, 'lane', lane_name, unpack(fields))
+        limiting().lanes().add(lane_name, rows[n], score)
+      end
+    elseif names then
+      for n = 1, last, 2 do
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'unique', names[(n + 1) / 2], 'state', state, unpack(fields))
+        line[n], line[n + 1] = score, rows[n]
       end
     else
-      for n = 1, #rows, 2 do
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], unpack(fields))
+      for n = 1, last, 2 do
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'state', state, unpack(fields))
         line[n], line[n + 1] = score, rows[n]
       end
     end
-    if key and not waits then line = ordered().take(key, line) end
+    if key and ordered and not waits then line = ordered().take(key, line) end
     if key and rule then line = limiting().lanes().sort(queue, line) end
-    if waits then
+    if waits and #line > 0 then
       -- Whoever sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
       if not nearest or due < tonumber(nearest) then wake_up(queue) end
@@ -54,6 +60,7 @@ local function accept(ordered, store_unique, before)
       wake_up(queue)
     end
     if #line > 0 then redis.call('ZADD', waits and scheduled or ready .. queue, unpack(line)) end
+    if rest then by_rule().store_by_rule(batch, rest, twice, limits) end
   end
   -- One text, since lists in lists are dear.
   return #twice > 0 and 'ok ' .. table.concat(twice, ' ') or 'ok'

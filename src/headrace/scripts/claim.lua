@@ -89,7 +89,7 @@ local function take(queue, id, score, fields, node)
     holds[#holds + 1] = id
     claimed(id, text, queue, score, fields, node)
     token = token + 1
-    if fields[3] and is_unique(id) then uniques().name_started(id) end
+    if fields[3] and is_unique(id) then naming().name_started(id) end
     return true
   end
 end

@@ -1,7 +1,7 @@
 -- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is refused.
 -- include accept
--- include turn
--- include unique_store
+-- include unique_alive
+-- include unique_rows
 -- commit  batch
 -- key     seen     string  sender:<sender>  number of this sender's last request, and what else than ok was answered
 -- arg     sender   text    a producer's slot; its requests come one after another
@@ -17,42 +17,31 @@ if before and #before > #number and string.sub(before, 1, #number + 1) == number
   return string.sub(before, #number + 2)
 end
 
-local at, wished, clashes, met = 0, {}, {}, {}
-for _, batch in ipairs(batches) do
-  local rule, rows = batch[1][8], batch[2]
-  local raises = rule and rule[2] == 'raise' and before ~= number
-  for n = 1, (raises or #requests > 0) and #rows or 0, 2 do
-    local id, wish = rows[n], requests[at + (n + 1) / 2] or ''
-    wished[id] = wish ~= '' and wish
-    -- What this request has stored, or its request id made before, is not made again, and clashes with nothing.
-    if raises and (wish == '' or redis.call('EXISTS', asked .. wish) == 0) then
-      local name = batch[3][(n + 1) / 2]
-      local holder = met[name] or holders().holder_of(name)
-      if holder then clashes[#clashes + 1], clashes[#clashes + 2] = id, holder end
-      met[name] = met[name] or id
+-- As far as names are free, or held by jobs that stand for the new ones. Returns where the rows end that accept stores, now without gaps, and where those begin that are stored by their rule.
+local function take_names(one, twice)
+  local head, rows, names = unpack(one)
+  local rule, last = head[8], 0
+  if head[7] or rule[2] == 'debounce' then return 0, 1 end
+  for n = 1, #rows, 2 do
+    local id, name = rows[n], names[(n + 1) / 2]
+    if set_name(name, id, rule) then
+      if last + 1 < n then rows[last + 1], rows[last + 2], names[last / 2 + 1] = id, rows[n + 1], name end
+      last = last + 2
+    else
+      local holder = rule[2] == 'existing' and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 22)
+      if not holder or not alive(name, holder) then return last, n end
+      twice[#twice + 1], twice[#twice + 2] = id, holder
     end
   end
-  at = at + #rows / 2
+  return last
 end
 
-local function store_unique(left, twice, limits)
-  local rest = {}
-  batch.limits = limits
-  for _, one in ipairs(left) do
-    local head, rows, names = unpack(one)
-    if not names then rest[#rest + 1] = one end
-    for n = 1, names and #rows or 0, 2 do
-      local id = rows[n]
-      local holder = store_named(id, names[(n + 1) / 2], rows[n + 1], head)
-      if holder then
-        twice[#twice + 1], twice[#twice + 2] = id, holder
-        if wished[id] then redis.call('SET', asked .. wished[id], holder, 'PX', request_id_ttl) end
-      end
-    end
-  end
-  return rest
+local clashes
+for _, one in ipairs(batches) do
+  -- What this request has stored clashes with nothing.
+  local rule = before ~= number and one[1][8]
+  if rule and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
 end
-
-local reply = #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(turns, store_unique, before)
+local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(nil, take_names, naming, before)
 if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end
 return reply

@@ -34,7 +34,7 @@ local function finish(id, state, data, ttl)
   if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
   if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
   if not is_plain(id) then
-    if is_unique(id) then uniques().name_ended(id, state) end
+    if is_unique(id) then naming().name_ended(id, state) end
     if is_ordered(id) then turns().ended(id) end
     if is_node(id) then
       local f = graph().touch(flow_of(id))

@@ -33,7 +33,7 @@ for n = 1, #starts, 2 do
   elseif f[1] then
     redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', string.format('%.0f', token))
     back[#back + 1], back[#back + 2] = string.format('%.0f', token), id
-    if is_unique(id) then uniques().name_started(id) end
+    if is_unique(id) then naming().name_started(id) end
     if limits then limiting().hold_again(owner, id) end
   else
     gone[#gone + 1] = id

@@ -18,7 +18,7 @@ local function retry_job(id, request)
   if not f[1] then return 'missing' end
   if f[4] == request then return 'retried' end
   if not index then return f[1] end
-  local holder = is_unique(id) and holders().retake(id)
+  local holder = is_unique(id) and naming().retake(id)
   if holder then return 'taken ' .. holder end
   local field = f[1] == 'succeeded' and 'result' or 'error'
   redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server

@@ -86,7 +86,7 @@ local function start_tick(name, tick, work, overlap, nth)
     head[7] = key
   end
   if is_named then
-    holder = store_named(id, work[5], work[2], head)
+    holder = naming().store_named(id, work[5], work[2], head)
     if holder then return 'skipped', holder end
   else
     if ends > 0 then

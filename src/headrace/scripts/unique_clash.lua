@@ -1,7 +1,7 @@
 -- Unique clash: what happens to a unique job whose name another one has. Included, never run alone.
 -- include unique_holder
 -- include take_out
--- lazy    naming clash at_time
+-- lazy    naming
 -- clock   now
 -- derive  job        hash    job:<id>
 -- derive  unique     string  unique:<name>

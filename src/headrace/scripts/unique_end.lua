@@ -1,7 +1,7 @@
 -- Unique end: a unique job that ends lets go of its name, or hands it to the one that follows. Included, never run alone.
 -- The value of a name is the job that holds it or, where another one waits for its end, both: '<id> <id>'.
 -- include again
--- lazy    uniques name_ended hand_on
+-- lazy    naming name_ended
 -- derive  job     hash    job:<id>
 -- derive  unique  string  unique:<name>
 -- derive  sums    hash    totals         blocked: how many jobs wait for their turn

@@ -1,19 +1,11 @@
 -- Unique holder: who has a name. Included, never run alone.
 -- See unique_end.lua for the value of a name. It has an end of its own only where a time says how long it is held.
 -- include unique_end
--- lazy    holders holder_of take_over retake
+-- include unique_alive
+-- lazy    naming retake
 -- clock   now
 -- derive  job        hash    job:<id>
 -- derive  unique     string  unique:<name>
-local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
-
--- What is known of a job that has the name and may start or runs. One whose time to start is over does not count.
-local function alive(name, id)
-  local f = redis.pcall('HMGET', job .. id, 'unique', 'state', 'expires', 'token')
-  if f.err or f[1] ~= name or ENDED[f[2] or 'cancelled'] then return false end
-  return (f[2] == 'running' or f[4] or not f[3] or tonumber(f[3]) > now) and {id = id, state = f[2], started = f[4]}
-end
-
 -- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it. nil: it is free.
 local function holder_of(name)
   local value = redis.call('GET', unique .. name)
@@ -22,16 +14,19 @@ local function holder_of(name)
   local f = alive(name, id)
   if f then return id, f, follower ~= '' and follower end
   if follower ~= '' then
-    uniques().hand_on(name, follower)
+    hand_on(name, follower)
     return holder_of(name)
   end
   return redis.call('PTTL', unique .. name) > 0 and id or nil
 end
 
 -- The name is held: takes it all the same from what is not alive, or returns who has it.
-local function take_over(name, id, ttl)
+local function take_over(name, id, rule)
   local holder, f, follower = holder_of(name)
-  if not holder then redis.call('SET', unique .. name, id, unpack(ttl)) end
+  if not holder then
+    redis.call('UNLINK', unique .. name)
+    set_name(name, id, rule)
+  end
   if holder ~= id then return holder, f, follower end
 end
 

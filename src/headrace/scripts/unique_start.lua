@@ -1,7 +1,7 @@
 -- Unique start: a unique job that held its name until its start lets go of it. Included, never run alone.
 -- A job that has started never takes the name again.
 -- include ids
--- lazy    uniques name_started
+-- lazy    naming name_started
 -- derive  job     hash    job:<id>
 -- derive  unique  string  unique:<name>
 local function name_started(id)

@@ -1,10 +1,10 @@
 -- Unique store: a unique job is stored with its name or, where another one has that, its rule says what happens. Included, never run alone.
 -- include turn
 -- include unique_clash
+-- lazy    naming store_named
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- derive  job        hash    job:<id>
--- derive  unique     string  unique:<name>
 -- A new job with its name, stored as accept stores others. blocked: it follows the one that has the name.
 local function put(id, name, args, head, blocked, cap)
   local queue, priority, delay, at, ends, fields, key = unpack(head)
@@ -25,14 +25,11 @@ end
 
 -- Returns the job that stands for the new one, where that was not stored.
 local function store_named(id, name, args, head)
-  local rule, ttl = head[8], nil
-  if rule[1] == 'within' or rule[1] == 'window' then ttl = math.ceil(rule[3] / 1000) end
-  local free
-  if ttl then free = redis.call('SET', unique .. name, id, 'NX', 'PX', ttl) else free = redis.call('SET', unique .. name, id, 'NX') end
-  if not free then
-    local holder, f, follower = holders().take_over(name, id, ttl and {'PX', ttl} or {})
-    if holder then return rule[2] == 'existing' and holder or naming().clash(id, name, args, head, put, holder, f, follower) end
+  local rule = head[8]
+  if not set_name(name, id, rule) then
+    local holder, f, follower = take_over(name, id, rule)
+    if holder then return rule[2] == 'existing' and holder or clash(id, name, args, head, put, holder, f, follower) end
   end
   if rule[2] ~= 'debounce' then return put(id, name, args, head) end
-  put(id, name, args, naming().at_time(head, now + rule[3]), false, rule[4] > 0 and now + rule[4] or nil)
+  put(id, name, args, at_time(head, now + rule[3]), false, rule[4] > 0 and now + rule[4] or nil)
 end

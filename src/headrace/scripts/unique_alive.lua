@@ -1,0 +1,17 @@
+-- Unique alive: taking a free name, and whether a job keeps others from its name. Included, never run alone.
+-- clock   now
+-- derive  job     hash    job:<id>
+-- derive  unique  string  unique:<name>
+-- Whether the name was free. It has an end of its own only where its rule says how long it is held.
+local function set_name(name, id, rule)
+  if rule[1] ~= 'within' and rule[1] ~= 'window' then return redis.call('SET', unique .. name, id, 'NX') end
+  return redis.call('SET', unique .. name, id, 'NX', 'PX', math.ceil(rule[3] / 1000))
+end
+
+-- What is known of a job that has the name and may start or runs. One whose time to start is over does not count.
+local function alive(name, id)
+  local f = redis.pcall('HMGET', job .. id, 'unique', 'state', 'expires', 'token')
+  local state = not f.err and f[1] == name and f[2]
+  if not state or state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'quarantined' then return false end
+  return (state == 'running' or f[4] or not f[3] or tonumber(f[3]) > now) and {id = id, state = state, started = f[4]}
+end
