@@ -45,9 +45,10 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     by: tuple[str, ...] = ()
 
     @property
-    def packed(self) -> list[str | int]:
-        """What the scripts read."""
-        return [self.hold, self.clash, self.span, self.most]
+    def packed(self) -> list[str | int] | bool:
+        """What the scripts read. True is the most common rule: a list costs them 4,000 instructions a call."""
+        common = (self.hold, self.clash) == ("done", "existing")
+        return common or [self.hold, self.clash, self.span, self.most]
 
     def check_times(self, *, delayed: bool, expires: int) -> None:
         """Refuse what contradicts the rule.

@@ -8,7 +8,7 @@
 -- arg     number   text    number of the request; the same again means: the reply was lost
 -- arg     requests packed  the request id of each job, or empty; {} when no job has one
 -- arg     request_id_ttl   int     milliseconds that a request id is remembered
--- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds} of unique ones, and behind their rows {name, ...}
+-- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds, microseconds at most} of unique ones, true for {done, existing}, and behind their rows {name, ...}
 -- return  ok | {full, ...} as of enqueue | 'ok | repeated <id> <id> ...': of those that were not stored, each with the job that has its name or request id | 'clash <id> <id> ...': none is stored; with the jobs that have their names
 local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
 -- A repeat is answered alike, though names may have changed hands.
@@ -21,14 +21,15 @@ end
 local function take_names(one, twice)
   local head, rows, names = unpack(one)
   local rule, last = head[8], 0
-  if head[7] or rule[2] == 'debounce' then return 0, 1 end
+  local existing = rule == true or rule[2] == 'existing'
+  if head[7] or not existing and rule[2] == 'debounce' then return 0, 1 end
   for n = 1, #rows, 2 do
     local id, name = rows[n], names[(n + 1) / 2]
     if set_name(name, id, rule) then
       if last + 1 < n then rows[last + 1], rows[last + 2], names[last / 2 + 1] = id, rows[n + 1], name end
       last = last + 2
     else
-      local holder = rule[2] == 'existing' and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 22)
+      local holder = existing and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 22)
       if not holder or not alive(name, holder) then return last, n end
       twice[#twice + 1], twice[#twice + 2] = id, holder
     end
@@ -40,7 +41,7 @@ local clashes
 for _, one in ipairs(batches) do
   -- What this request has stored clashes with nothing.
   local rule = before ~= number and one[1][8]
-  if rule and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
+  if rule and rule ~= true and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
 end
 local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(nil, take_names, naming, before)
 if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end

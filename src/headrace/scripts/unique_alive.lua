@@ -4,7 +4,7 @@
 -- derive  unique  string  unique:<name>
 -- Whether the name was free. It has an end of its own only where its rule says how long it is held.
 local function set_name(name, id, rule)
-  if rule[1] ~= 'within' and rule[1] ~= 'window' then return redis.call('SET', unique .. name, id, 'NX') end
+  if rule == true or rule[1] ~= 'within' and rule[1] ~= 'window' then return redis.call('SET', unique .. name, id, 'NX') end
   return redis.call('SET', unique .. name, id, 'NX', 'PX', math.ceil(rule[3] / 1000))
 end
 

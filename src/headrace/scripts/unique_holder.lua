@@ -34,5 +34,5 @@ end
 local function retake(id)
   local f = redis.call('HMGET', job .. id, 'unique', 'hold')
   if not f[1] or f[2] or redis.call('SET', unique .. f[1], id, 'NX') then return nil end
-  return (take_over(f[1], id, {}))
+  return (take_over(f[1], id, true))
 end

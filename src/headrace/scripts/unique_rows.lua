@@ -36,7 +36,7 @@ local function clashes_of()
   local found, met = {}, {}
   for _, one in ipairs(batches) do
     local rule, rows, names = one[1][8], one[2], one[3]
-    for n = 1, rule and rule[2] == 'raise' and #rows or 0, 2 do
+    for n = 1, rule and rule ~= true and rule[2] == 'raise' and #rows or 0, 2 do
       local id, name = rows[n], names[(n + 1) / 2]
       local wish = wishes()[id]
       -- What its request id made before is not made again, and clashes with nothing.

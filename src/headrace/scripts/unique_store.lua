@@ -25,7 +25,7 @@ end
 
 -- Returns the job that stands for the new one, where that was not stored.
 local function store_named(id, name, args, head)
-  local rule = head[8]
+  local rule = head[8] == true and {'done', 'existing'} or head[8]
   if not set_name(name, id, rule) then
     local holder, f, follower = take_over(name, id, rule)
     if holder then return rule[2] == 'existing' and holder or clash(id, name, args, head, put, holder, f, follower) end
