@@ -23,6 +23,7 @@ from bench.processes import BenchError
 
 _BENCHMARKS = (
     "drain",
+    "kinds",
     "idle",
     "tail",
     "idle-load",

@@ -488,8 +488,8 @@ class Runner:
         return min(self.slots, self.quota) if self.quota else self.slots
 
     @property
-    def counted(self) -> bool:
-        return self.kind in ("process", "fork")
+    def ticketed(self) -> bool:
+        return self.kind != "async"
 
 
 class World:
@@ -726,20 +726,16 @@ class World:
     def _take_back(self, action: TakeBack) -> None:
         runner = self.runners.get(action.runner)
         count = 0
-        if runner is not None and runner.counted:
+        if runner is not None and runner.ticketed:
             count = min(action.most, len(runner.held) - runner.begun)
             del runner.held[len(runner.held) - count :]
         self.inbox.append(TakenBack(action.runner, count))
 
     def begin(self) -> bool:
         """A runner begins what it was given."""
-        some = [
-            runner
-            for runner in self.runners.values()
-            if runner.begun < len(runner.held) and (not runner.begun or not runner.counted)
-        ]
+        some = [runner for runner in self.runners.values() if runner.begun < min(len(runner.held), runner.slots)]
         for runner in some:
-            runner.begun = 1 if runner.counted else len(runner.held)
+            runner.begun = min(len(runner.held), runner.slots)
         return bool(some)
 
     def end(self, *kinds: str) -> bool:
@@ -777,7 +773,7 @@ class World:
             self.inbox.append(RunnerClosed(runner.number))
             if self.dice.random() < 0.5:
                 self.turn()
-        unstarted = len(runner.held) - runner.begun if runner.counted else 0
+        unstarted = len(runner.held) - runner.begun if runner.ticketed else 0
         self.inbox.append(RunnerDied(runner.number, number, 0, 0, [], unstarted))
         return True
 

@@ -247,6 +247,11 @@ def gated(path: str) -> str:
 
 
 @app.task
+def close(descriptor: int) -> None:
+    os.close(descriptor)
+
+
+@app.task
 def chatty(count: int) -> None:
     for number in range(count):
         current_job().progress((number + 1) / count, f"step {number}")

@@ -168,6 +168,28 @@ def test_threads_are_given_as_many_as_they_have_slots(table: Table) -> None:
     assert sum(table.assignment.rooms(NOW).values()) == 0
 
 
+def test_threads_are_sent_tiny_jobs_ahead_once_all_are_busy(table: Table) -> None:
+    handle = table.handle("thread", slots=3)
+    table.assignment.measure("tiny", 0.001)
+    table.assignment.measure("slow", 1.0)
+    table.assignment.mean = 0.001
+    assert sum(table.assignment.rooms(NOW).values()) == 3 - 1 + table.assignment.window() == 7
+    assert sum(table.start("tiny", kind="thread") is not None for _ in range(9)) == 5
+    assert len(handle.take_back(2)) == 2
+    assert table.start("slow", kind="thread") is None, "tiny jobs alone are sent ahead"
+
+
+def test_beside_slow_jobs_threads_are_sent_no_more_than_they_run(table: Table) -> None:
+    handle = table.handle("thread", slots=3)
+    table.assignment.measure("tiny", 0.0001)
+    table.assignment.measure("slow", 1.0)
+    assert table.start("slow", kind="thread") is not None
+    assert sum(table.start("tiny", kind="thread") is not None for _ in range(9)) == 2
+    handle.progress = NOW - 2 * STALL
+    table.end(next(start for start in handle.starts.values() if start.claim.task == "tiny"))
+    assert table.start("tiny", kind="thread") is not None, "a free thread is given its job, also beside one that hangs"
+
+
 def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
     table.handle()
     assert sum(table.assignment.rooms(NOW).values()) == 1

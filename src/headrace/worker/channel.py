@@ -70,12 +70,14 @@ class Channel(Generic[T]):
         return self.sock.fileno()
 
     def send(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        """Send all of it, waiting for room if need be.
+        """Send all of it, what was kept before first, waiting for room if need be.
 
         Raises:
             Closed: nobody reads any more.
         """
         data = frame(message)
+        if self._unsent:
+            data, self._unsent = bytes(self._unsent) + data, bytearray()
         try:
             if descriptors:
                 sent = socket.send_fds(self.sock, [data], descriptors)
@@ -84,6 +86,11 @@ class Channel(Generic[T]):
                 self.sock.sendall(data)
         except OSError as error:
             raise Closed from error
+
+    def keep(self, message: msgspec.Struct) -> int:
+        """Keep a message for the next :meth:`send` or :meth:`flush`; how many bytes are kept."""
+        self._unsent += frame(message)
+        return len(self._unsent)
 
     def offer(self, message: msgspec.Struct) -> None:
         """Send without waiting; what does not fit is kept for :meth:`flush`. For a loop that must never block."""
@@ -108,7 +115,7 @@ class Channel(Generic[T]):
         """Whether something waits for :meth:`flush`."""
         return bool(self._unsent)
 
-    def flush(self) -> bool:
+    def flush(self, *, wait: bool = False) -> bool:
         """Send what was kept; True when nothing is left.
 
         Raises:
@@ -116,7 +123,7 @@ class Channel(Generic[T]):
         """
         try:
             while self._unsent:
-                sent = self.sock.send(self._unsent, socket.MSG_DONTWAIT)
+                sent = self.sock.send(self._unsent, 0 if wait else socket.MSG_DONTWAIT)
                 del self._unsent[:sent]
         except BlockingIOError:
             return False

@@ -1,9 +1,10 @@
-"""Tickets decide who owns work that was sent ahead to a process runner.
+"""Tickets decide who owns work that was sent ahead to a runner.
 
-For each job the dispatcher writes one byte into a pipe, *before* it sends the job; the runner reads one byte before it
-starts a job; the dispatcher, which holds the read end too, takes work back by reading bytes. The kernel gives each byte
-to exactly one of them, so a job is started by the runner or taken back, never both and never neither; and the bytes
-left in a dead runner's pipe say which jobs it had not started. Taken back are always the last jobs sent.
+For each job the dispatcher writes one byte into a pipe, *before* it sends the job; the runner (of several threads, the
+one that would start it) reads one byte before it starts a job; the dispatcher, which holds the read end too, takes work
+back by reading bytes. The kernel gives each byte to exactly one of them, so a job is started by the runner or taken
+back, never both and never neither; and the bytes left in a dead runner's pipe say which jobs it had not started. Taken
+back are always the last jobs sent.
 
 A ticket can overtake the recalls that were sent before it, since they travel apart; the runner would then start a
 recalled job with the ticket of a later one. So each ticket says how many recalls came before it, and the runner waits

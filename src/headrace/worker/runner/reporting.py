@@ -11,7 +11,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Protocol
 
 from headrace.context import CurrentJob
@@ -25,6 +25,9 @@ from headrace.worker.preload.startup_profiler import StartupProfiler
 # first few words of a job (its phases, often) must not wait for the next one, which may come much later.
 PACE = 0.05
 BURST = 5.0
+# The ends of jobs that took less than so many nanoseconds are kept for as long, up to so many bytes, while other jobs
+# follow at once: they travel together.
+KEEP, MOST_KEPT = 1_000_000, 1 << 14
 # The store keeps so many lines of a job's log, so more of one call need not travel.
 LINES = 1000
 
@@ -44,12 +47,28 @@ class Reporter:
         profiler: what this runner found of set-up that others repeat; None where nobody asked for it.
     """
 
-    def __init__(self, channel: Channel[ToRunner], hold: InterruptGuard | None, *, measure_memory: bool) -> None:
+    def __init__(
+        self,
+        channel: Channel[ToRunner],
+        hold: InterruptGuard | None,
+        *,
+        measure_memory: bool,
+        following: Sized = (),
+    ) -> None:
+        """Make one.
+
+        Args:
+            following: jobs that begin when those that run have ended. While there are any, ends may be kept, and
+                somebody calls :meth:`flush` all the time.
+        """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
         self._hold = hold
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
         self._lock = threading.Lock()
+        self._following = following
+        # When the first of the ends that are kept was.
+        self._since = 0
 
     def done(self, job_reporter: JobReporter, token: int, ended: Ended, began: int) -> None:
         """Send a start's end, after all that it said.
@@ -70,10 +89,30 @@ class Reporter:
             if job_reporter.waiting:
                 job_reporter.waiting = False
                 self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
-            cost = (time.monotonic_ns() - began) // 1000
+            now = time.monotonic_ns()
             # What did not succeed has a line in the log, which tells it: the others need not pay for it.
             memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
-            self._channel.send(Done(token, ended, cost, memory))
+            done = Done(token, ended, (now - began) // 1000, memory)
+            if self._following and now - began < KEEP:
+                self._keep(done, now)
+            else:
+                self._channel.send(done)
+
+    def _keep(self, done: Done, now: int) -> None:
+        if not self._channel.full:
+            self._since = now
+        if self._channel.keep(done) > MOST_KEPT or now - self._since > KEEP:
+            self._channel.flush(wait=True)
+
+    def flush(self) -> bool:
+        """Send what is kept; whether more may be kept.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        with self._lock:
+            self._channel.flush(wait=True)
+            return bool(self._following)
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""

@@ -1,29 +1,52 @@
 """The thread kind: ``slots`` threads run user code, the main thread reads the channel.
 
-Owns the threads, and how a stop reaches one of them: Python can raise an exception in another thread at its next step
-of Python code. A call that waits, or C code that holds the interpreter, is not interrupted; the dispatcher kills then.
+Owns the threads, their inbox, and how a stop reaches one of them: Python can raise an exception in another thread at
+its next step of Python code. A call that waits, or C code that holds the interpreter, is not interrupted; the
+dispatcher kills then.
+
+The threads share one inbox and one pipe of tickets (see tickets.py): a thread that is free takes a ticket, and with it
+the oldest job of the inbox. Between two tiny jobs no thread gives up the interpreter's lock, which another thread would
+take for 5 ms: a ticket is read without letting go of it, and ends are sent together.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import select
 import socket
 import threading
 import time
-from queue import SimpleQueue
+from collections import deque
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Exit, Run, Stop, ToRunner
+from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, MainGate
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+# A function of ``PyDLL`` keeps the interpreter's lock. Only for a descriptor that never blocks.
+_read = ctypes.PyDLL(None, use_errno=True).read
+_read.argtypes, _read.restype = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_ssize_t
+# Milliseconds after which the main thread sends the ends that threads keep, while jobs wait in the inbox.
+SENDS = 1
+
+
+def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | None:
+    """As :func:`headrace.worker.tickets.take_ticket`, without letting go of the interpreter's lock.
+
+    Where no tickets are given any more it returns None, too: the main thread learns of that from the channel.
+    """
+    count = _read(descriptor, into, 1)
+    if count < 0 and (number := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
+        raise OSError(number, "a ticket cannot be read")
+    return into.raw[0] if count == 1 else None
 
 
 class _TakenBack(BaseException):
@@ -104,17 +127,32 @@ class Threads:
     gate: MainGate | None = None
 
     def __init__(
-        self, runner_context: RunnerContext, channel: Channel[ToRunner], *, slots: int, measure_memory: bool
+        self,
+        runner_context: RunnerContext,
+        channel: Channel[ToRunner],
+        tickets: int,
+        *,
+        slots: int,
+        measure_memory: bool,
     ) -> None:
-        self.reporter = Reporter(channel, None, measure_memory=measure_memory)
+        # What was sent and has not begun, oldest first. Only the main thread adds to it, and takes from its end.
+        self._inbox: deque[Claim] = deque()
+        self.reporter = Reporter(channel, None, measure_memory=measure_memory, following=self._inbox)
         self._runner_context = runner_context
         self._perform, _ = performers(runner_context)
         self._channel = channel
-        self._inbox: SimpleQueue[Claim | None] = SimpleQueue()
+        self._tickets = tickets
+        self._ticket = ctypes.create_string_buffer(1)
+        # Guards the inbox, and all that says whether a job of it may begin; threads without a job wait for it.
+        self._filed = threading.Condition()
+        # How many recalls were heard, and how many threads have a ticket and wait for its recalls, or for its job.
+        self._recalls = 0
+        self._early = 0
         # Tokens of what was received and has not ended, and the stops that these have not heard of.
         self._held: set[int] = set()
         self._pending: dict[int, StopReason] = {}
         self._leaving = False
+        self._over = False
         self._closed = False
         self._gates = [ThreadGate(self._pending) for _ in range(slots)]
 
@@ -126,13 +164,19 @@ class Threads:
         ]
         for thread in threads:
             thread.start()
+        waits = select.poll()
+        waits.register(self._channel, select.POLLIN)
         try:
             while self._held or not self._leaving:
-                self._file(self._channel.receive(wait=True))
+                more = self.reporter.flush()
+                if more:
+                    waits.poll(SENDS)
+                self._file(self._channel.receive(wait=not more))
         except Closed:
             self._closed = True
-        for _ in threads:
-            self._inbox.put(None)
+        with self._filed:
+            self._over = True
+            self._filed.notify_all()
         for thread in threads:
             thread.join()
 
@@ -142,13 +186,31 @@ class Threads:
     def _file(self, messages: list[ToRunner]) -> None:
         for message in messages:
             if isinstance(message, Run):
-                for claim in message.claims:
-                    self._held.add(claim.token)
-                    self._inbox.put(claim)
+                with self._filed:
+                    self._held.update([claim.token for claim in message.claims])
+                    self._inbox.extend(message.claims)
+                    self._wake(len(message.claims))
+            elif isinstance(message, Recall):
+                with self._filed:
+                    self._recalls += 1
+                    for _ in range(message.count):
+                        self._forget(self._inbox.pop())
+                    self._wake(0)
             elif isinstance(message, Stop):
                 self._stop(message)
             elif isinstance(message, Exit):
                 self._leaving = True
+
+    def _wake(self, count: int) -> None:
+        """Wake so many threads; all, if one of them has a ticket already."""
+        if self._early:
+            self._filed.notify_all()
+        else:
+            self._filed.notify(count)
+
+    def _forget(self, claim: Claim) -> None:
+        self._held.discard(claim.token)
+        self._pending.pop(claim.token, None)
 
     def _stop(self, stop: Stop) -> None:
         # Written down first, so that a start which begins while the gates are looked at finds it itself.
@@ -162,11 +224,27 @@ class Threads:
     def _work(self, gate: ThreadGate) -> None:
         gate.attach()
         try:
-            while (claim := self._inbox.get()) is not None:
-                if not self._closed:
-                    self._run(gate, claim)
+            while (claim := self._next()) is not None:
+                self._run(gate, claim)
         except BaseException:  # noqa: BLE001 - a fault of ours: a slot that died silently would swallow jobs for ever
             end_faulty()
+
+    def _next(self) -> Claim | None:
+        """The next job that may begin; None: there will be none."""
+        recalls: int | None = None
+        with self._filed:
+            while not (self._over or self._closed):
+                if self._inbox:
+                    if recalls is None:
+                        recalls = take_ticket(self._tickets, self._ticket)
+                    # A ticket may overtake the recalls that were sent before it.
+                    if recalls is not None and not 0 < (recalls - self._recalls) & 0xFF < 128:
+                        return self._inbox.popleft()
+                early = recalls is not None
+                self._early += early
+                self._filed.wait()
+                self._early -= early
+        return None
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = time.monotonic_ns()
@@ -176,8 +254,7 @@ class Threads:
             self.reporter.done(job_reporter, claim.token, ended, began)
         except Closed:
             self._closed = True
-        self._held.discard(claim.token)
-        self._pending.pop(claim.token, None)
+        self._forget(claim)
         if self._leaving and not self._held:
             # The main thread waits for messages, and none will come: end its waiting.
             with contextlib.suppress(OSError):

@@ -5,8 +5,8 @@ since it depends on what may be sent ahead; what the others (:mod:`headrace.disp
 place (local_queues.py).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
-sent ahead to process runners, so that pipes and round trips are amortised. A runner without progress for ``STALL``
-loses what it was sent ahead: nothing waits behind a slow job.
+sent ahead to process and thread runners, so that pipes and round trips are amortised. A runner without progress for
+``STALL`` loses what it was sent ahead: nothing waits behind a slow job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Assignment:
         changed: places with a line whose runner may have got room.
         prefetch_seconds: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
         costs: measured seconds by task; unknown tasks are not tiny.
-        mean: measured seconds of a job on a process runner, over all tasks; None before the first.
+        mean: measured seconds of a job on a runner that is sent work ahead, over all tasks; None before the first.
         coming: runners for suspects that were asked for and are not there yet, by kind.
     """
 
@@ -60,7 +60,7 @@ class Assignment:
         self.mean = seconds if mean is None else mean + (seconds - mean) * (0.1 if seconds < mean else 0.3)
 
     def window(self) -> int:
-        """How many jobs of average cost are worth sending to one runner, the running one included."""
+        """How many jobs of average cost are worth sending to one runner, one that runs included."""
         if not self.prefetch_seconds or self.mean is None:
             return 1
         return max(1, min(MOST_AHEAD, int(self.prefetch_seconds / max(self.mean, 1e-6))))
@@ -75,13 +75,14 @@ class Assignment:
         for handle in self.handles.values():
             if not handle.ready or handle.single or (handle.place is not None and handle.place.line):
                 continue
-            held = len(handle.starts)
-            if not handle.ticketed:
+            # Those that it holds besides what runs at once, and one.
+            line = len(handle.starts) - handle.slots + 1
+            if not handle.ahead:
                 found[handle.kind] += max(0, handle.spare(handle.slots))
-            elif not held or (
-                window - held >= min(window // 2, BATCH) > 0 and not self.stalled(handle, now) and not handle.suspect
+            elif line <= 0 or (
+                window - line >= min(window // 2, BATCH) > 0 and not self.stalled(handle, now) and not handle.suspect
             ):
-                found[handle.kind] += max(0, handle.spare(window))
+                found[handle.kind] += max(0, handle.spare(handle.slots - 1 + window))
         return found
 
     def stalled(self, handle: RunnerHandle, now: float) -> bool:
@@ -161,7 +162,7 @@ class Assignment:
             return handle.ready
         if handle.recalling:
             return False
-        if not handle.ticketed:
+        if len(handle.starts) < handle.slots or not handle.ahead:
             return handle.spare(handle.slots) > 0
         cost = self.costs.get(task)
         return (
@@ -204,8 +205,11 @@ class Assignment:
 
     @property
     def least_held(self) -> int:
-        """The least that any busy runner holds: while it is large, nobody waits for the dispatcher."""
-        return min((len(handle.starts) for handle in self.handles.values() if handle.starts), default=0)
+        """The least that any busy runner holds for each job that it runs: while it is large, none waits for more."""
+        return min(
+            (max(1, len(handle.starts) - handle.slots + 1) for handle in self.handles.values() if handle.starts),
+            default=0,
+        )
 
     @property
     def likely(self) -> int:

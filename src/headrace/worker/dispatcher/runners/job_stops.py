@@ -39,7 +39,7 @@ class JobStops:
                 if start.claim.id != id or start.stop_reason:
                     continue
                 start.stop_reason = "cancel"
-                if start.claim.token == handle.current or not self._commands.take_back(handle):
+                if start.clocked or not self._commands.take_back(handle):
                     self.stop_cancelled(handle, start, now)
 
     def stop_cancelled(self, handle: RunnerHandle, start: Attempt, now: float) -> None:
@@ -62,7 +62,7 @@ class JobStops:
                 self._commands.say(handle, Stop(start.claim.token, reason))
                 if reason == "interrupt":
                     start.stop_reason = start.stop_reason or "other"
-                if handle.counted:
+                if handle.serial:
                     start.reminders = 0
                     self.limits.remind(start, now)
             if handle.starts and handle.kind != "thread":
@@ -83,7 +83,7 @@ class JobStops:
             self._commands.say(handle, Stop(start.claim.token, "soft"))
         if handle.kind != "thread":
             self._commands.signal(handle, "stop")
-        if handle.counted or start.limited:
+        if handle.serial or start.limited:
             self.limits.remind(start, now)
 
     def kill_all(self) -> None:

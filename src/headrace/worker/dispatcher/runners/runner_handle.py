@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
 MOST_AHEAD = 512
-# Kinds whose runners run one job at a time and draw a ticket for each.
-COUNTED = ("process", "fork")
+# Kinds of runners that run one job at a time; that draw a ticket before they begin a job, so that it may be taken back
+# until then; that may be sent work ahead.
+SERIAL = ("process", "fork")
+TICKETED = (*SERIAL, "thread")
+AHEAD = ("process", "thread")
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -35,6 +38,7 @@ class Attempt(msgspec.Struct, eq=False):
         reminders: how often it was interrupted.
         stop_reason: what the end of its runner would mean for it, where that was decided before: empty, ``cancel``,
             ``hard``, or ``other`` once a shutdown interrupted it.
+        clocked: it may have begun, and its limits run.
         limited: its soft limit is over; ``limited_at``: monotonic time of that.
         kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
         told: it was told that it is cancelled.
@@ -48,6 +52,7 @@ class Attempt(msgspec.Struct, eq=False):
     cost: float = 0.0
     stop_reason: StopVerdict = ""
     reminders: int = 0
+    clocked: bool = False
     limited: bool = False
     limited_at: float = 0.0
     kill_at: float = 0.0
@@ -59,13 +64,12 @@ class RunnerHandle:
 
     Attributes:
         starts: what was sent and has not ended, in the order of sending, by token.
-        ticketed: work may be sent ahead and taken back (process kind).
         slots: jobs that it runs at once.
+        serial, ticketed, ahead: see the constants of these names.
         load: estimated seconds of work sent and not ended.
         progress: monotonic time of the last sign of progress.
         suspect: it holds a job that crashed a runner before.
         single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
-        current: token of the start whose limits run (process and fork kinds).
         garbled: it sent what is no message.
         condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
         born: monotonic time of its fork, or of the end of its start.
@@ -87,8 +91,9 @@ class RunnerHandle:
         self.kind: Kind = kind
         self.pid = pid
         self.slots = slots
-        self.ticketed = kind == "process"
-        self.counted = kind in COUNTED
+        self.serial = kind in SERIAL
+        self.ticketed = kind in TICKETED
+        self.ahead = kind in AHEAD
         self.starts: OrderedDict[int, Attempt] = OrderedDict()
         self.load = 0.0
         self.progress = 0.0
@@ -97,7 +102,6 @@ class RunnerHandle:
         self.quota = 0
         self.suspect = False
         self.single = False
-        self.current = 0
         self.condemned = False
         self.garbled = False
         self.born = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -120,29 +121,25 @@ class RunnerPool:
             self._start_clocks(batch[0].handle, batch, now)
 
     def _start_clocks(self, handle: RunnerHandle, batch: list[Attempt], now: float) -> None:
-        """Limits run for each job where all run at once, for the first where they wait in line."""
-        if not handle.counted:
-            for start in batch:
+        """Limits run for as many jobs as run at once, oldest first; of these none waits behind another."""
+        for start in islice(handle.starts.values(), handle.slots) if handle.ahead else batch:
+            if not start.clocked:
+                start.clocked = True
                 self.stops.limits.begin(start, now)
-            return
-        first = next(iter(handle.starts.values()), None)
-        if first is not None and first.claim.token != handle.current:
-            handle.current = first.claim.token
-            self.stops.limits.begin(first, now)
 
     def recall_stalled(self, now: float) -> None:
-        """Take back what waits behind a slow job."""
+        """Take back what waits behind slow jobs."""
         soonest = NEVER
         for handle in self.assignment.handles.values():
-            if not handle.ticketed or len(handle.starts) <= 1:
+            if not handle.ahead or len(handle.starts) <= handle.slots:
                 continue
             if now >= handle.look_at:
                 stalled = self.assignment.stalled(handle, now)
                 handle.look_at = now + STALL if stalled else handle.progress + STALL + 1e-6
                 if stalled:
-                    # The first stays, begun or not: large arguments take longer than a stall to arrive, and a runner
-                    # from which all was taken back would be idle, be given the same again, and never begin.
-                    self._commands.take_back(handle, but=1)
+                    # As many stay as run at once, begun or not: large arguments take longer than a stall to arrive, and
+                    # a runner from which all was taken back would be idle, be given the same again, and never begin.
+                    self._commands.take_back(handle, but=handle.slots)
             soonest = min(soonest, handle.look_at)
         self._timers.set("stall", soonest)
 
@@ -158,6 +155,8 @@ class RunnerPool:
         if handle is None:
             return _NOTHING
         returned = self._hand_back(handle, handle.take_back(event.count))
+        # Jobs that came meanwhile were refused.
+        self.supply.freed.add(handle.kind)
         for start in handle.starts.values():
             if start.stop_reason == "cancel" and not start.told:
                 self.stops.stop_cancelled(handle, start, now)
@@ -191,9 +190,11 @@ class RunnerPool:
 
     def _read(self, handle: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
         ends: list[End] = []
+        # Of jobs that run beside each other each takes the runner the less time, the more of them there are.
+        share = float("inf") if handle.serial else (now - handle.progress) / max(1, len(messages))
         for message in messages:
             if isinstance(message, Done):
-                if (end := self._done(handle, message)) is not None:
+                if (end := self._done(handle, message, share)) is not None:
                     ends.append(end)
             elif isinstance(message, JobProgress):
                 self._said(handle, message)
@@ -211,15 +212,15 @@ class RunnerPool:
         self.assignment.reindex(handle)
         return ends
 
-    def _done(self, handle: RunnerHandle, done: Done) -> End | None:
+    def _done(self, handle: RunnerHandle, done: Done, share: float) -> End | None:
         # Each line is paid for by every job.
         start = handle.starts.pop(done.token, None)
         if start is None:
             return None
         claim = start.claim
         handle.done += 1
-        if handle.ticketed:
-            self.assignment.measure(claim.task, done.cost / 1e6 + len(claim.args) * CARRY)
+        if handle.ahead:
+            self.assignment.measure(claim.task, min(done.cost / 1e6, share) + len(claim.args) * CARRY)
         self.assignment.release(handle, start)
         if self.advice.rows:
             self.advice.ended(claim.task)

@@ -167,7 +167,7 @@ class RunnerSupply:
         Two jobs of a key must not run beside each other: then the next one comes when that has ended.
         """
         self.dismiss(handle)
-        if self._commands.take_back(handle):
+        if self._commands.take_back(handle) and handle.serial:
             handle.retiring = reason
         elif self.working:
             self.replace(handle, 0.0, reason)

@@ -56,10 +56,10 @@ def _place(handle: RunnerHandle) -> tuple[str, int, int]:
 def _row(handle: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> RunnerFacts:
     place, (pid, memory) = handle.place, look(handle)
     first = next(iter(handle.starts.values()), None)
-    if shown and not handle.counted:
+    if shown and not handle.serial:
         first = next((start for start in handle.starts.values() if start.claim.id == shown), first)
     # What runs one at a time began the first when it ended the one before; the others began theirs when they got them.
-    began = ahead_of_us + handle.progress * 1e6 if handle.counted else float(first.claim.token if first else 0)
+    began = ahead_of_us + handle.progress * 1e6 if handle.serial else float(first.claim.token if first else 0)
     stopped = first if first and (first.limited or first.told) else None
     return RunnerFacts(
         kind=handle.kind,
