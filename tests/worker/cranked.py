@@ -487,10 +487,6 @@ class Runner:
         """How many jobs it may hold."""
         return min(self.slots, self.quota) if self.quota else self.slots
 
-    @property
-    def ticketed(self) -> bool:
-        return self.kind != "async"
-
 
 class World:
     """One worker's core, and all that it deals with.
@@ -726,7 +722,7 @@ class World:
     def _take_back(self, action: TakeBack) -> None:
         runner = self.runners.get(action.runner)
         count = 0
-        if runner is not None and runner.ticketed:
+        if runner is not None:
             count = min(action.most, len(runner.held) - runner.begun)
             del runner.held[len(runner.held) - count :]
         self.inbox.append(TakenBack(action.runner, count))
@@ -773,7 +769,7 @@ class World:
             self.inbox.append(RunnerClosed(runner.number))
             if self.dice.random() < 0.5:
                 self.turn()
-        unstarted = len(runner.held) - runner.begun if runner.ticketed else 0
+        unstarted = len(runner.held) - runner.begun
         self.inbox.append(RunnerDied(runner.number, number, 0, 0, [], unstarted))
         return True
 

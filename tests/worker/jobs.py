@@ -465,6 +465,11 @@ async def awaits(how: str) -> str:
     return "returned"
 
 
+@app.task
+async def anap(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
 async def for_ever(pause: float) -> None:
     while True:
         with contextlib.suppress(Exception):

@@ -103,8 +103,7 @@ class Runner:
     # --- as the dispatcher ---
 
     def run(self, *claims: Claim) -> None:
-        if self.kind != "async":
-            give_tickets(self.ticket_write, len(claims), self.recalls)
+        give_tickets(self.ticket_write, len(claims), self.recalls)
         self.channel.send(Run(list(claims)))
 
     def recall(self, most: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.worker.channel import frame
 from headrace.worker.messages import Exit, Run, Stop
+from headrace.worker.tickets import give_tickets
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 
@@ -96,7 +97,7 @@ def test_a_job_that_blocks_the_loop_is_interrupted(loop: Runner, reason: str, ki
     loop.run(claim(1, "awaits", "future"), claim(2, "blocks"))
     loop.started(1, 2)
     # Nobody reads this before the loop turns again.
-    loop.channel.send(Run([claim(3, "aadd", 1, 1)]))
+    loop.run(claim(3, "aadd", 1, 1))
     loop.stop(2, reason)
     assert loop.done(2).ended.kind == kind
     assert loop.value(3) == 2
@@ -125,6 +126,7 @@ def test_a_cancellation_that_comes_with_its_job_ends_it_before_it_begins(loop: R
     loop.one(claim(1, "anoop"))
     run, cancel, limit = Run([claim(2, "awaits", "future"), claim(3, "anoop")]), Stop(2, "cancel"), Stop(3, "soft")
     frames = b"".join(frame(message) for message in (run, cancel, limit))
+    give_tickets(loop.ticket_write, 2, 0)
     loop.channel.sock.sendall(frames)
     loop.until(lambda: loop.ended(2, 3), "both ends")
     assert (loop.done(2).ended.kind, loop.done(3).ended.kind) == ("cancelled", "succeeded")

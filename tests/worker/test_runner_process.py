@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import re
@@ -66,58 +65,6 @@ def test_a_fork_runner_leaves_after_one_job(start: Callable[..., Runner]) -> Non
     one = start("fork")
     one.one(claim(1, "add", 1))
     assert one.wait() == 0
-
-
-def test_what_is_taken_back_does_not_start(process: Runner, gate: Path) -> None:
-    process.run(claim(1, "gated", str(gate)), *(claim(n, "noop") for n in range(2, 12)))
-    process.started(1)
-    assert process.recall(7) == 7
-    process.run(claim(12, "noop"))
-    gate.write_text("go")
-    process.until(lambda: process.ended(1, 2, 3, 4, 12), "the rest")
-    assert process.order == [1, 2, 3, 4, 12]
-
-
-def test_a_ticket_that_overtakes_a_recall_starts_nothing_recalled(process: Runner, gate: Path) -> None:
-    process.run(claim(1, "gated", str(gate)), claim(2, "noop"))
-    process.started(1)
-    assert rig.take_back(process.ticket_read, 9) == 1
-    process.recalls = 1
-    # The ticket of 3 is there before the recall of 2 is.
-    rig.give_tickets(process.ticket_write, 1, process.recalls)
-    gate.write_text("go")
-    process.done(1)
-    assert not process.hear(timeout=0.05)
-    process.channel.send(rig.Recall(1))
-    process.channel.send(Run([claim(3, "noop")]))
-    process.done(3)
-    assert process.order == [1, 3]
-
-
-@pytest.mark.slow
-def test_each_job_is_run_or_taken_back_never_both_never_neither(process: Runner) -> None:
-    dice = random.Random(5)
-    tokens = itertools.count(1)
-    taken: set[int] = set()
-    held: list[int] = []
-    sent = 0
-    # As many as it takes for either to be frequent, which is decided by who else uses the machine.
-    while sent < 6000 or min(len(process.order), len(taken)) <= 300:
-        held = [token for token in held if not process.ended(token)]
-        if dice.random() < 0.5 and len(held) < 60:
-            batch = [next(tokens) for _ in range(dice.randint(1, 12))]
-            process.run(*(claim(n, "spin", dice.choice([0, 0, 0.00005])) for n in batch))
-            held += batch
-            sent += len(batch)
-        elif held and dice.random() < 0.7:
-            count = process.recall(dice.randint(1, len(held) + 2))
-            back = [held.pop() for _ in range(count)]
-            taken.update(back)
-        process.hear(timeout=dice.choice([0, 0, 0.0001]))
-    process.until(lambda: process.ended(*held), "the rest")
-    done = set(process.order)
-    assert not done & taken
-    assert done | taken == set(range(1, sent + 1))
 
 
 # --- stops ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
@@ -14,7 +13,7 @@ import pytest
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import SoftTimeLimit
-from headrace.worker.messages import Exit, Recall, Run
+from headrace.worker.messages import Exit
 from headrace.worker.runner.thread_kind import ThreadGate
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
@@ -57,73 +56,6 @@ def test_a_job_starts_while_another_runs(threads: Runner) -> None:
 def test_each_thread_has_its_own_current_job(threads: Runner) -> None:
     threads.run(*(claim(n, "current") for n in range(1, 41)))
     assert [threads.value(n)[0] for n in range(1, 41)] == [f"id{n}" for n in range(1, 41)]
-
-
-def test_what_is_taken_back_does_not_start(threads: Runner, gates: list[Path]) -> None:
-    """All threads are busy, so what follows waits in the runner."""
-    threads.run(*(claim(n, "gated", str(gate)) for n, gate in enumerate(gates, 1)))
-    threads.started(1, 2, 3, 4)
-    threads.run(*(claim(n, "noop") for n in range(5, 15)))
-    assert threads.recall(7) == 7
-    threads.run(claim(15, "noop"))
-    gates[2].write_text("go")
-    threads.until(lambda: threads.ended(3, 5, 6, 7, 15), "the rest")
-    assert threads.order == [3, 5, 6, 7, 15]
-
-
-def test_a_ticket_that_overtakes_a_recall_starts_nothing_recalled(
-    start: Callable[..., Runner], gates: list[Path]
-) -> None:
-    threads = start("thread", 2)
-    threads.run(claim(1, "gated", str(gates[0])), claim(2, "gated", str(gates[1])))
-    threads.started(1, 2)
-    threads.run(claim(3, "noop"))
-    assert rig.take_back(threads.ticket_read, 9) == 1
-    threads.recalls = 1
-    # The ticket of 4 is there before the recall of 3 is, and before 4.
-    rig.give_tickets(threads.ticket_write, 1, threads.recalls)
-    gates[0].write_text("go")
-    threads.done(1)
-    gates[1].write_text("go")
-    threads.done(2)
-    assert not threads.hear(timeout=0.05)
-    threads.channel.send(Recall(1))
-    threads.channel.send(Run([claim(4, "noop")]))
-    threads.done(4)
-    threads.run(claim(5, "noop"), claim(6, "noop"))
-    threads.until(lambda: threads.ended(5, 6), "both threads go on")
-    assert not threads.ended(3)
-
-
-@pytest.mark.slow
-def test_each_job_is_run_or_taken_back_never_both_never_neither(threads: Runner) -> None:
-    dice = random.Random(5)
-    tokens = itertools.count(1)
-    taken: set[int] = set()
-    held: list[int] = []
-    sent = 0
-    while sent < 6000 or min(len(threads.order), len(taken)) <= 300:
-        held = [token for token in held if not threads.ended(token) and token not in taken]
-        if dice.random() < 0.5 and len(held) < 60:
-            batch = [next(tokens) for _ in range(dice.randint(1, 12))]
-            tasks = (dice.choice(["noop", "spin", "spin_politely"]) for _ in batch)
-            threads.run(*(claim(n, task, *[0.00005][: task != "noop"]) for n, task in zip(batch, tasks, strict=True)))
-            held += batch
-            sent += len(batch)
-        elif held and dice.random() < 0.7:
-            # Threads end jobs in any order, so what came back are the last of those that were sent.
-            back = threads.recall(dice.randint(1, 8))
-            taken.update(range_before(taken, sent, back))
-        threads.hear(timeout=dice.choice([0, 0, 0.0001]))
-    threads.until(lambda: len(threads.order) + len(taken) >= sent, "the rest")
-    done = set(threads.order)
-    assert not done & taken
-    assert done | taken == set(range(1, sent + 1))
-
-
-def range_before(taken: set[int], last: int, count: int) -> list[int]:
-    """The ``count`` largest numbers up to ``last`` that are not taken."""
-    return list(itertools.islice((n for n in range(last, 0, -1) if n not in taken), count))
 
 
 def test_ends_that_are_kept_do_not_wait_for_jobs_that_take_long(

@@ -23,11 +23,12 @@ from headrace.model.ended import Released
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
-from headrace.worker.messages import Exit, Run, Stop, ToRunner
+from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.tickets import take_ticket
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
 # amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
@@ -150,8 +151,10 @@ class Loop:
         self,
         runner_context: RunnerContext,
         channel: Channel[ToRunner],
+        tickets: int,
         loop: asyncio.AbstractEventLoop,
         *,
+        slots: int,
         measure_memory: bool,
     ) -> None:
         self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
@@ -161,6 +164,14 @@ class Loop:
         _, self._aperform = performers(runner_context)
         self._channel = channel
         self._loop = loop
+        self._tickets = tickets
+        self._slots = slots
+        # What was sent and has not begun, oldest first, and stops of these by token.
+        self._inbox: deque[Claim] = deque()
+        self._pending: dict[int, StopReason] = {}
+        # How many recalls were heard, and the ticket with which the next job begins, if that has been drawn.
+        self._recalls = 0
+        self._ticket: int | None = None
         self._drives: dict[int, Drive] = {}
         # Messages that a signal's look read while a job kept the loop from turning.
         self._stash: deque[ToRunner] = deque()
@@ -168,11 +179,12 @@ class Loop:
         self._suspected: Stop | None = None
         self._blocked_at = 0.0
         self._leaving = False
+        self._gone = False
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
         self._loop.add_reader(self._channel.fileno(), self._arrived)
-        while self._drives or not self._leaving:
+        while self._drives or self._inbox or not self._leaving:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
@@ -203,29 +215,59 @@ class Loop:
     def _file(self) -> None:
         try:
             self._file_all()
+            self._start_all()
+        except Closed:
+            self._leave()
         except BaseException:  # noqa: BLE001 - as above
             end_faulty()
+        if self._leaving and not self._drives and not self._inbox:
+            self._loop.stop()
 
     def _file_all(self) -> None:
         while self._stash:
             message = self._stash.popleft()
             if isinstance(message, Run):
-                for claim in message.claims:
-                    self._start(claim)
+                self._inbox.extend(message.claims)
+            elif isinstance(message, Recall):
+                self._recalls += 1
+                for _ in range(message.count):
+                    self._pending.pop(self._inbox.pop().token, None)
             elif isinstance(message, Stop):
-                if message.token in self._drives:
-                    self._drives[message.token].stop(message.reason)
+                self._stop(message)
             elif isinstance(message, Exit):
                 self._leaving = True
-        if self._leaving and not self._drives:
-            self._loop.stop()
+
+    def _stop(self, stop: Stop) -> None:
+        if stop.token in self._drives:
+            self._drives[stop.token].stop(stop.reason)
+        elif stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
+            self._pending[stop.token] = stop.reason
 
     def _leave(self) -> None:
-        self._leaving = True
+        self._leaving = self._gone = True
         self._loop.remove_reader(self._channel.fileno())
+
+    def _start_all(self) -> None:
+        """Start what may begin: a ticket for each (see tickets.py).
+
+        Raises:
+            Closed: nobody gives tickets any more.
+        """
+        if self._gone:
+            self._inbox.clear()
+        while self._inbox and len(self._drives) < self._slots:
+            if self._ticket is None:
+                self._ticket = take_ticket(self._tickets)
+            # Taken back, or it has overtaken recalls: these come.
+            if self._ticket is None or 0 < (self._ticket - self._recalls) & 0xFF < 128:
+                return
+            self._ticket = None
+            self._start(self._inbox.popleft())
 
     def _start(self, claim: Claim) -> None:
         drive = self._drives[claim.token] = Drive(self._main_gate)
+        if self._pending and (reason := self._pending.pop(claim.token, "")):
+            drive.stop(reason)
         drive.task = self._loop.create_task(self._run(claim, drive), name=f"{claim.task} {claim.id}")
         drive.task.add_done_callback(partial(self._ended, claim))
 

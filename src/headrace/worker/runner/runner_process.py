@@ -97,7 +97,7 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
     """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
 
     Args:
-        tickets: reading end of the ticket pipe, not blocking; the async kind does not use it.
+        tickets: reading end of the ticket pipe, not blocking.
 
     Returns:
         the exit code for the process, which should end now, without the parent's ``atexit``.
@@ -212,7 +212,7 @@ def _work(
     if kind == "thread":
         return Threads(runner_context, channel, tickets, slots=slots, measure_memory=measure_memory)
     if lifespans.loop is not None:
-        return Loop(runner_context, channel, lifespans.loop, measure_memory=measure_memory)
+        return Loop(runner_context, channel, tickets, lifespans.loop, slots=slots, measure_memory=measure_memory)
     return Process(runner_context, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 

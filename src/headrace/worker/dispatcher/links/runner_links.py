@@ -30,7 +30,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.links.watched import Selectors
-from headrace.worker.dispatcher.runners.runner_handle import TICKETED
 from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop, WakeHint
 from headrace.worker.tickets import give_tickets, take_back
 
@@ -65,20 +64,18 @@ class RunnerLink:
         self.captures = 0.0
         self.stacks = b""
         self.closed = self.blocked = False
-        self._ticketed = message.kind in TICKETED
         # How often work was taken back; tickets carry it.
         self._recalls = 0
         os.set_blocking(self.stderr, False)
 
     def give(self, action: Give) -> None:
         """Send claims; the tickets go first (see tickets.py)."""
-        if self._ticketed:
-            give_tickets(self.ticket_write, len(action.claims), self._recalls)
+        give_tickets(self.ticket_write, len(action.claims), self._recalls)
         self.channel.offer(Run(action.claims))
 
     def take_back(self, most: int) -> int:
         """Take back the right to start up to ``most`` of the last jobs; how many it had not begun."""
-        count = take_back(self.ticket_read, most) if self._ticketed else 0
+        count = take_back(self.ticket_read, most)
         self._recalls += bool(count)
         return count
 

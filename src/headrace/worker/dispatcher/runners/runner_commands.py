@@ -24,7 +24,7 @@ class RunnerCommands:
 
     def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
         """Ask for what it has not begun, ``but`` for the first ones; whether there may be any."""
-        if not handle.ticketed or len(handle.starts) <= but:
+        if len(handle.starts) <= but:
             return False
         handle.recalling = True
         self._actions.add(TakeBack(handle.number, len(handle.starts) - but))

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
 MOST_AHEAD = 512
-# Kinds of runners that run one job at a time; that draw a ticket before they begin a job, so that it may be taken back
-# until then; that may be sent work ahead.
+# Kinds whose runners run one job at a time.
 SERIAL = ("process", "fork")
-TICKETED = (*SERIAL, "thread")
-AHEAD = ("process", "thread")
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -65,7 +62,9 @@ class RunnerHandle:
     Attributes:
         starts: what was sent and has not ended, in the order of sending, by token.
         slots: jobs that it runs at once.
-        serial, ticketed, ahead: see the constants of these names.
+        serial: it runs one job at a time.
+        ahead: it may be sent work ahead.
+        clocks: for how many of the starts, the first ones, limits run.
         load: estimated seconds of work sent and not ended.
         progress: monotonic time of the last sign of progress.
         suspect: it holds a job that crashed a runner before.
@@ -92,8 +91,8 @@ class RunnerHandle:
         self.pid = pid
         self.slots = slots
         self.serial = kind in SERIAL
-        self.ticketed = kind in TICKETED
-        self.ahead = kind in AHEAD
+        self.ahead = kind != "fork"
+        self.clocks = 0
         self.starts: OrderedDict[int, Attempt] = OrderedDict()
         self.load = 0.0
         self.progress = 0.0
@@ -133,5 +132,6 @@ class RunnerHandle:
         """The last ``count`` starts, oldest first; it holds them no more."""
         back = [self.starts.popitem()[1] for _ in range(min(count, len(self.starts)))]
         back.reverse()
+        self.clocks = min(self.clocks, len(self.starts))
         self.recalling = False
         return back

@@ -118,14 +118,14 @@ class RunnerPool:
             batches.setdefault(start.handle.number, []).append(start)
         for number, batch in batches.items():
             self._actions.add(Give(number, list(map(_claim_of, batch))))
-            self._start_clocks(batch[0].handle, batch, now)
+            self._start_clocks(batch[0].handle, now)
 
-    def _start_clocks(self, handle: RunnerHandle, batch: list[Attempt], now: float) -> None:
+    def _start_clocks(self, handle: RunnerHandle, now: float) -> None:
         """Limits run for as many jobs as run at once, oldest first; of these none waits behind another."""
-        for start in islice(handle.starts.values(), handle.slots) if handle.ahead else batch:
-            if not start.clocked:
-                start.clocked = True
-                self.stops.limits.begin(start, now)
+        for start in islice(handle.starts.values(), handle.clocks, handle.slots):
+            start.clocked = True
+            handle.clocks += 1
+            self.stops.limits.begin(start, now)
 
     def recall_stalled(self, now: float) -> None:
         """Take back what waits behind slow jobs."""
@@ -185,7 +185,7 @@ class RunnerPool:
             return []
         ends = self._read(handle, event.messages, now)
         if handle.starts:
-            self._start_clocks(handle, [], now)
+            self._start_clocks(handle, now)
         return ends
 
     def _read(self, handle: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
@@ -219,6 +219,7 @@ class RunnerPool:
             return None
         claim = start.claim
         handle.done += 1
+        handle.clocks -= start.clocked
         if handle.ahead:
             self.assignment.measure(claim.task, min(done.cost / 1e6, share) + len(claim.args) * CARRY)
         self.assignment.release(handle, start)

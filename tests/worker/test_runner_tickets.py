@@ -1,0 +1,117 @@
+"""What was sent ahead to a runner is run or taken back: never both, never neither. The same for each kind."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.worker.messages import Recall, Run
+from tests.worker import rig
+from tests.worker.rig import Runner, claim
+
+# Kind -> jobs at once; a task that waits until it is cancelled; tasks that end at once or soon.
+KINDS = {
+    "process": (1, ("stubborn",), (("noop",), ("spin", 0.00005))),
+    "thread": (4, ("stubborn",), (("noop",), ("spin", 0.00005), ("spin_politely", 0.00005))),
+    "async": (4, ("awaits", "future"), (("anoop",), ("anap", 0.00005))),
+}
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Runner]]:
+    with rig.runners() as make:
+        yield make
+
+
+class Busy:
+    """A runner whose slots are all taken, so that what follows waits in it."""
+
+    def __init__(self, kind: str, start: Callable[..., Runner]) -> None:
+        slots, self.waits, self.quick = KINDS[kind]
+        self.runner = start(kind, slots)
+        self.held = list(range(1, slots + 1))
+        self.runner.run(*(claim(n, *self.waits) for n in self.held))
+        self.runner.started(*self.held)
+
+    def noops(self, *tokens: int) -> None:
+        self.runner.run(*(claim(n, *self.quick[0]) for n in tokens))
+
+    def let_go(self) -> None:
+        """End one of the jobs that wait."""
+        token = self.held.pop()
+        self.runner.stop(token, "cancel")
+        self.runner.done(token)
+        self.runner.order.remove(token)
+
+
+@pytest.fixture(params=list(KINDS))
+def busy(request: pytest.FixtureRequest, start: Callable[..., Runner]) -> Busy:
+    return Busy(request.param, start)
+
+
+def test_what_is_taken_back_does_not_start(busy: Busy) -> None:
+    busy.noops(*range(11, 21))
+    assert busy.runner.recall(7) == 7
+    busy.noops(21)
+    busy.let_go()
+    busy.runner.until(lambda: busy.runner.ended(11, 12, 13, 21), "the rest")
+    assert busy.runner.order == [11, 12, 13, 21]
+
+
+def test_a_ticket_that_overtakes_a_recall_starts_nothing_recalled(busy: Busy) -> None:
+    runner = busy.runner
+    busy.noops(11)
+    assert rig.take_back(runner.ticket_read, 9) == 1
+    runner.recalls = 1
+    # The ticket of 12 is there before the recall of 11 is, and before 12.
+    rig.give_tickets(runner.ticket_write, 1, runner.recalls)
+    while busy.held:
+        busy.let_go()
+        if runner.kind == "process":
+            break
+    assert not runner.hear(timeout=0.05)
+    runner.channel.send(Recall(1))
+    runner.channel.send(Run([claim(12, *busy.quick[0])]))
+    runner.done(12)
+    busy.noops(*range(13, 20))
+    runner.until(lambda: runner.ended(*range(13, 20)), "it goes on")
+    assert not runner.ended(11)
+
+
+def test_what_was_cancelled_before_it_began_does_not_begin(busy: Busy) -> None:
+    busy.noops(11, 12)
+    busy.runner.stop(11, "cancel")
+    busy.let_go()
+    busy.runner.until(lambda: busy.runner.ended(11, 12), "both ends")
+    assert [busy.runner.done(n).ended.kind for n in (11, 12)] == ["cancelled", "succeeded"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_each_job_is_run_or_taken_back_never_both_never_neither(kind: str, start: Callable[..., Runner]) -> None:
+    slots, _, quick = KINDS[kind]
+    runner, dice, tokens = start(kind, slots), random.Random(5), itertools.count(1)
+    taken: set[int] = set()
+    sent = 0
+    # As many as it takes for either to be frequent, which is decided by who else uses the machine.
+    while sent < 6000 or min(len(runner.order), len(taken)) <= 300:
+        held = sent - len(runner.order) - len(taken)
+        if dice.random() < 0.5 and held < 60:
+            batch = [next(tokens) for _ in range(dice.randint(1, 12))]
+            runner.run(*(claim(n, *dice.choice(quick)) for n in batch))
+            sent += len(batch)
+        elif held and dice.random() < 0.7:
+            taken.update(last(sent, taken, runner.recall(dice.randint(1, held + 2))))
+        runner.hear(timeout=dice.choice([0, 0, 0.0001]))
+    runner.until(lambda: len(runner.order) + len(taken) >= sent, "the rest")
+    done = set(runner.order)
+    assert not done & taken
+    assert done | taken == set(range(1, sent + 1))
+
+
+def last(sent: int, taken: set[int], count: int) -> list[int]:
+    """The last ``count`` of those that were sent and not taken back: jobs begin in the order in which they were sent."""
+    return list(itertools.islice((n for n in range(sent, 0, -1) if n not in taken), count))
