@@ -158,7 +158,7 @@ class Loop:
         measure_memory: bool,
     ) -> None:
         self.gate: MainGate | None = MainGate(self._look, _SIGNALS)
-        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory, following=self._following)
         self._main_gate = self.gate
         self._runner_context = runner_context
         _, self._aperform = performers(runner_context)
@@ -173,6 +173,9 @@ class Loop:
         self._recalls = 0
         self._ticket: int | None = None
         self._drives: dict[int, Drive] = {}
+        # Tasks whose first step is to come; and whether ends that are kept will be sent at the next turn of the loop.
+        self._unbegun = 0
+        self._sends = False
         # Messages that a signal's look read while a job kept the loop from turning.
         self._stash: deque[ToRunner] = deque()
         # The stop that a look found, and when the job that it names counts as blocking the loop.
@@ -268,19 +271,37 @@ class Loop:
         drive = self._drives[claim.token] = Drive(self._main_gate)
         if self._pending and (reason := self._pending.pop(claim.token, "")):
             drive.stop(reason)
+        self._unbegun += 1
         drive.task = self._loop.create_task(self._run(claim, drive), name=f"{claim.task} {claim.id}")
         drive.task.add_done_callback(partial(self._ended, claim))
 
     async def _run(self, claim: Claim, drive: Drive) -> None:
+        self._unbegun -= 1
         began = time.monotonic_ns()
         job_reporter = JobReporter(self.reporter)
         ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
         self.reporter.done(job_reporter, claim.token, ended, began)
+        if self.reporter.keeps and not self._sends:
+            self._sends = True
+            self._loop.call_soon(self._send)
+
+    def _following(self) -> int:
+        return self._unbegun + len(self._inbox)
+
+    def _send(self) -> None:
+        """Send the ends of the tasks that had their turn."""
+        self._sends = False
+        try:
+            self.reporter.flush()
+        except Closed:
+            self._leave()
+            self._file()
 
     def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
         try:
             del self._drives[claim.token]
             if task.cancelled():
+                self._unbegun -= 1
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
                 self.reporter.done(JobReporter(self.reporter), claim.token, Released(), time.monotonic_ns())
             else:
@@ -294,6 +315,8 @@ class Loop:
     def _look(self, job: CurrentJob) -> StopReason:
         """Why to raise in this start, whose code keeps the loop from turning."""
         try:
+            # Ends of mates do not wait for this one.
+            self.reporter.flush()
             self._stash.extend(self._channel.receive(wait=False))
         except Closed:
             pass

@@ -11,7 +11,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Protocol
 
 from headrace.context import CurrentJob
@@ -53,13 +53,13 @@ class Reporter:
         hold: InterruptGuard | None,
         *,
         measure_memory: bool,
-        following: Sized = (),
+        following: Callable[[], int] | None = None,
     ) -> None:
         """Make one.
 
         Args:
-            following: jobs that begin when those that run have ended. While there are any, ends may be kept, and
-                somebody calls :meth:`flush` all the time.
+            following: how many jobs begin as soon as those that run end. While there are any, ends may be kept, and the
+                runner calls :meth:`flush` soon.
         """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
@@ -93,7 +93,7 @@ class Reporter:
             # What did not succeed has a line in the log, which tells it: the others need not pay for it.
             memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
             done = Done(token, ended, (now - began) // 1000, memory)
-            if self._following and now - began < KEEP:
+            if self._following is not None and now - began < KEEP and self._following():
                 self._keep(done, now)
             else:
                 self._channel.send(done)
@@ -112,7 +112,12 @@ class Reporter:
         """
         with self._lock:
             self._channel.flush(wait=True)
-            return bool(self._following)
+            return self._following is not None and self._following() > 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether ends wait for :meth:`flush`."""
+        return self._channel.full
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""

@@ -137,7 +137,7 @@ class Threads:
     ) -> None:
         # What was sent and has not begun, oldest first. Only the main thread adds to it, and takes from its end.
         self._inbox: deque[Claim] = deque()
-        self.reporter = Reporter(channel, None, measure_memory=measure_memory, following=self._inbox)
+        self.reporter = Reporter(channel, None, measure_memory=measure_memory, following=self._inbox.__len__)
         self._runner_context = runner_context
         self._perform, _ = performers(runner_context)
         self._channel = channel
