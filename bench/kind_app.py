@@ -8,22 +8,32 @@ from bench.tally import tick
 from headrace import Headrace
 
 app = Headrace(os.environ["HEADRACE_URL"])
-_KIND = os.environ["BENCH_KIND"]
 
 
-async def _anoop() -> None:
-    tick()
+match os.environ["BENCH_KIND"]:
+    case "async":
 
+        @app.task(name="noop", result_ttl=0)
+        async def noop() -> None:
+            tick()
 
-def _noop() -> None:
-    tick()
+    case "thread":
 
+        @app.task(name="noop", result_ttl=0, kind="thread")
+        def noop() -> None:
+            tick()
 
-noop = (
-    app.task(name="noop", result_ttl=0)(_anoop)
-    if _KIND == "async"
-    else app.task(name="noop", result_ttl=0, kind=_KIND)(_noop)
-)
+    case "fork":
+
+        @app.task(name="noop", result_ttl=0, kind="fork")
+        def noop() -> None:
+            tick()
+
+    case _:
+
+        @app.task(name="noop", result_ttl=0)
+        def noop() -> None:
+            tick()
 
 
 def bulk(count: int) -> None:

@@ -39,13 +39,13 @@ def _system(kind: str, base: str) -> System:
 
 def _figures(kind: str, got: Drained, base: Drained | None) -> list[Figure]:
     bar = None if base is None else Bar("at least", _RATIOS[kind], "ratio")
-    figures = [Figure(f"kinds, drain: {kind}", got.rate, "jobs/s", "base", base and base.rate, bar)]
+    was = [None] * 3 if base is None else [base.rate, base.trips, base.worker]
+    figures = [Figure(f"kinds, drain: {kind}", got.rate, "jobs/s", "base", was[0], bar)]
     if kind in _RATES:
         figures.append(Figure(f"kinds, drain a second: {kind}", got.rate, "jobs/s", bar=Bar("at least", _RATES[kind])))
-    figures.append(Figure(f"kinds, trips per job: {kind}", got.trips, "trips", "base", base and base.trips))
+    figures.append(Figure(f"kinds, trips per job: {kind}", got.trips, "trips", "base", was[1]))
     if got.worker is not None:
-        spent = base and base.worker
-        figures.append(Figure(f"kinds, worker CPU per job: {kind}", got.worker, "µs", "base", spent))
+        figures.append(Figure(f"kinds, worker CPU per job: {kind}", got.worker, "µs", "base", was[2]))
     return figures
 
 

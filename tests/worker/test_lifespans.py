@@ -15,7 +15,7 @@ import pytest
 
 from headrace import Headrace, current_job
 from headrace.worker.forking.process_ties import FAULTY
-from headrace.worker.messages import Run, Up
+from headrace.worker.messages import Up
 from headrace.worker.runner import lifespans as module
 from headrace.worker.runner.fork_server import lasts
 from headrace.worker.runner.lifespans import Lifespans
@@ -342,7 +342,7 @@ def test_a_runner_without_lifespans_says_nothing_more_than_before(start: Callabl
 def test_work_that_waits_when_the_runner_starts_is_done_afterwards(start: Callable[..., Runner], app: Headrace) -> None:
     app.lifespan(first)
     one = start("async", 10, app=app)
-    one.channel.send(Run([job("async", n) for n in range(1, 6)]))
+    one.run(*(job("async", n) for n in range(1, 6)))
     one.until(lambda: one.ended(*range(1, 6)), "all ends")
     assert one.leave() == 0
 

@@ -184,8 +184,7 @@ def test_a_stop_that_comes_with_its_job_is_not_lost(start: Callable[..., Runner]
         Stop(1, "shutdown"),
         *([] if kind == "fork" else [Stop(2, "interrupt")]),
     ]
-    if kind in ("process", "fork"):
-        give_tickets(runner.ticket_write, len(messages[0].claims), 0)  # type: ignore[union-attr]
+    give_tickets(runner.ticket_write, len(messages[0].claims), 0)  # type: ignore[union-attr]
     runner.channel.sock.sendall(b"".join(map(frame, messages)))
     assert runner.value(1) == "shutdown"
     if kind != "fork":

@@ -36,6 +36,11 @@ def take_ticket(descriptor: int) -> int | None:
     return ticket[0]
 
 
+def early(ticket: int, heard: int) -> bool:
+    """Runner: whether a ticket has overtaken recalls, of which ``heard`` came: its job begins when the rest has."""
+    return 0 < (ticket - heard) & 0xFF < 128
+
+
 def take_back(descriptor: int, most: int) -> int:
     """Dispatcher: take back the right to start up to ``most`` jobs; how many were still to be had."""
     try:

@@ -20,7 +20,7 @@ from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
-from headrace.worker.tickets import take_ticket
+from headrace.worker.tickets import early, take_ticket
 
 # Seconds that a runner looks for work that was announced before it sleeps again.
 AWAKE = 0.001
@@ -101,7 +101,7 @@ class Process:
             self._file(self._channel.receive(wait=True))
             return False
         # The ticket may have overtaken recalls: then the head may be one of the recalled.
-        while 0 < (recalls - self.recalls) & 0xFF < 128 or not self._inbox:
+        while early(recalls, self.recalls) or not self._inbox:
             self._file(self._channel.receive(wait=True))
         return True
 

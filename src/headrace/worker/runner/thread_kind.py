@@ -29,6 +29,7 @@ from headrace.worker.runner.interrupts import SIGNALS, MainGate
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.tickets import early
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 # A function of ``PyDLL`` keeps the interpreter's lock. Only for a descriptor that never blocks.
@@ -231,19 +232,18 @@ class Threads:
 
     def _next(self) -> Claim | None:
         """The next job that may begin; None: there will be none."""
-        recalls: int | None = None
+        ticket: int | None = None
         with self._filed:
             while not (self._over or self._closed):
                 if self._inbox:
-                    if recalls is None:
-                        recalls = take_ticket(self._tickets, self._ticket)
-                    # A ticket may overtake the recalls that were sent before it.
-                    if recalls is not None and not 0 < (recalls - self._recalls) & 0xFF < 128:
+                    if ticket is None:
+                        ticket = take_ticket(self._tickets, self._ticket)
+                    if ticket is not None and not early(ticket, self._recalls):
                         return self._inbox.popleft()
-                early = recalls is not None
-                self._early += early
+                drawn = ticket is not None
+                self._early += drawn
                 self._filed.wait()
-                self._early -= early
+                self._early -= drawn
         return None
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:

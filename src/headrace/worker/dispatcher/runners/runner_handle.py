@@ -128,6 +128,10 @@ class RunnerHandle:
         held = len(self.starts)
         return most - held if not self.quota else min(most, self.quota - self.done) - held
 
+    def share(self, now: float, ended: int) -> float:
+        """Seconds of the runner that one job took at most: jobs that ran beside each other took less than each says."""
+        return float("inf") if self.serial else (now - self.progress) / max(1, ended)
+
     def take_back(self, count: int) -> list[Attempt]:
         """The last ``count`` starts, oldest first; it holds them no more."""
         back = [self.starts.popitem()[1] for _ in range(min(count, len(self.starts)))]

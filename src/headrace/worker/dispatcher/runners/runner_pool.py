@@ -53,7 +53,7 @@ class Returned(NamedTuple):
 
 
 _NOTHING = Returned([], [])
-# A comprehension would be one more call on the way of each job.
+# A comprehension would be one more call for each job.
 _claim_of: Callable[[Attempt], Claim] = attrgetter("claim")
 
 
@@ -190,8 +190,7 @@ class RunnerPool:
 
     def _read(self, handle: RunnerHandle, messages: list[FromRunner], now: float) -> list[End]:
         ends: list[End] = []
-        # Of jobs that run beside each other each takes the runner the less time, the more of them there are.
-        share = float("inf") if handle.serial else (now - handle.progress) / max(1, len(messages))
+        share = handle.share(now, len(messages))
         for message in messages:
             if isinstance(message, Done):
                 if (end := self._done(handle, message, share)) is not None:
