@@ -7,7 +7,7 @@
 -- lease is over, or soon will be, gets time to come back: a server that stalls is nobody's crash. An incarnation that does not come back between
 -- such outages is spared a few times only, since it may be dead. Leases may differ: half of the lease of the one at stake counts. Where only
 -- workers with longer leases have said nothing for so long, they may just have had no reason to, and it is spared once.
-local GRACE, HALF, SPARED_MOST = 5000000, 0.5, 10
+local COME_BACK, HALF, SPARED_MOST = 5000000, 0.5, 10
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were silent.
 -- lease: of the one at stake. Returns until when some are spared, 0 for none.
@@ -20,7 +20,7 @@ local function repair(lease)
   end
 
   local function spare(owner, ends, length, most)
-    local till = now + math.min(length, GRACE)
+    local till = now + math.min(length, COME_BACK)
     local before = redis.call('HMGET', about .. owner, 'spared', 'times')
     local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
     if ends <= 0 or ends >= till or times >= most then return end
@@ -48,7 +48,7 @@ end
 local function lease_end(owner)
   local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
   if ends > 0 and ends <= now then
-    repair(tonumber(redis.call('HGET', about .. owner, 'lease') or GRACE))
+    repair(tonumber(redis.call('HGET', about .. owner, 'lease') or COME_BACK))
     ends = tonumber(redis.call('ZSCORE', owners, owner))
   end
   return ends > now and ends or nil
