@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.errand import Errand, JobFilter
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The errand's id.")]
-Everything = Annotated[bool, typer.Option("--all", help="All jobs that the filter means, in place of ids.")]
+Everything = Annotated[bool, typer.Option("--all", help="All jobs that match the filter, in place of ids.")]
 OfState = Annotated[str | None, typer.Option("--state", metavar="STATE", help="With --all: jobs of this state.")]
 OfQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")]
 OfTask = Annotated[str, typer.Option("--task", metavar="NAME", help="With --all: only jobs of this task.")]
@@ -87,7 +87,7 @@ def list_(session: Session) -> None:
 
 @command(app, "show")
 def show(session: Session, id: Id) -> None:
-    """Show how far an errand has come: done, refused by the reason, and what was counted before."""
+    """Show how far an errand has come: done, refused by reason, and the count before."""
     with session.view() as headrace:
         one = headrace.errands.get(id)
     if session.output.json:
@@ -108,7 +108,7 @@ def work(session: Session, id: Id) -> None:
 
 @command(app, "stop")
 def stop(session: Session, id: Id) -> None:
-    """Stop an errand: no further job is touched. What is done stays done."""
+    """Stop an errand: it touches no further job. You cannot undo the part that is done."""
     with session.acting("stop", "errands", id) as (headrace, act):
         one = headrace.errands.stop(id)
         act.reply = f"{one.phase}: {one.words}"

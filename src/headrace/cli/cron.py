@@ -111,7 +111,7 @@ def pause(
     name: Name,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; `list` and `show` tell it.")] = "",
 ) -> None:
-    """Pause a schedule: its ticks make no jobs, and are not made up for later. Running jobs finish."""
+    """Pause a schedule: its ticks make no jobs, now or later. Running jobs finish."""
     with session.acting("pause", "schedules", name) as (headrace, act):
         changed = headrace.schedules[name].pause(note)
         act.reply = text = f"{name} is paused" if changed else f"{name} was paused already"
@@ -129,7 +129,7 @@ def resume(session: Session, name: Name) -> None:
 
 @command(app, "run")
 def run(session: Session, name: Name, overlap: Overlap = None) -> None:
-    """Make a job of a schedule now, if its overlap policy lets it."""
+    """Make a job of a schedule now, if its overlap policy allows it."""
     with session.acting("run", "schedules", name) as (headrace, act):
         job = headrace.schedules[name].run(overlap)  # type: ignore[arg-type]
         act.reply = f"made job {job.id}" if job else "a job of it is at work, and its overlap policy makes no other"
@@ -171,7 +171,7 @@ def rm(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of schedules.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete schedules with their histories; their jobs stay. What code declares comes back with its next worker."""
+    """Delete schedules with their histories; their jobs stay. The next worker stores declared schedules again."""
     if not yes:
         confirm(f"delete {', '.join(names)} for good", "nothing was deleted")
     with session.acting("delete", "schedules", *names) as (headrace, act):

@@ -29,8 +29,8 @@ _MEANINGS = {
     Exit.USAGE: "a wrong option, argument, setting or URL; nothing was done",
     Exit.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full, "
     "another schema",
-    Exit.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or a workflow "
-    "that cannot be or whose definition raises",
+    Exit.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or has a "
+    "workflow that is invalid or whose definition raises",
     Exit.WAITING: "the job had not ended within `--timeout`; it continues",
     Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",

@@ -46,7 +46,7 @@ def cancel(
 ) -> int:
     """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout.
 
-    With --all it cancels all waiting jobs that the filter means and that are there now, in pieces: --state scheduled,
+    With --all it cancels all waiting jobs that match the filter now, in pieces: --state scheduled,
     --state ready with --queue, or --state parked with --task.
     """
     which = JobFilter(state or ("ready" if queue else "parked" if task else "scheduled"), queue, task, key)
@@ -69,8 +69,8 @@ def retry(
 ) -> int:
     """Run finished jobs again, with the same arguments and fresh budgets.
 
-    With --all it retries all jobs that the filter means and that are there now, in pieces: those that failed, unless
-    --state says otherwise. `headrace events --json` names causes.
+    With --all it retries all jobs that match the filter now, in pieces: failed jobs, unless --state says
+    otherwise. `headrace events --json` names causes.
     """
     which = JobFilter(state or "failed", queue, task, key, cause)
     return _some_or_all(session, "retry", ids, which, everything, state, yes=yes, detach=detach, rate=rate)
@@ -91,8 +91,8 @@ def rm(
 ) -> int:
     """Delete jobs that do not run, with all that is stored of them. You cannot undo this.
 
-    With --all it deletes all jobs that the filter means and that are there now, in pieces: those that failed, unless
-    --state says otherwise.
+    With --all it deletes all jobs that match the filter now, in pieces: failed jobs, unless --state says
+    otherwise.
     """
     which = JobFilter(state or "failed", queue, task, key, cause)
     return _some_or_all(session, "delete", ids, which, everything, state, yes=yes, detach=detach)
@@ -111,7 +111,7 @@ def move(
         typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Ready after TIME, such as 5m; 0: now."),
     ] = None,
 ) -> None:
-    """Give a job that waits another queue, priority or time. What you do not give stays as it is."""
+    """Give a job that waits another queue, priority or time. An option that you leave out changes nothing."""
     with session.acting("move", "jobs", id) as (app, act):
         state = app.job(id).move(queue=queue, priority=priority, delay=delay)
         act.reply = f"is {state}"
@@ -128,7 +128,7 @@ def again(
     ] = None,
     application: Checker = None,
 ) -> None:
-    """Store a new job of the same task, with the options of this one and, but for what you give, its arguments.
+    """Store a new job of the same task, with the options of this one, and its arguments except those that you give.
 
     Without --app, arguments by position are named by their numbers: `1=7`. The stored job stays as it is.
     """

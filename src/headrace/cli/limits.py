@@ -145,7 +145,7 @@ def set_(
 ) -> None:
     """Set numbers of a limit, or of one of its values, in place of those that code declares. It counts at once.
 
-    It stays when workers start, until it is unset or its time is over. What you do not name stays as it is.
+    It stays when workers start, until you unset it or its time is over. A part that you leave out stays as it is.
     """
     numbers = _numbers(rate, {"burst": burst, "shape": shape, "timezone": timezone}, concurrency)
     if not numbers and weight is None:
@@ -190,7 +190,7 @@ def _ends(duration: float | None) -> str:
 
 @command(app, "unset")
 def unset(session: Session, name: Name, value: Value = None) -> None:
-    """Let the numbers and the weight count again that code declares. A pause stays."""
+    """Return to the numbers and the weight that code declares. A pause stays."""
     with session.acting("unset", "limits", _called(name, value)) as (headrace, act):
         changed = headrace.limits[name].unset(value)
         act.reply = f"{_called(name, value)} {'is' if changed else 'was'} as code declares it"
@@ -199,7 +199,7 @@ def unset(session: Session, name: Name, value: Value = None) -> None:
 
 @command(app, "delete")
 def delete(session: Session, name: Name) -> None:
-    """Delete a limit that code no longer declares, and what was set of it. Jobs that wait for it start without it.
+    """Delete a limit that code no longer declares, with its set numbers. Jobs that wait for it start without it.
 
     It is refused while a worker runs whose code declares it, or jobs or programs hold it.
     """

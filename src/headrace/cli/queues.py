@@ -104,7 +104,7 @@ def load(
         ),
     ] = None,
 ) -> None:  # fmt: skip
-    """Show what a queue has to do, and how many jobs at once that wants."""
+    """Show how much work a queue has, and how many jobs should run at once."""
     with session.view() as app:
         queue = app.queues[name]
         _check_known(app, name)

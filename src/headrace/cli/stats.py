@@ -128,7 +128,8 @@ def serve(
 ) -> None:
     """Serve metrics and your own statistics to Prometheus, under /metrics, until Ctrl-C.
 
-    Only to this machine unless you give --host. A worker with --metrics serves the metrics without your own labels.
+    It serves this machine only, unless you give --host. A worker with --metrics serves the metrics without your own
+    labels.
     """
     from headrace.admin.scale_page import scale_page
     from headrace.metrics.exporter import Exporter

@@ -40,7 +40,7 @@ def top(
 
     Keys: q quits, p stops and goes on, s sorts tasks by time, starts or failures, space looks now, / filters by name.
     The arrows mark a queue or a running job: Enter says why it waits, P pauses or resumes a queue. Into a pipe it
-    prints one line for each look, with --json one document. While it is stopped it asks the server nothing.
+    prints one line for each look, with --json one document. A stopped display asks the server nothing.
     """
     from headrace.cli.top_frame import TopReader
 

@@ -119,7 +119,9 @@ def scale(
     count: Annotated[int, typer.Argument(metavar="N", help="Processes, forks, threads or coroutines.")],
     kind: Annotated[
         Kind | None,
-        typer.Option("--kind", metavar="KIND", help=f"Of which: {', '.join(KINDS)}.", show_default="the first it has"),
+        typer.Option(
+            "--kind", metavar="KIND", help=f"Kind of runner: {', '.join(KINDS)}.", show_default="the first it has"
+        ),
     ] = None,
 ) -> None:
     """Resize a live worker to N jobs at once, until it ends. Runners that it removes finish their jobs.

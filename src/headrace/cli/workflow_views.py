@@ -75,7 +75,7 @@ def list_(
     definition: Annotated[
         str | None, typer.Option("--definition", metavar="NAME", help="Only those of one definition.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Jobs on a page, 1 to 1000.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Workflows on a page, 1 to 1000.")] = 100,
     offset: Annotated[
         int, typer.Option("--offset", metavar="N", help="Skip N workflows; -N begins with the N-th from the end.")
     ] = 0,
