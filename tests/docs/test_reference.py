@@ -63,6 +63,16 @@ def test_each_command_and_option_has_a_help_text() -> None:
             assert param.help, f"{param.name} of {name}"
 
 
+def test_each_group_of_commands_is_in_the_program() -> None:
+    """A module of commands that ``program`` does not name would be no command at all, and no other test would notice."""
+    texts = {path.stem: path.read_text() for path in (ROOT / "src" / "headrace" / "cli").glob("*.py")}
+    groups = {name for name, text in texts.items() if re.search(r"^app = group\(", text, re.MULTILINE)} - {"program"}
+    # ``job_verbs`` adds commands to the group of ``jobs``.
+    used = texts["program"] + texts["job_verbs"]
+    assert len(groups) > 5
+    assert {name for name in groups if f"{name}.app" not in used} == set()
+
+
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: page.name)
 def test_command_lines_in_the_docs_exist(page: Path) -> None:
     for line in _command_lines(page.read_text()):
