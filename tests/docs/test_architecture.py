@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.docs.architecture import PACKAGE, PICTURE, draw, imports, reduced, sizes
 
 
@@ -21,6 +23,20 @@ def test_the_page_names_each_folder() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert named == folders
     assert {name for name in imports() if name not in folders and f"`{name}`" not in page} == set()
+
+
+def test_each_folder_has_a_page_and_each_page_is_linked() -> None:
+    page = PICTURE.with_suffix(".md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert [name for name, links in rows if "](" not in links] == []
+    pages = {path.name for path in PICTURE.parent.glob("*.md")} - {"architecture.md"}
+    assert pages - set(re.findall(r"\]\(([\w-]+\.md)", page)) == set()
+
+
+@pytest.mark.parametrize("path", sorted(PICTURE.parent.glob("*.md")), ids=lambda path: path.name)
+def test_a_design_page_ends_with_what_was_rejected(path: Path) -> None:
+    headings = re.findall(r"^## (.*)$", path.read_text(), re.MULTILINE)
+    assert headings[-1] == "Rejected"
 
 
 def test_arrows_that_follow_from_others_are_left_out() -> None:
