@@ -144,7 +144,7 @@ def test_live_workers_are_shown_however_many_there_were(headrace: Program, make_
 @pytest.mark.usefixtures("worked")
 def test_a_name_of_which_nothing_was_counted(headrace: Program) -> None:
     assert headrace("stats", "task", "shop.fetsh", code=1).fault == (
-        "nothing was counted of a task 'shop.fetsh': did you mean shop.fetch or shop.resize?"
+        "there are no counts of a task 'shop.fetsh': did you mean shop.fetch or shop.resize?"
     )
     assert "did you mean host:4711?" in headrace("stats", "worker", "HOST", code=1).fault
     assert "headrace stats queue shows all" in headrace("stats", "queue", "zzz", code=1).fault
@@ -153,7 +153,7 @@ def test_a_name_of_which_nothing_was_counted(headrace: Program) -> None:
 
 
 def test_nothing_is_said_to_be_nothing(headrace: Program) -> None:
-    assert "nothing was counted under views in the last 30m" in headrace("stats", "views", "--since", "30m").err
+    assert "there are no counts under views in the last 30m" in headrace("stats", "views", "--since", "30m").err
     assert "take one of minute" in headrace("stats", "views", "--every", "second", code=2).fault
     assert "not a duration" in headrace("stats", "--since", "soon", code=2).fault
 

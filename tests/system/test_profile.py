@@ -184,7 +184,7 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch
         """The process computes for a moment after it was forked."""
         picture.unlink(missing_ok=True)
         ended = busy.program("profile", "--dispatcher", "--for", "1s", code=None)
-        return ended.code == 1 and "nothing computed; --idle counts what waits, too" in ended.err
+        return ended.code == 1 and "no thread computed; --idle counts waiting threads, too" in ended.err
 
     with monkeypatch.context() as patch:
         # A sample stops whom it looks at, who then waits for a processor to go back to sleep: on a busy machine that

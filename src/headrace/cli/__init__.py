@@ -27,7 +27,7 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """A standard stream that was closed is one that nobody reads: the next file or socket must not get its number."""
+    """A standard stream that was closed has no reader: the next file or socket must not get its number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)

@@ -30,7 +30,7 @@ Detach = Annotated[
     bool, typer.Option("--detach", help="With --all: do not wait; workers do the rest. Print the errand's id.")
 ]
 
-app = group("Look at verbs that are done on many jobs, and stop them.")
+app = group("Look at verbs on many jobs (errands), and stop them.")
 
 
 def all_of(

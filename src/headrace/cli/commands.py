@@ -147,7 +147,7 @@ def _warn_of_password(output: Output, url: str | None) -> None:
 
 
 def _pipe_gone() -> int:
-    """Nobody reads on: what is still in our buffer must not raise again while Python shuts down."""
+    """The reader of the output has left: our buffer must not raise again while Python shuts down."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.PIPE

@@ -20,7 +20,7 @@ Overlap = Annotated[
     ),
 ]
 
-app = group("Look at schedules, hold, run and backfill them.")
+app = group("Look at schedules; pause, run and backfill them.")
 
 
 @command(app, "list")

@@ -58,7 +58,7 @@ def enqueue(
         if not wait:
             session.output.done(job.id, facts)
             seen = None if session.output.json else app.overview()
-            # Without any worker, somebody is likely about to start one.
+            # Without any worker, a person is likely about to start one.
             if seen is not None and seen.served:
                 queues.tell_unserved(session.output, seen, [name])
             return

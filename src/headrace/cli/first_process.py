@@ -1,7 +1,7 @@
 """``python -m headrace.cli.first_process``: what the process of a worker's first image becomes when its jobs have
 ended.
 
-Nobody starts it by hand: it carries on what it finds in its environment.
+No person starts it by hand: it carries on what it finds in its environment.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
     rows = [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page]
     session.output.table(("when", "who", "by", "act", "on", "reply"), rows, keep=("when",), spare="reply")
     if not page.acts:
-        session.output.remark("no act is recorded yet: verbs of the dashboard and of this program are")
+        session.output.remark("no act is recorded yet: headrace records the verbs of the dashboard and of this program")
     if page.next:
         session.output.remark(f"more: --after {page.next}")
 
@@ -81,7 +81,7 @@ def events(
     elif page.next:
         session.output.remark(f"more: --after {page.next}")
     elif not page.events:
-        session.output.remark("nothing has failed or changed, as far as events are kept")
+        session.output.remark("no event is stored: nothing has failed or changed")
 
 
 def _tell(session: Session, one: EventRecord) -> None:

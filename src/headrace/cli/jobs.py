@@ -46,7 +46,7 @@ WAITING = ("ready", "scheduled", "blocked", "stopped", "parked")
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 
 
-app = group("Look at jobs, wait for them, cancel them, run them again.")
+app = group("Look at jobs; wait for them, cancel them, run them again.")
 
 
 @command(app, "list")

@@ -26,7 +26,7 @@ For = Annotated[
     typer.Option("--for", parser=parse_duration, metavar="TIME", help="It ends by itself after TIME, such as 10m."),
 ]
 
-app = group("Look at limits, change, pause and resume them.")
+app = group("Look at limits; change, pause and resume them.")
 
 
 @command(app, "list")
@@ -47,7 +47,7 @@ def list_(
     rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page.rows]
     session.output.table(("limit", "by", "numbers", ">running", ">waiting", "next start"), rows, keep=("limit",))
     if not page.rows:
-        session.output.remark("there is no limit: workers tell of those of their code when they start")
+        session.output.remark("there is no limit: workers declare the limits of their code when they start")
     elif len(page.rows) == limit and page.count > limit:
         session.output.remark(f"{page.count:,} in all: go on with --after {page.rows[-1].name}")
 

@@ -126,7 +126,7 @@ class Output:
 
         Args:
             columns: headings; one that starts with ``>`` is aligned to the right.
-            keep: columns that are never folded, such as ids that somebody copies.
+            keep: columns that are never folded, such as ids, which people copy.
             spare: a column that is cut to fit, and left out of terminals too narrow for it.
         """
         from rich import box
@@ -142,7 +142,7 @@ class Output:
         for n in chosen:
             justify: Any = "right" if columns[n].startswith(">") else "left"
             cut = names[n] == spare
-            # The others are folded, never cut: half a name is nobody's name.
+            # The others are folded, never cut: half a name names nothing.
             shown.add_column(
                 names[n], justify=justify, no_wrap=cut or names[n] in keep, overflow="ellipsis" if cut else "fold"
             )
@@ -178,7 +178,7 @@ class Output:
         console = self.console()
         with console.capture() as capture:
             console.print(table)
-        # Cells are padded to their column's width, the last one too: blanks that nobody wants in a file.
+        # Cells are padded to their column's width, the last one too: blanks that do not belong in a file.
         print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
     def console(self, stream: TextIO | None = None) -> Console:

@@ -36,7 +36,7 @@ PATIENCE = 5.0
 
 
 def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
-    """Every task has somebody to run it.
+    """Every task has a kind of runner here.
 
     Raises:
         ApplicationFault: there is no task at all, or one has limits that it cannot have.
@@ -71,7 +71,7 @@ def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> li
     others, warnings = seen.served, list[str]()
     wanted: dict[str, list[str]] = {}
     for task in app.tasks.values():
-        # Of a workflow that is a node of another one: whether it ever is, nobody knows yet.
+        # Of a workflow that is a node of another one: whether it ever is, is not known yet.
         if task.name.removeprefix("workflow:") not in app.workflow_definitions:
             wanted.setdefault(task.defaults.queue, []).append(task.name)
     for name, tasks in wanted.items():
@@ -112,8 +112,8 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         warn: told once, when it does not answer at first.
 
     Raises:
-        UrlError, ServerError: it can never be used like this: waiting would not help. A name that nobody knows, a
-            server that loads its data and one whose disk is full are waited for.
+        UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
+            name server knows, for a server that loads its data and for one whose disk is full.
     """
     target = parse(app.client.url())
     attempt = 0
@@ -169,7 +169,7 @@ def _version(facts: str) -> str:
 
 
 def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether nobody knows the host: unlike an outage, or a silent name server, that does not pass by itself."""
+    """Whether no name server knows the host: unlike an outage or a silent name server, that does not pass."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return error.errno != socket.EAI_AGAIN

@@ -110,7 +110,7 @@ def profile(
         recorded = Path(directory, target.name)
         samples = _record(session, [*spy, "--output", str(recorded)], subject, seconds)
         if not samples:
-            why = "nothing ran" if idle else "nothing computed; --idle counts what waits, too"
+            why = "nothing ran" if idle else "no thread computed; --idle counts waiting threads, too"
             raise OperationFault(f"no sample of {subject.title}: {why}")
         try:
             shutil.copyfile(recorded, target)
@@ -182,8 +182,8 @@ def _worker(app: Headrace, name: str | None) -> WorkerFacts:
     host = found.metadata.get("place", "").rpartition(":")[0]
     if host != socket.gethostname():
         raise OperationFault(
-            f"{found.owner} runs on {host}, and this is {socket.gethostname()}: profile it there, for its processes "
-            f"can only be looked into on their own machine (in a container: in that container)"
+            f"{found.owner} runs on {host}, and this is {socket.gethostname()}: profile it there, in its container if "
+            f"it has one: only its own machine can look into its processes"
         )
     return found
 
@@ -225,7 +225,7 @@ def _spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.is_file() else shutil.which("py-spy")
     if found is None:
-        raise OperationFault("py-spy is not installed here, which does the looking: pip install 'headrace[profile]'")
+        raise OperationFault("py-spy is not installed here: pip install 'headrace[profile]'")
     return found
 
 
@@ -235,7 +235,7 @@ def _record(session: Session, spy: list[str], subject: Subject, seconds: float) 
     Raises:
         OperationFault: it could not look.
     """
-    # It is told to stop; the duration is for the case that nobody is left to tell it.
+    # It is told to stop; the duration is for the case that no process is left to tell it.
     argv = [*spy, "--pid", str(subject.pid), "--subprocesses", "--rate", str(RATE), "--duration", f"{seconds + 60:.0f}"]
     with tempfile.TemporaryFile() as said:
         # A group of its own: Ctrl-C is for this command, which then tells py-spy to write what it has.

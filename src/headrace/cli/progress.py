@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.output import Output
 
-# Seconds after which somebody who waits wants to see something move.
+# Seconds after which a person who waits wants to see something move.
 PATIENCE = 1.0
 
 
@@ -37,7 +37,7 @@ class Bar:
         """Make one.
 
         Args:
-            total: None: nobody knows.
+            total: None: not known.
         """
         self._output = output
         self._total = total

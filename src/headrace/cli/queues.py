@@ -26,7 +26,7 @@ CHUNK = 1000
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
-app = group("Look at queues, hold and release them, empty them.")
+app = group("Look at queues; pause, resume and purge them.")
 
 
 @command(app, "list")

@@ -42,7 +42,7 @@ Durations are seconds, sizes are bytes. A setting has the value of the first lay
 | layer | example |
 |---|---|
 | a flag of the command line | `headrace worker tasks:app --shutdown-timeout 60s` |
-| what `Headrace(...)` was given | `Headrace(shutdown_timeout=60)` |
+| arguments of `Headrace(...)` | `Headrace(shutdown_timeout=60)` |
 | the environment | `HEADRACE_SHUTDOWN_TIMEOUT=60` |
 | the defaults of the application | `Headrace(defaults={"shutdown_timeout": 60})` |
 | Headrace's own default | 25 |
@@ -55,7 +55,7 @@ Five more variables have an effect: `HEADRACE_APP` names the application for `he
 take `--app`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
 `embedded` extra. `HEADRACE_DASHBOARD_TOKEN`, `HEADRACE_DASHBOARD_VIEWER_TOKEN` and `HEADRACE_DASHBOARD_PRODUCER_TOKEN`
 are tokens of the [dashboard](dashboard.md). Any other variable that begins with `HEADRACE_` and is no setting has no
-effect, which a warning says once, with the nearest name.
+effect; a warning names the nearest setting once.
 
 | setting | environment | default | meaning |
 |---|---|---|---|

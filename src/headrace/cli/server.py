@@ -83,7 +83,7 @@ def _state(found: Status) -> str:
     words = {"ready": "runs", "loading": "loads its data"}.get(found.health, f"runs, but is {found.health}")
     if found.kept:
         return f"{words}, until headrace server stop"
-    return f"{words}, while somebody uses it" if found.used else f"{words}, about to end: nobody uses it"
+    return f"{words}, and programs use it" if found.used else f"{words}, about to end: no program uses it"
 
 
 def _facts(found: Status) -> dict[str, Any]:

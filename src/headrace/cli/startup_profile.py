@@ -29,7 +29,7 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
         raise OperationFault(
             "no worker serves this server: start one with headrace worker module:app"
             if name is None
-            else f"no worker is called {name}: headrace workers list has their names, of which the beginning is enough"
+            else f"no worker is called {name}: headrace workers list has the names; the beginning of one is enough"
         )
     profiles = {
         one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
@@ -79,7 +79,7 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
             (jobs, kind, task, each, total, what) for task, kind, jobs, each, total, what in rows
         ])  # fmt: skip
     else:
-        output.remark(f"{several(len(profiles), 'worker')}: no runner does again what would be worth doing once before")
+        output.remark(f"{several(len(profiles), 'worker')}: no runner repeats set-up that is worth a preload")
 
 
 def _all(profiles: dict[str, dict[str, Any]], what: str) -> list[str]:

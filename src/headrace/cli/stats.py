@@ -28,7 +28,7 @@ class _Group(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_Group,
-    help="Look at what was counted; without a command: show.",
+    help="Look at counts; without a command: show.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -75,7 +75,7 @@ def _of_jobs(stats: Stats, kind: str, name: str) -> str:
         names = [child.label.removeprefix(f"{above}/") for child in below]
         near = difflib.get_close_matches(name, names, 3) or [one for one in names if name.casefold() in one.casefold()]
         hint = f"did you mean {' or '.join(near[:3])}?" if near else f"headrace stats {kind} shows all"
-        raise OperationFault(f"nothing was counted of a {kind} {name!r}: {hint}")
+        raise OperationFault(f"there are no counts of a {kind} {name!r}: {hint}")
     return label
 
 
@@ -131,9 +131,9 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
         _draw(session, seen, field)
         return
     if not seen.total.exact:
-        output.remark(f"what is shown begins at {seen.total.start:%Y-%m-%d %H:%M} UTC: finer counts are over by now")
+        output.remark(f"the counts begin at {seen.total.start:%Y-%m-%d %H:%M} UTC: finer ones have expired")
     if not seen.total.counts and not seen.total.histograms and not seen.below:
-        output.remark(f"nothing was counted under {seen.label or 'any label'} in the last {span(seen.seconds)}")
+        output.remark(f"there are no counts under {seen.label or 'any label'} in the last {span(seen.seconds)}")
         return
     heads: tuple[str, ...]
     if seen.total.counts:
@@ -197,7 +197,7 @@ def _draw(session: Session, seen: _Seen, field: str) -> None:
     output = session.output
     width = min(100, output.console().width)
     if not seen.series:
-        raise OperationFault(f"nothing of {seen.label or 'the root'} is kept from this time any more")
+        raise OperationFault(f"counts of {seen.label or 'the root'} from this time have expired")
     left, right = (f"{at.astimezone():%Y-%m-%d %H:%M}" for at in (seen.series[0].start, seen.series[-1].start))
     if field in seen.total.histograms:
         for percent in (50, 99):

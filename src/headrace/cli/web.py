@@ -1,4 +1,4 @@
-"""``headrace dashboard``: the pages about jobs as a server of its own, for whoever has the token."""
+"""``headrace dashboard``: the pages about jobs as a server of its own, for people who have the token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``python -m headrace.cli.worker_process``: the process of a worker, without the command line's parser in its memory.
 
 ``headrace worker`` becomes this when it has read its options: what is in memory before a fork is in every runner, and
-is paid for at each fork. Nobody starts it by hand.
+is paid for at each fork. No person starts it by hand.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def show(session: Session, name: Name) -> None:
     columns = ("kind", "place", "pid", "job", "task", ">for", ">backlog", ">done", ">memory", "replaced")
     session.output.table(columns, rows, keep=("pid", "for", "backlog", "done", "memory"), spare="task")
     if not worker.runners:
-        session.output.remark(f"{worker.owner} has told nothing of its runners yet: its next heartbeat will")
+        session.output.remark(f"{worker.owner} has not reported its runners yet: its next heartbeat does")
 
 
 @command(app, "stacks")

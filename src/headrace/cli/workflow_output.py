@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.model.workflow_record import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
-# What somebody must look at comes first, what is over comes last.
+# States that need a person come first, ended ones last.
 ORDER = (
     "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
     "succeeded",

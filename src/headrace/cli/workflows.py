@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
 
-app = group("Create workflows, start and stop them, look at them, draw them, remove them.")
+app = group("Create, start, stop, show, draw and delete workflows.")
 
 
 @command(app, "create")
@@ -173,7 +173,7 @@ def _open(record: WorkflowRecord) -> str:
 
 
 def _agreed(record: WorkflowRecord) -> bool:
-    """Whether somebody who can be asked wants a workflow gone that has not ended."""
+    """Whether a person at the terminal wants to delete a workflow that has not ended."""
     if not sys.stdin.isatty():
         return False
     return agreed(f"{record.id} is {record.state}, {_open(record)}. Remove it for good?")
