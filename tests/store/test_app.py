@@ -299,6 +299,9 @@ def test_what_is_not_stored_is_not_found(app: Headrace) -> None:
     for wrong in ("", "x", MISSING + "0", "U" * 22, "l" * 22, "héllo"):
         with pytest.raises(JobNotFound, match="is not the id of a job"):
             app.jobs.get(wrong)
+    for wrong in ("\udcff", "x" * 257, 5):
+        with pytest.raises(JobNotFound, match="is not the id of a job"):
+            app.jobs.why(wrong)  # type: ignore[arg-type]
 
 
 async def test_logs_and_progress_are_read(app: Headrace, worker: Worker) -> None:

@@ -93,6 +93,7 @@ async def test_coroutines_do_so_too(app: Headrace, kit: Kit) -> None:
         ("delete", JobFilter("running"), "delete is for"),
         ("retry", JobFilter("failed", cause="x"), "16 hexadecimal"),
         ("retry", JobFilter("succeeded", cause="0" * 16), "only failed"),
+        ("retry", JobFilter("failed", key="\udcff"), "key must be a text"),
     ],
 )
 def test_what_cannot_be_is_refused_at_the_call(app: Headrace, verb: str, which: JobFilter, text: str) -> None:

@@ -44,6 +44,10 @@ def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
     assert [(later - one).total_seconds() for one, later in pairwise(due)] == [3600, 3600]
 
 
+def test_a_schedule_that_is_named_twice_is_deleted_once(headrace: Program) -> None:
+    assert headrace("cron", "rm", "often", "often", "--yes").out == "deleted 1 schedule\n"
+
+
 def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
     assert "nightly is paused" in headrace("cron", "pause", "nightly", "--note", "vendor is down").out
     assert "was paused already" in headrace("cron", "pause", "nightly").out

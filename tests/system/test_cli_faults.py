@@ -39,6 +39,11 @@ USAGE = {
     ("enqueue", "tasks.add", "1", "--priority", "1000"): "priority must be a whole number from -100 to 100",
     ("enqueue", "tasks.add", "1", "--delay", "-5"): "'--delay': '-5' is not a duration",
     ("enqueue", "tasks.add", "--kwargs", "[1]"): "is not a JSON object",
+    ("enqueue", "tasks.add", "\udcff"): "the argument '\\udcff' cannot be sent: it is not UTF-8",
+    ("enqueue", "tasks.add", "1", "--key", "\udcff"): "key must be a text of 1 to 256 characters",
+    ("jobs", "again", ABSENT, "x=\udcff"): "cannot be sent: it is not UTF-8",
+    ("workflows", "list", "--since", f"{10**12}d"): "is not a time",
+    ("cron", "backfill", "nightly", "--from", f"{10**12}d"): "is not a time",
     ("enqueue", "tasks.add", "x=1", "x=2"): "the argument x is given twice",
     ("enqueue", "tasks.add", "1", "--timeout", "1"): "give both",
     ("enqueue", "tasks.add", "1", "2", "3", "--app", "tasks:app"): "takes at most 2 arguments by position",
@@ -49,6 +54,7 @@ USAGE = {
     ("worker", "tasks:app", "--processes", "-1"): "processes must be 0 or more",
     ("worker", "tasks:app", "--queues", "high:3,low"): "gives weights to some queues only",
     ("worker", "tasks:app", "--recycle-memory", "much"): "'--recycle-memory': 'much' is not a size",
+    ("worker", "tasks:app", "--recycle-memory", "9" * 310): "is not a size",
 }
 
 APPLICATION = {

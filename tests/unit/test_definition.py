@@ -154,7 +154,7 @@ def test_a_key_is_a_text_or_comes_from_the_arguments(app: Headrace) -> None:
     assert made.graph("u", [1]).key == "u/1"
     assert made.options(key="mine").graph("u", [1]).key == "mine"
     assert made.options(key=None).graph("u", [1]).key == ""
-    for odd in ("", "x" * 257, 3):
+    for odd in ("", "x" * 257, 3, "\udcff"):
         with pytest.raises(OptionsError, match="key of workflow w must be a text"):
             made.options(key=lambda *_, odd=odd: odd).graph("u", [1])  # type: ignore[misc]
 

@@ -208,6 +208,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"at_most_once": True, "retries": 1}, "at_most_once and retries contradict each other"),
     ({"key": ""}, "key must be a text of 1 to 256 characters"),
     ({"key": 7}, "key must be a text"),
+    ({"key": "\udcff"}, "key must be a text"),
+    ({"note": "\ud800"}, "note must be a text"),
 ]
 
 

@@ -106,6 +106,7 @@ def test_a_task_whose_code_is_elsewhere_goes_by_named_arguments(app: Headrace) -
         ({"by": "url", "text": "x"}, "by and text contradict each other"),
         ({"text": ""}, "text must be a text of 1 to 256 characters"),
         ({"text": "x" * 257}, "text must be a text of 1 to 256 characters"),
+        ({"text": "\udcff"}, "text must be a text of 1 to 256 characters"),
         ({"text": 7}, "text must be a text of 1 to 256 characters"),
         ({"by": ()}, "by must be names of arguments"),
         ({"by": 7}, "by must be names of arguments"),

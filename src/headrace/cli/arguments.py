@@ -58,12 +58,20 @@ def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes,
 
 
 def json_or_text(text: str) -> msgspec.Raw:
-    """A JSON text as it is; anything else as the text that it is."""
+    """A JSON text as it is; anything else as the text that it is.
+
+    Raises:
+        UsageFault: it is no text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
+    """
     import msgspec
 
     try:
+        sent = text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageFault(f"the argument {text!r} cannot be sent: it is not UTF-8") from error
+    try:
         msgspec.json.decode(text)
-        return msgspec.Raw(text.encode())
+        return msgspec.Raw(sent)
     except (msgspec.MsgspecError, ValueError):
         return msgspec.Raw(msgspec.json.encode(text))
 

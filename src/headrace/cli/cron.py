@@ -172,6 +172,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete schedules with their histories; their jobs stay. The next worker stores declared schedules again."""
+    names = list(dict.fromkeys(names))
     if not yes:
         confirm(f"delete {', '.join(names)} for good", "nothing was deleted")
     with session.acting("delete", "schedules", *names) as (headrace, act):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -29,20 +30,23 @@ def parse_duration(text: str) -> float:
 
 def parse_moment(text: str) -> datetime:
     """A time of ``2026-11-21T22:36:00Z`` (local, where no zone is given), or one that is ``2h`` ago."""
-    if _DURATION.fullmatch(text.strip()) is not None:
-        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
     try:
+        if _DURATION.fullmatch(text.strip()) is not None:
+            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
-        raise _bad(f"{text!r} is not a time: write one such as 2026-11-21T22:36, or how long ago, such as 2h") from None
+        raise _bad(
+            f"{text!r:.80} is not a time: write one such as 2026-11-21T22:36, or how long ago, such as 2h"
+        ) from None
 
 
 def parse_size(text: str) -> int:
     """Bytes of ``512M``, ``1.5GiB`` or ``4096``; the units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise _bad(f"{text!r} is not a size: write bytes, or a number with K, M or G, such as 512M")
-    return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))
+    size = float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ") if found else math.inf
+    if math.isinf(size):
+        raise _bad(f"{text!r:.80} is not a size: write bytes, or a number with K, M or G, such as 512M")
+    return int(size)
 
 
 def span(seconds: float) -> str:

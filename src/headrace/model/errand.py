@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.job import number
+from headrace.model.option_checks import is_name
 
 # Which verb goes with jobs of which states.
 VERBS: Mapping[str, tuple[str, ...]] = {
@@ -49,6 +50,8 @@ class JobFilter:
                 check_name(kind, name)
             elif self.state == needed:
                 raise OptionsError(f"name the {kind} of the {needed} jobs: these are listed by {kind}")
+        if self.key and not is_name(self.key):
+            raise OptionsError(f"key must be a text of 1 to 256 characters, not {self.key!r:.80}")
         if self.cause and not _CAUSE.fullmatch(self.cause):
             raise OptionsError(f"{self.cause!r:.80} is not the name of a cause, which has 16 hexadecimal digits")
         if self.cause and self.state not in ("failed", "quarantined"):

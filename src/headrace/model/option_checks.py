@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
@@ -91,8 +91,22 @@ def whole(least: int, most: int) -> Callable[[str, Any], int]:
 priority = whole(-MOST_PRIORITY, MOST_PRIORITY)
 
 
-def text(name: str, value: Any) -> str:
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether it is a text of 1 to 256 characters that can be sent.
+
+    Half a surrogate pair, as a command line has for bytes that are no UTF-8, cannot.
+    """
     if not isinstance(value, str) or not 0 < len(value) <= 256:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text(name: str, value: Any) -> str:
+    if not is_name(value):
         raise OptionsError(f"{name} must be a text of 1 to 256 characters, not {value!r:.80}")
     return value
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.option_checks import Flag, OptionRow
+from headrace.model.option_checks import Flag, OptionRow, is_name
 from headrace.settings import Duration, microseconds, seconds
 
 # Until when a job holds its name: it has ended, has started, or a time is over. A window stays whatever becomes of it.
@@ -250,7 +250,7 @@ def _named(text: object, by: object) -> tuple[str, tuple[str, ...]]:
     """The checked text, and the checked names of arguments."""
     if text is not None and by is not None:
         raise OptionsError("unique: by and text contradict each other: a text is the whole name")
-    if text is not None and not (isinstance(text, str) and 0 < len(text) <= 256):
+    if text is not None and not is_name(text):
         raise OptionsError(f"unique: text must be a text of 1 to 256 characters, not {text!r:.80}")
     names: Any = (by,) if isinstance(by, str) else by
     if names is None:

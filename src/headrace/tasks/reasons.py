@@ -12,6 +12,7 @@ from headrace.errors import OptionsError
 from headrace.model.activity import NEWEST, Act, act_of, newest_act
 from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
+from headrace.model.option_checks import is_name
 from headrace.protocol import stats, streams
 from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
@@ -24,6 +25,7 @@ from headrace.tasks import reasons_of_line as line
 from headrace.tasks import reasons_of_run as run
 from headrace.tasks import reasons_of_state as state
 from headrace.tasks.reason import Reason
+from headrace.tasks.verb_replies import check_id
 
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"
@@ -129,8 +131,13 @@ def reason(facts: WhyFacts) -> str:
 def explain(client: Client, id: str) -> Steps[Why]:
     """Read and decide.
 
+    Raises:
+        JobNotFound: it can be neither the id of a job nor a request id.
+
     Cost: one round trip; two for a job that waits for other jobs, is behind others, or that a person may have stopped.
     """
+    if not is_name(id):
+        check_id(id)
     facts: WhyFacts = yield why(client.keys, id)
     settings = client.settings
     facts = replace(facts, kept={"result_ttl": settings.result_ttl, "failure_ttl": settings.failure_ttl})

@@ -20,6 +20,7 @@ from headrace.errors import OptionsError, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
+from headrace.model.option_checks import is_name
 from headrace.model.signature import Signature
 from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
 from headrace.protocol import graph as verbs
@@ -217,7 +218,7 @@ class Workflow(Generic[P]):
         if key is None:
             return ""
         text: Any = key if isinstance(key, str) else key(*args, **kwargs)
-        if not isinstance(text, str) or not 0 < len(text) <= 256:
+        if not is_name(text):
             raise OptionsError(f"key of workflow {self.name} must be a text of 1 to 256 characters, not {text!r:.80}")
         return text
 
