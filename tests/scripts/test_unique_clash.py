@@ -5,8 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import consume, produce
+from tests.scripts import limited_stage as limited
+from tests.scripts.limited_stage import declare
 from tests.scripts.stage import KEEP, SECOND, Stage
 from tests.scripts.unique_stage import holder, one, only, put
 
@@ -273,3 +276,23 @@ def test_a_window_may_end_with_one_more_which_begins_another(stage: Stage) -> No
     assert only(stage).args == NEW
     third = one(stage, TRAILING)
     assert due(stage, third) == 10
+
+
+# -- limits by an argument that is not in the name -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [QUIET, REPLACE, LATEST])
+def test_new_arguments_of_a_job_that_waits_are_limited_by_their_own_value(stage: Stage, rule: UniqueRule) -> None:
+    declare(stage, {"call": [LimitRule("l", concurrency=Concurrency(1), by="account")]})
+    limited.put(stage, "busy")
+    stage.take()
+    first = one(stage, rule, task="call", args=msgspec.msgpack.encode([["idle"], {}]))
+    if rule is QUIET:
+        stage.now += 10 * SECOND
+        limited.promote(stage)
+    else:
+        stage.end(only(stage), "interrupted", b"{}")
+    assert stage.state(first) == "ready"
+    _, answer = put(stage, rule, task="call", args=msgspec.msgpack.encode([["busy"], {}]))
+    assert list(answer.duplicates.values()) == [first]
+    assert stage.take() == []

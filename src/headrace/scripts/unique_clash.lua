@@ -6,8 +6,17 @@
 -- derive  job        hash    job:<id>
 -- derive  unique     string  unique:<name>
 -- derive  sums       hash    totals         blocked: how many jobs wait for their turn
+-- derive  lane       zset    lane:<lane>
 local function at_time(head, due)
   return {head[1], head[2], 0, due, head[5], head[6], head[7], head[8]}
+end
+
+-- A job gets new arguments and stays what it is. In a lane it has the place of its age in that of its new values: else it would pass the gates of the old ones.
+local function take_args(f, args)
+  redis.call('HSET', job .. f.id, 'args', args)
+  local name = f.state == 'ready' and redis.call('HGET', job .. f.id, 'lane')
+  local score = name and redis.call('ZSCORE', lane .. name, f.id)
+  if score and limiting().lanes().remove(f.id) then line_up(f.id, f.queue or 'default', tonumber(score)) end
 end
 
 -- A job that waits becomes the new one, under its old id. One that has started before keeps all but its arguments: its time, and its budgets.
@@ -15,7 +24,7 @@ local function replace(c, f, new, name, args, head, blocked)
   -- What lined up in this call is in no structure yet.
   line_up_all()
   if batch.lanes then batch.lanes.store() end
-  if f.started or is_ordered(f.id) ~= is_ordered(new) then return redis.call('HSET', job .. f.id, 'args', args) end
+  if f.started or is_ordered(f.id) ~= is_ordered(new) then return take_args(f, args) end
   if not blocked then
     take_out(f.id, f.state, f.queue, f.task)
     if is_ordered(f.id) then turns().ended(f.id) end
@@ -54,7 +63,7 @@ CLASHES.debounce = function(c, id, name, args, head)
   if c.f and c.f.state ~= 'running' then
     local later = c.f.state == 'scheduled' and not c.f.started
     if later then replace(c, c.f, id, name, args, at_time(head, math.min(now + head[8][3], c.f.cap or math.huge)))
-    else redis.call('HSET', job .. c.holder, 'args', args) end
+    else take_args(c.f, args) end
   end
   return c.holder
 end
