@@ -18,6 +18,7 @@ from headrace import Headrace
 from headrace.stats import Stats
 from tests.deadline import eventually
 from tests.program import Program
+from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
 
@@ -63,6 +64,17 @@ def test_a_label_is_shown_with_its_course(headrace: Program) -> None:
         assert text in shown, shown
     assert "views/shop" not in headrace("stats", "views/blog").out
     assert headrace("stats").out.startswith("label")
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_terminal_has_each_count_in_one_line_and_its_course_in_the_rest(headrace: Program) -> None:
+    for columns, title in ((80, "over 60m"), (120, "by minute")):
+        shown = on_terminal(headrace, "stats", "views", "--since", "1h", columns=columns)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+        assert max(map(len, lines)) <= columns
+        for name in ("count/chrome", "views/shop", "p50 of seconds", title):
+            assert any(name in line for line in lines), shown
+        assert any(re.search(r"count/chrome +65 .*█", line) for line in lines), shown
 
 
 @pytest.mark.usefixtures("counted")

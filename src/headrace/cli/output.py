@@ -156,6 +156,19 @@ class Output:
             shown.columns[place].max_width = max(len(spare), self.console().width - sum(widths) - 3 * len(chosen))
         self._print(shown)
 
+    def left(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int | None:
+        """How many characters a terminal leaves for one more column of a table; None: a pipe takes any line."""
+        from rich.cells import cell_len
+
+        if not sys.stdout.isatty():
+            return None
+        cells = [
+            [plain(column.lstrip(">")) for column in columns],
+            *([self._shown(cell) for cell in row] for row in rows),
+        ]
+        widths = [max(cell_len(row[n]) for row in cells) for n in range(len(columns))]
+        return max(0, self.console().width - sum(widths) - 3 * (len(columns) + 1))
+
     def facts(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one a line; further lines of a value are indented."""
         from rich.table import Table

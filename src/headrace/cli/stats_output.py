@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.cli.exit_codes import OperationFault
-from headrace.cli.plot import number, plot, spark
+from headrace.cli.plot import number, plot, spark, squeeze
 from headrace.cli.session import Session
 from headrace.cli.units import span
 from headrace.stats.series_document import PERCENTS, series_document
 
 if TYPE_CHECKING:
+    from headrace.cli.output import Output
     from headrace.stats import Bucket, Reading, Stats
     from headrace.stats.resolutions import Layout
 
@@ -28,6 +29,11 @@ FIELDS = 3
 # Names that a wrong one is compared with.
 NAMES = 1000
 WATCH = 2.0
+# Characters that a course has at least, however narrow the terminal is.
+NARROWEST = 10
+
+# What is printed of a field, and its course.
+_Row: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,28 +141,34 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
     if not seen.total.counts and not seen.total.histograms and not seen.below:
         output.remark(f"there are no counts under {seen.label or 'any label'} in the last {span(seen.seconds)}")
         return
-    heads: tuple[str, ...]
+    name = seen.label or "(no label)"
     if seen.total.counts:
-        heads = (seen.label or "(no label)", ">total", ">per second", f"by {seen.every}")
-        output.table(heads, [_count(seen, name) for name in sorted(seen.total.counts)], keep=(heads[3],))
+        heads = (name, ">total", ">per second")
+        _table(output, seen, heads, "by", [_count(seen, field) for field in sorted(seen.total.counts)])
     if seen.total.histograms:
-        heads = (seen.label or "(no label)", ">count", ">mean", *(f">p{p}" for p in PERCENTS), f"p50 by {seen.every}")
-        output.table(heads, [_observed(seen, name) for name in sorted(seen.total.histograms)], keep=(heads[-1],))
+        heads = (name, ">count", ">mean", *(f">p{p}" for p in PERCENTS))
+        _table(output, seen, heads, "p50 by", [_observed(seen, field) for field in sorted(seen.total.histograms)])
     if seen.below:
-        heads = ("label", "field", ">total", ">per second", f"by {seen.every}")
-        output.table(heads, list(_children(seen)), keep=(heads[4],))
+        _table(output, seen, ("label", "field", ">total", ">per second"), "by", list(_children(seen)))
     if seen.more:
         output.remark(f"there are more labels below: these are the {CHILDREN} that were counted last")
 
 
-def _count(seen: _Seen, name: str) -> tuple[object, ...]:
+def _table(output: Output, seen: _Seen, heads: tuple[str, ...], of: str, rows: list[_Row]) -> None:
+    """Print cells, and behind them their course in as many characters as the terminal leaves for it."""
+    left = output.left(heads, [cells for cells, _ in rows])
+    most = max((len(course) for _, course in rows), default=0)
+    room = most if left is None else max(NARROWEST, left)
+    # Neighbours share a character where there are more of them.
+    title = f"{of} {seen.every}" if most <= room else f"{of.replace('by', 'over')} {span(seen.seconds)}"
+    shown = [(*cells, spark(squeeze(course, room))) for cells, course in rows]
+    output.table((*heads, title), shown, keep=(title,))
+
+
+def _count(seen: _Seen, name: str) -> _Row:
     n = seen.total.counts[name]
-    return (
-        _named(seen, name),
-        f"{n:,}",
-        number(n / seen.seconds),
-        spark([bucket.counts.get(name, 0) for bucket in seen.series]),
-    )
+    cells = (_named(seen, name), f"{n:,}", number(n / seen.seconds))
+    return cells, [bucket.counts.get(name, 0) for bucket in seen.series]
 
 
 def _named(seen: _Seen, field: str) -> str:
@@ -171,26 +183,22 @@ def _unit(seen: _Seen, field: str) -> str:
     return unit_of(seen.label, field)
 
 
-def _observed(seen: _Seen, name: str) -> tuple[object, ...]:
+def _observed(seen: _Seen, name: str) -> _Row:
     whole = seen.total.histograms[name]
-    course = spark([bucket.percentile(name, 50) for bucket in seen.series])
-    return (
-        _named(seen, name),
-        f"{whole.count:,}",
-        number(whole.mean),
-        *(number(whole.percentile(p)) for p in PERCENTS),
-        course,
-    )
+    percents = (number(whole.percentile(p)) for p in PERCENTS)
+    cells = (_named(seen, name), f"{whole.count:,}", number(whole.mean), *percents)
+    return cells, [bucket.percentile(name, 50) for bucket in seen.series]
 
 
-def _children(seen: _Seen) -> Iterator[tuple[object, ...]]:
+def _children(seen: _Seen) -> Iterator[_Row]:
     """The first fields of each label below; what is grouped in them is for a closer look."""
     for child in seen.below:
         for name in sorted(name for name in child.total.counts if "/" not in name)[:FIELDS]:
-            yield child.label, *_count(child, name)
+            cells, course = _count(child, name)
+            yield (child.label, *cells), course
         for name in sorted(name for name in child.total.histograms if "/" not in name)[:FIELDS]:
-            _, count, _, *percents, course = _observed(child, name)
-            yield child.label, f"p50 of {_named(child, name)}", count, percents[0], course
+            (field, count, _, p50, *_), course = _observed(child, name)
+            yield (child.label, f"p50 of {field}", count, p50), course
 
 
 def _draw(session: Session, seen: _Seen, field: str) -> None:
