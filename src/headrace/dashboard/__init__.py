@@ -6,7 +6,15 @@ the application only.
 
 from __future__ import annotations
 
-from headrace.dashboard.mounting import Dashboard
-from headrace.dashboard.visitors import Visitor
+from headrace.errors import MissingExtra
+
+try:
+    from headrace.dashboard.mounting import Dashboard
+    from headrace.dashboard.visitors import Visitor
+except ModuleNotFoundError as error:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in ("starlette", "jinja2"):
+        raise
+    raise MissingExtra(f"the dashboard needs {missing}: pip install 'headrace[dashboard]'") from None
 
 __all__ = ["Dashboard", "Visitor"]
