@@ -8,8 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from headrace import State
-from headrace.errors import JobQuarantined, OptionsError, StoreUnavailable
+from headrace import Every, State
+from headrace.errors import JobQuarantined, OptionsError, StoreFull, StoreUnavailable
+from headrace.model.ids import run_id_of
 from headrace.testing import DrainError, Kit
 from tests.kit import shop
 
@@ -200,3 +201,15 @@ def test_stubs_end_with_the_test() -> None:
         kit.stub(shop.double, returns=2)
         assert shop.double(4) == 2
     assert shop.double(4) == 8
+
+
+@pytest.mark.parametrize("error", [StoreFull("its memory is full"), StoreUnavailable("it is away")])
+def test_a_tick_makes_its_workflow_when_the_server_can_take_it(headrace_app: Kit, error: Exception) -> None:
+    schedule = shop.app.schedules.put("nightly", Every(3600), shop.sums, [1, 2], overlap="allow_all")
+    job = schedule.run()
+    assert job is not None
+    headrace_app.fail(error, times=3)
+    headrace_app.drain(retries=True)
+    assert [one.outcome for one in job.attempts()] == ["retry", "retry", "retry", "succeeded"]
+    assert shop.app.workflows.get(run_id_of(job.id)).state == "succeeded"
+    assert shop.app.workflows.count() == 1

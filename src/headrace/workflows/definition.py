@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 import msgspec
 
 from headrace.context import CurrentJob, current_job
-from headrace.errors import OptionsError, WorkflowNotFound, WorkflowStateError
+from headrace.errors import OptionsError, StoreFull, StoreUnavailable, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.option_checks import is_name
+from headrace.model.retry import Retry
 from headrace.model.signature import Signature
 from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
 from headrace.protocol import graph as verbs
@@ -250,7 +251,12 @@ def _task(context: AppContext, name: str, function: Callable[..., object]) -> Ta
     parameters.insert(at, extra)
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     # What it is given was checked where the workflow's own signature packed it.
-    return Task(context, f"workflow:{name}", grow, "process", of_task({}), loose=True)
+    return Task(context, f"workflow:{name}", grow, "process", of_task({"retries": _RETRIES}), loose=True)
+
+
+# A tick has left the store with its job, and comes no second time: its workflow is made when the server can take it.
+# The run has its id from the job, so a start that follows a lost reply makes no second one.
+_RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable))
 
 
 # Seconds between two looks at the run of a tick: a tenth of the time since its tick, within these bounds.
