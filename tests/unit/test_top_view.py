@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.cli.top_frame import TopFrame, TopQueue, TopRun, TopTask, TopWorker
-from headrace.cli.top_lines import lines_of
+from headrace.cli.top_lines import SORTS, lines_of
 from headrace.cli.top_view import TopAct, TopView, keys_of, marks_of, pressed, question
 
 FRAME = TopFrame(
@@ -45,6 +45,13 @@ def test_a_filter_is_typed_kept_and_dropped() -> None:
     assert played("\x1b", view)[0].like == ""
     assert played("/xy\x1b")[0] == TopView()
     assert played("q") == (TopView(), [("quit", "")])
+
+
+def test_a_terminal_of_80_columns_shows_every_key() -> None:
+    for sort in range(len(SORTS)):
+        head = TopView(sort=sort).head
+        assert head.endswith("P pause")
+        assert len(head) <= 80
 
 
 def test_the_mark_goes_over_queues_and_running_jobs_and_stays_inside() -> None:

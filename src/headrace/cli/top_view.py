@@ -50,8 +50,9 @@ class TopView:
             return f"filter: {self.like}_ · Enter keeps it, Esc drops it"
         stopped = "stopped · " if self.stopped else ""
         like = f" · only {self.like!r}" if self.like else ""
-        keys = "q quit, p stop, s sort, space now, / filter, ↑↓ mark, Enter why, P pause"
-        return f"headrace top · {stopped}tasks by {SORTS[self.sort]}{like} · {keys}"
+        # All of it stands in 80 columns.
+        keys = "q quit p stop s sort / filter ↑↓ mark Enter why P pause"
+        return f"top · {stopped}tasks by {SORTS[self.sort]}{like} · {keys}"
 
     def filtered(self, frame: TopFrame) -> TopFrame:
         """A frame without what the filter leaves out. The counts above stay those of all."""
