@@ -143,7 +143,7 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
         return
     name = seen.label or "(no label)"
     if seen.total.counts:
-        heads = (name, ">total", ">per second")
+        heads: tuple[str, ...] = (name, ">total", ">per second")
         _table(output, seen, heads, "by", [_count(seen, field) for field in sorted(seen.total.counts)])
     if seen.total.histograms:
         heads = (name, ">count", ">mean", *(f">p{p}" for p in PERCENTS))
