@@ -15,6 +15,8 @@ from pathlib import Path
 from tests.deadline import eventually
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# A host of no encrypted connection, which a browser trusts less than localhost.
+NAME = "board.example"
 TOKEN = "browser-token-0123456789"
 
 

@@ -29,7 +29,10 @@ def browser(nothing_left_running: None) -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
     with api.sync_playwright() as playwright:
         # In a container there is no user namespace to shut it in, and it opens our own pages only.
-        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        made = playwright.chromium.launch(
+            executable_path=path,
+            args=["--no-sandbox", "--disable-dev-shm-usage", f"--host-resolver-rules=MAP {chromium.NAME} 127.0.0.1"],
+        )
         yield made
         made.close()
 
@@ -61,10 +64,13 @@ def open_page(browser: Any, store: Store) -> Iterator[Callable[..., Any]]:
     contexts: list[Any] = []
     faults: list[str] = []
 
-    def open_(path: str, *, width: int = 1280, scheme: str = "light", script: bool = True) -> Any:
+    def open_(
+        path: str, *, width: int = 1280, scheme: str = "light", script: bool = True, zone: str = "Europe/Berlin"
+    ) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script
-        )
+            viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script, timezone_id=zone,
+            permissions=["clipboard-read", "clipboard-write"],
+        )  # fmt: skip
         contexts.append(context)
         context.set_default_timeout(60_000)
         answer = context.request.post(

@@ -54,6 +54,7 @@ async def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     root: str = "",
+    scheme: str = "http",
 ) -> Answer:
     """Send one request: a GET, or a form that comes from the dashboard's own pages unless ``headers`` say otherwise."""
     given = {"host": urlsplit(ORIGIN).netloc, "accept": "text/html"}
@@ -62,7 +63,7 @@ async def ask(
     given |= headers or {}
     parts = urlsplit(path)
     scope: dict[str, Any] = {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "GET" if form is None and body is None else "POST", "scheme": "http", "http_version": "1.1",
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "GET" if form is None and body is None else "POST", "scheme": scheme, "http_version": "1.1",
         "path": root + unquote(parts.path), "raw_path": (root + parts.path).encode(), "root_path": root,
         "query_string": parts.query.encode(), "server": ("dashboard.example", 80), "client": ("127.0.0.1", 4711),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items() if value],

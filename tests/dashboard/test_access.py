@@ -107,9 +107,11 @@ async def test_every_answer_has_strict_headers(shop: Shop) -> None:
     for path in ("/", "/nothing", "/static/style.css", "/static/nothing.css", f"/jobs/{shop.failed}"):
         headers = (await ask(dashboard, path)).headers
         policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
-        assert "unsafe" not in policy
-        assert "frame-ancestors 'none'" in policy
+        assert policy == (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+            "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        )
+        assert headers["referrer-policy"] == "same-origin"
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == ("no-cache" if "static" in path else "no-store")
         assert "access-control-allow-origin" not in headers
@@ -135,6 +137,13 @@ async def test_a_code_lets_one_browser_in_once(empty: Shop) -> None:
     assert (await ask(dashboard, "/", headers=cookie)).status == 200
     assert "HttpOnly" in entered.headers["set-cookie"]
     assert "samesite=lax" in entered.headers["set-cookie"].lower()
+    assert f"max-age={SESSION:.0f}" in entered.headers["set-cookie"].lower()
+    assert SESSION == 12 * 3600
+    assert "secure" not in entered.headers["set-cookie"].lower()
+    encrypted = {"origin": ORIGIN.replace("http:", "https:")}
+    form = {"code": login.code()}
+    guarded = await ask(dashboard, "/login", form=form, headers=encrypted, scheme="https")
+    assert "secure" in guarded.headers["set-cookie"].lower()
     assert (await enter(dashboard, code=code)).status == 403
     late = login.code()
     clock.now += CODE + 1

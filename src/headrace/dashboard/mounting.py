@@ -217,10 +217,11 @@ def _is_program(request: Request) -> bool:
 
 
 def _headers(frames: str) -> list[tuple[bytes, bytes]]:
+    # A form says no origin where no referrer may be told and the connection is not encrypted, so it would be refused.
     pairs = {
         "content-security-policy": POLICY.format(frames=frames),
         "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
+        "referrer-policy": "same-origin",
         "cross-origin-opener-policy": "same-origin",
     }
     return [(name.encode(), value.encode()) for name, value in pairs.items()]

@@ -1,0 +1,134 @@
+"""What a person reads and reaches in a real browser: times in two zones, copies, targets, and a store that is away."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from tests.browser import chromium
+from tests.browser.conftest import Store
+from tests.dashboard.test_pages import LISTS, pages
+from tests.proxy import Proxy
+from tests.servers import Server
+
+OpenPage = Callable[..., Any]
+
+
+def test_times_are_distances_with_utc_and_the_readers_own_beside_them(store: Store, open_page: OpenPage) -> None:
+    page = open_page(f"/jobs/{store.shop.failed}", zone="Asia/Kathmandu")
+    shown = page.locator("#job-now time").first
+    assert re.fullmatch(r"now|\d+ (s|min) ago", shown.inner_text())
+    utc, here = shown.get_attribute("title").splitlines()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d.* UTC", utc)
+    assert here.endswith(" here")
+    # Nepal is five hours and three quarters ahead, so the minutes differ.
+    minutes = [int(re.findall(r":(\d\d):", text)[0]) for text in (utc, here)]
+    assert (minutes[1] - minutes[0]) % 60 == 45
+    page.goto(f"{store.base}/schedules/shop.nightly")
+    page.wait_for_function("!document.querySelector('time[data-here]')")
+    text = page.locator("main").inner_text()
+    assert "03:00:00 CE" in text
+    assert "GMT+5:45" in text
+
+
+def test_an_id_is_copied(store: Store, open_page: OpenPage) -> None:
+    page = open_page(f"/jobs/{store.shop.failed}")
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == store.shop.failed
+
+
+SMALL = """() => [...document.querySelectorAll(
+  "button, summary, select, input:not([type=hidden]), a.button, .side ul a, .tabs a, .spans a")]
+  .filter((one) => one.checkVisibility() && !one.closest("dialog"))
+  .map((one) => one.type === "checkbox" ? one.closest("label") : one)
+  .map((one) => [one.getBoundingClientRect(), one.outerHTML.slice(0, 120)])
+  .filter(([box]) => box.width < 24 || box.height < 24)
+  .map(([box, text]) => `${box.width}x${box.height} ${text}`)"""
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_what_is_pressed_is_large_enough(store: Store, open_page: OpenPage, width: int) -> None:
+    page = open_page("/", width=width)
+    found: dict[str, list[str]] = {}
+    for path in [*LISTS, *pages(store.shop)]:
+        page.goto(store.base + path)
+        if small := page.evaluate(SMALL):
+            found[path] = small
+    assert found == {}
+
+
+def test_the_first_key_leads_to_the_content(store: Store, open_page: OpenPage) -> None:
+    page = open_page("/queues")
+    page.keyboard.press("Tab")
+    skip = page.locator("a.skip")
+    assert skip.evaluate("one => one === document.activeElement")
+    assert skip.bounding_box()["y"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_forms_work_on_a_host_without_encryption(url: str, browser: Any, tmp_path: Path) -> None:
+    """A browser says less of a request's origin there than on localhost."""
+    with chromium.served(url, tmp_path, "--host", chromium.NAME) as base, Headrace(url) as app:
+        app.queues["mail"].pause()
+        page = browser.new_page()
+        try:
+            page.goto(base.replace("127.0.0.1", chromium.NAME) + "/login")
+            page.get_by_label("Token").fill(chromium.TOKEN)
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_role("link", name="Queues").first.click()
+            page.get_by_role("link", name="mail").first.click()
+            page.get_by_role("button", name="Resume").click()
+            page.get_by_role("status").filter(has_text="is resumed").wait_for()
+        finally:
+            page.close()
+        assert not app.queues["mail"].paused
+
+
+@pytest.fixture
+def away(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[tuple[Proxy, Store]]:
+    """A dashboard behind a network that fails on command."""
+    server = new_server(tcp=True)
+    with Proxy(server) as proxy, Headrace(server.url) as app:
+        app.queues["mail"].pause()
+        with chromium.served(proxy.url, tmp_path) as base:
+            yield proxy, Store(None, base)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["refuse", "swallow"])
+def test_a_page_outlives_its_store(
+    away: tuple[Proxy, Store], browser: Any, how: str, request: pytest.FixtureRequest
+) -> None:
+    """D56. No console is watched: a browser tells there of each answer that is no success."""
+    proxy, store = away
+    context = browser.new_context()
+    request.addfinalizer(context.close)
+    assert context.request.post(
+        f"{store.base}/login", form={"token": chromium.TOKEN}, headers={"origin": store.base}
+    ).ok
+    page = context.new_page()
+    page.goto(store.base + "/queues")
+    page.get_by_role("link", name="mail").first.wait_for()
+    proxy.mode = how
+    proxy.drop()
+    page.locator("body.away").wait_for(timeout=60_000)
+    assert page.locator("#read-at").inner_text().endswith("trying again")
+    assert page.get_by_role("link", name="mail").first.is_visible()
+    # One that comes meanwhile is told so, soon, and goes on by itself.
+    late = context.new_page()
+    begun = time.monotonic()
+    answer = late.goto(store.base + "/queues")
+    assert (answer.status, time.monotonic() - begun < 8) == (503, True)
+    assert "does not answer" in late.locator("main").inner_text()
+    proxy.mode = "pass"
+    proxy.drop()
+    late.get_by_role("link", name="mail").first.wait_for(timeout=60_000)
+    page.locator("body:not(.away)").wait_for(timeout=60_000)
+    page.wait_for_function("!document.getElementById('read-at').textContent.includes('trying')")
