@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from headrace import Headrace
+from headrace import __version__ as headrace_version
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
@@ -74,6 +75,7 @@ def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[
     assert listed["queues"] == ["high", "low"]
     assert listed["runners"] == {"process": 1}
     assert 0 < listed["lease_left"] <= 15
+    assert (listed["version"], listed["draining"]) == (headrace_version, False)
     assert listed["worker"] in headrace("workers", "list").out
     assert one.stop() == 0
     assert "no worker serves this server" in headrace("workers", "list").err

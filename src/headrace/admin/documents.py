@@ -212,6 +212,8 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "queues": [name for name in worker.metadata.get("queues", "").split(",") if name],
         "runners": _runners(worker.metadata.get("runners", "")),
         "sizes": worker.sizes,
+        "version": worker.metadata.get("version"),
+        "draining": worker.draining,
         "running": worker.running,
         "lease_left": round((worker.lease - now) / 1e6, 3),
         "since": iso(int(since)) if since.isdecimal() else None,

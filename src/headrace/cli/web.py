@@ -50,6 +50,9 @@ def dashboard(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Only look: there are no verbs.")] = False,
     withhold: Annotated[bool, typer.Option("--withhold", help="Viewers see no arguments, results and logs.")] = False,
+    trace_url: Annotated[
+        str, typer.Option("--trace-url", metavar="URL", help="Where a trace is shown: a URL with {trace_id} in it.")
+    ] = "",
     browse: Annotated[bool, typer.Option("--open", help="Open a browser, signed in.")] = False,
 ) -> None:
     """Serve pages about jobs, queues, tasks, workflows and workers until Ctrl-C.
@@ -88,7 +91,7 @@ def dashboard(
 
             webbrowser.open(link)
         names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
-        _serve(app, login, sock, root, names, read_only=read_only, withhold=withhold)
+        _serve(app, login, sock, root, names, read_only=read_only, withhold=withhold, trace_url=trace_url)
 
 
 def _serve(
@@ -100,6 +103,7 @@ def _serve(
     *,
     read_only: bool,
     withhold: bool,
+    trace_url: str,
 ) -> None:
     import uvicorn
 
@@ -111,6 +115,7 @@ def _serve(
         read_only=read_only,
         withhold=withhold,
         hosts=names,
+        trace_url=trace_url,
         title=app.settings.namespace.removeprefix("hr"),
     )
     config = uvicorn.Config(

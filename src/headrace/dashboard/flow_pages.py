@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import graphlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import DashboardSite, base_of, form_wanted, sight_of
+from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, form_wanted, sight_of
 from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document
 from headrace.dashboard.wording import link
@@ -86,6 +87,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
     sight = sight_of(site, request)
+    now = (await site.frames.get(age=PATIENCE)).now
     graph = None if form_wanted(request) else await _draw(site, request, record, page.nodes, jobs)
     return await site.page(
         request, "workflow.html",
@@ -97,6 +99,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
         drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
+        chain=longest_chain(page.nodes, now),
     )  # fmt: skip
 
 
@@ -153,9 +156,49 @@ async def _draw(
     return WorkflowPicture(drawing, near, len(shown.nodes))
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Jobs that waited for one another.
+
+    Attributes:
+        names: of those that began, in the order of their edges.
+        seconds: how long they ran, one after the other.
+    """
+
+    names: Sequence[str] = ()
+    seconds: float = 0.0
+
+
+def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
+    """Of all chains of nodes that wait for one another, the one whose jobs have run for longest, up to ``now``."""
+    known = {node.number: node for node in nodes}
+    parents = {number: [one for one in node.parents if one in known] for number, node in known.items()}
+    # Of each node: seconds of its chain up to its end, and the parent before it; 0: none.
+    best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
+    try:
+        order = list(graphlib.TopologicalSorter(parents).static_order())
+    except graphlib.CycleError:
+        return Chain()
+    for number in order:
+        job, before = known[number].job, max((best[one][0], one) for one in (0, *parents[number]))
+        ran = max(0, (job.finished_us or now) - job.started_us) / 1e6 if _began(known[number]) else 0.0
+        best[number] = (before[0] + ran, before[1])
+    last = max(best, key=lambda number: best[number][0])
+    seconds, names = best[last][0], list[str]()
+    while last:
+        node = known[last]
+        names += [node.facts.name or str(last)] if _began(node) else []
+        last = best[last][1]
+    return Chain(names[::-1], seconds)
+
+
+def _began(node: NodeRecord) -> bool:
+    return bool(node.job.started_us and node.job.attempt)
+
+
 def _timeline(nodes: list[NodeRecord], record: WorkflowRecord) -> list[tuple[NodeRecord, float, float]]:
     """Nodes that began, in that order: where each bar begins and how long it is, as shares of the whole time."""
-    begun = sorted((node for node in nodes if node.job.started_us and node.job.attempt), key=lambda n: n.job.started_us)
+    begun = sorted(filter(_began, nodes), key=lambda node: node.job.started_us)
     if not begun:
         return []
     first = begun[0].job.started_us

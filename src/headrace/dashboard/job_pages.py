@@ -31,6 +31,8 @@ from headrace.dashboard.values_shown import (
 )
 from headrace.errors import HeadraceError
 from headrace.model.errand import JobFilter
+from headrace.model.fingerprint import cause_id
+from headrace.model.headers import TRACE
 from headrace.model.ids import flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Record
@@ -49,6 +51,7 @@ LOOK = 500
 LINES = 200
 
 _ID = re.compile(r"[0-9a-z]{22}")
+_TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.DOTALL)
 
 
 async def jobs(site: DashboardSite, request: Request) -> Response:
@@ -180,8 +183,15 @@ async def job(site: DashboardSite, request: Request) -> Response:
         look=look, job=record, retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
         movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
-        flow=flow_of(record.id) if is_node(record.id) else "",
+        flow=flow_of(record.id) if is_node(record.id) else "", trace=trace_of(record),
+        cause=cause_id(record.task, record.error) if record.state in ("failed", "quarantined") else "",
     )  # fmt: skip
+
+
+def trace_of(record: Record) -> str:
+    """The id of the trace in which a job was enqueued; empty: none is known."""
+    found = _TRACE.fullmatch(record.headers.get(TRACE, ""))
+    return found[1] if found else ""
 
 
 def retryable(record: Record) -> bool:

@@ -37,7 +37,7 @@ from headrace.dashboard import (
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
-from headrace.errors import StoreUnavailable
+from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
@@ -100,6 +100,7 @@ class Dashboard:
         withhold: bool = False,
         redact: Iterable[str] | None = None,
         title: str = "",
+        trace_url: str = "",
         frame_ancestors: str = "'none'",
         hosts: Collection[str] | None = None,
         login: TokenLogin | None = None,
@@ -115,14 +116,21 @@ class Dashboard:
                 errors stay: hide what is in them with ``redact``.
             redact: parts of names whose values are hidden, at any depth; without it, those of the setting ``redact``.
             title: tells this dashboard from another.
+            trace_url: where a trace is shown, with ``{trace_id}`` in it: the page of a job that was enqueued in a trace
+                leads there.
             frame_ancestors: which pages may show this one in a frame, as the header of that name says it.
             hosts: names under which it answers; None: any, which is for programs that check the host themselves.
             login: log-ins by token; ``headrace dashboard`` has them.
+
+        Raises:
+            OptionsError: ``trace_url`` is no address of the web, or has no ``{trace_id}``.
         """
+        if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
+            raise OptionsError(f"trace_url must be such as https://traces.example/{{trace_id}}, not {trace_url!r:.80}")
         self._site = DashboardSite(
             app, login, read_only, Redactor.of(app.settings) if redact is None else Redactor(redact), title
         )
-        self._site.withhold = withhold
+        self._site.withhold, self._site.trace_url = withhold, trace_url
         self._authorize = authorize if login is None else login.visitor
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)

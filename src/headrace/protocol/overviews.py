@@ -94,6 +94,11 @@ class WorkerFacts:
         return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
 
     @property
+    def draining(self) -> bool:
+        """Whether it is stopping, and claims no more; known where what workers say of their runners was read."""
+        return self.metadata.get("draining") == "1"
+
+    @property
     def runners(self) -> list[RunnerFacts]:
         """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
         try:

@@ -267,7 +267,7 @@ class Core:
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
         metadata += ["anchor", context.anchor] if context.anchor else []
-        metadata += [*self.report.sizes(), *budgets(worker.tasks, worker.settings.max_crashes)]
+        metadata += [*self.report.about(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)
         call = consume.register(worker.keys, owner, lease, metadata, tasks=tasks)
