@@ -6,6 +6,8 @@ from headrace.model.form import Form
 from headrace.model.ids import is_ordered, is_unique, make_id, tick_id, tick_of
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import ticks
+from headrace.schedules.schedule_handle import upcoming
+from headrace.schedules.timetables import time_of
 from headrace.schedules.timing import Timing
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
@@ -98,6 +100,10 @@ def test_jitter_delays_the_job_and_not_its_tick(stage: Stage) -> None:
     nominal, due = schedule(stage).ticks[0]
     assert (nominal, due) == (FIRST, timing.due("s", FIRST))
     assert due > FIRST
+    # A preview shows when jobs start.
+    told = [due for _, due in schedule(stage).ticks[:5]]
+    assert upcoming(schedule(stage), stage.now, 5) == [time_of(one) for one in told]
+    assert len({one - tick for tick, one in schedule(stage).ticks}) > 1
     stage.now = due - 1
     assert fire(stage).ran == 0
     stage.now = due

@@ -9,7 +9,7 @@ from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.model.rates import Rate
 from headrace.protocol import consume, produce, settle_calls
 from headrace.protocol.consume import Note
-from tests.scripts.limited_stage import ACCOUNT, API, declare, gate, ids, promote, put
+from tests.scripts.limited_stage import ACCOUNT, API, LEASE, declare, gate, ids, promote, put
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 ONE = LimitRule("one", concurrency=Concurrency(1))
@@ -39,6 +39,22 @@ def test_a_dead_worker_gives_its_slots_back(stage: Stage) -> None:
     assert gate(stage, "api:")[1] == 0
     assert not stage.client.exists(stage.keys("slots:w2"))
     assert len(stage.take("w1", 10)) == 2
+
+
+def test_a_start_holds_its_gates_as_long_as_its_worker_renews(stage: Stage) -> None:
+    declare(stage, {"call": [ONE, ACCOUNT]})
+    put(stage, "x", "y")
+    (claim,) = stage.take(limit=10)
+    for _ in range(30):
+        stage.now += 3600 * SECOND
+        assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).alive
+        promote(stage)
+        assert stage.take(limit=10) == []
+    assert gate(stage, "one:")[1] == gate(stage, "account:x")[1] == 1
+    for key in ("gate:one:", "gate:account:x", "slots:w1"):
+        assert stage.client.ttl(stage.keys(key)) == -1, key
+    stage.end(claim)
+    assert len(stage.take(limit=10)) == 1
 
 
 @pytest.mark.mangles

@@ -5,6 +5,7 @@ import pytest
 from headrace.model.ids import tick_id
 from headrace.model.job import Claim, Outcome
 from headrace.protocol.consume import promote
+from headrace.protocol.ticks import run_schedule
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import Stage
 
@@ -54,6 +55,20 @@ def test_buffered_ticks_wait_for_the_one_at_work(stage: Stage, overlap: str, wai
         assert claim.id == tick_id("s", FIRST + n * MINUTE)
     stage.end(claim)
     assert stage.members("chain:cron:s") == {}
+
+
+def test_a_buffer_holds_a_thousand(stage: Stage) -> None:
+    began(stage, "buffer_all")
+    stage.now = FIRST + 1005 * MINUTE
+    moments = [FIRST + n * MINUTE for n in range(1, 1004)]
+    rows = [
+        row
+        for first in range(0, len(moments), 500)
+        for row in stage.run(run_schedule(stage.keys, f"b{first}", "s", moments[first : first + 500], now=stage.now))
+        or []
+    ]
+    assert [word for word, _ in rows] == ["ran"] * 1000 + ["skipped"] * 3
+    assert len(stage.members("chain:cron:s")) == 1000
 
 
 def test_cancel_other_stops_the_one_at_work_and_follows_its_end(stage: Stage) -> None:

@@ -95,6 +95,21 @@ def test_a_worker_refuses_a_task_whose_cost_can_never_fit_a_limit_that_was_decla
         app.limits.declared()
 
 
+def test_a_job_has_four_limits_at_most() -> None:
+    app = Headrace("redis://localhost:1")
+    names = [app.limit(f"l{n}", Rate(n + 1)).name for n in range(5)]
+    with pytest.raises(OptionsError, match="a job has at most 4 limits, not 5"):
+        app.task(limits=names, name="many")(lambda: None)
+    with pytest.raises(OptionsError, match="names one limit twice"):
+        app.task(limits=[names[0], names[0]], name="twice")(lambda: None)
+    app.limit("bulk", Rate(9), queue="bulk")
+    app.task(limits=names[:4], name="full")(lambda: None)
+    app.limits.declared()
+    app.task(limits=names[:4], name="fuller", queue="bulk")(lambda: None)
+    with pytest.raises(OptionsError, match="jobs of fuller have the limits bulk, l0, l1, l2, l3: a job has at most 4"):
+        app.limits.declared()
+
+
 @pytest.mark.parametrize("cost", [0, -1, 1.5, True, "2", 10**10])
 def test_a_cost_is_a_whole_number(cost: Any) -> None:
     app = Headrace("redis://localhost:1")
