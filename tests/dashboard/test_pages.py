@@ -245,6 +245,15 @@ async def test_a_refresh_repeats_no_search(shop: Shop, client: redis.Redis) -> N
     assert (ids_of(polled), "data-rows" in polled.text, "data-live" in polled.text) == ([], False, True)
 
 
+async def test_bytes_are_told_by_their_size_and_whole_in_the_document(empty: Shop) -> None:
+    id = empty.app.by_name("other.store").enqueue(b"\x00\x01" * 200).id
+    dashboard = Dashboard(empty.app, operator)
+    for path in (f"/jobs/{id}", "/jobs?state=ready"):
+        assert "400 B of bytes: 00 01 00 01" in (await ask(dashboard, path)).text, path
+    assert "AAEAAQAB" in (await ask(dashboard, f"/jobs/{id}.json")).text
+    assert "AAEAAQAB" in (await ask(dashboard, f"/jobs/{id}/again")).text
+
+
 async def test_a_job_that_waits_says_why(shop: Shop) -> None:
     page = await ask(Dashboard(shop.app, operator), f"/jobs/{shop.waiting}")
     assert "Why it waits:" in page.text

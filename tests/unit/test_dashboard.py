@@ -32,7 +32,7 @@ NOW = 1_795_000_000_000_000
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "0"), (0.0004, "0.4 ms"), (0.34, "340 ms"), (2.06, "2.1 s"), (42, "42 s"), (60, "1 min"), (200, "3 min 20 s"),
+        (0, "0"), (1e-9, "0"), (0.00003, "30 µs"), (0.00006, "0.1 ms"), (0.0004, "0.4 ms"), (0.34, "340 ms"), (2.06, "2.1 s"), (42, "42 s"), (60, "1 min"), (200, "3 min 20 s"),
         (3600, "1 h"), (18_600, "5 h 10 min"), (90_000, "1 d 1 h"), (None, wording.DASH), (-1, "0"),
     ],
 )  # fmt: skip
@@ -88,6 +88,14 @@ def test_any_value_can_be_shown(value: Any) -> None:
     one = shown("value", value, Redactor())
     assert isinstance(one.text, str)
     one.text.encode("utf-8", "replace")
+
+
+def test_of_bytes_the_size_and_the_first_ones_are_shown() -> None:
+    one = shown("value", {"few": b"ab", "many": (b"\x00" * 5000,)}, Redactor())
+    assert '"few": "2 B of bytes: 61 62"' in one.text
+    assert '"4.9 KiB of bytes: 00 00 ' in one.text
+    assert len(one.text) < 300
+    assert shown("value", b"", Redactor()).text == '"0 B of bytes: "'
 
 
 def test_deep_and_large_values_are_bounded() -> None:

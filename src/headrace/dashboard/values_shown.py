@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -48,14 +48,26 @@ def _plain(value: object) -> object:
     """What JSON has no form for."""
     if isinstance(value, ParentOutput):
         return "(the result of a parent, which is not there yet)"
-    if isinstance(value, bytes):
-        return f"{size(len(value))} of bytes: {value[:32].hex(' ')}"
     return str(value)
 
 
-def json_text(value: Any, *, indent: int = 2) -> str:
-    """A value as JSON; what cannot be shown so is shown as Python would."""
+def _told(value: Any) -> Any:
+    """A value for people, who are told the size of bytes and the first of them; in documents they are base64."""
+    if isinstance(value, bytes):
+        return f"{size(len(value))} of bytes: {value[:32].hex(' ')}{' …' if len(value) > 32 else ''}"
+    if isinstance(value, dict):
+        return {key: _told(one) for key, one in cast("dict[Any, Any]", value).items()}
+    return list(map(_told, cast("list[Any]", value))) if isinstance(value, list | tuple) else value
+
+
+def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
+    """A value as JSON; what cannot be shown so is shown as Python would.
+
+    Args:
+        told: of bytes, the size and the first ones.
+    """
     try:
+        value = _told(value) if told else value
         return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=indent).decode()
     except RecursionError:
         return '"nested too deeply to be shown"'
@@ -75,7 +87,7 @@ def json_bytes(value: Any) -> bytes:
 
 def shown(name: str, value: Any, redactor: Redactor) -> Shown:
     """A value for a page of its own."""
-    text = json_text(redactor.value({name: value})[name])
+    text = json_text(redactor.value({name: value})[name], told=True)
     return Shown(name, text[:MOST], max(0, len(text) - MOST))
 
 
@@ -117,9 +129,9 @@ def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
         return "arguments that cannot be read"
     hidden = redactor.value(found)
     parts = [
-        (json_text(value, indent=-1) if sight == "all" else type(value).__name__)
+        (json_text(value, indent=-1, told=True) if sight == "all" else type(value).__name__)
         if name.isdecimal()
-        else f"{name}={json_text(value, indent=-1)}"
+        else f"{name}={json_text(value, indent=-1, told=True)}"
         for name, value in hidden.items()
     ]
     return cut(", ".join(parts), PREVIEW)

@@ -43,12 +43,14 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``, ``12 d 3 h``."""
+    """``30 µs``, ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``, ``12 d 3 h``."""
     if seconds is None:
         return DASH
     seconds = max(0.0, seconds)
+    if seconds < 0.00005:
+        return f"{seconds * 1e6:.0f} µs" if seconds >= 0.0000005 else "0"
     if seconds < 0.9995:
-        return "0" if seconds == 0 else f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
+        return f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
