@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -142,6 +143,13 @@ def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     assert len([one for one in elements(plot.svg) if one.get("class") == "line half"]) == 2
     assert plot.rows[1][1:] == [wording.DASH, wording.DASH]
     assert plot.ticks[0] == "1.0 s"
+
+
+def test_a_plot_whose_finer_buckets_have_expired_knows_it() -> None:
+    given_ = course([(1, 0, 0.5), (1, 0, 0.7)])
+    assert svg_plots.throughput(given_).exact
+    coarse = replace(given_, buckets=[given_.buckets[0], replace(given_.buckets[1], exact=False)])
+    assert not svg_plots.throughput(coarse).exact
 
 
 def test_an_empty_plot_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.context import CurrentJob
 from headrace.model.headers import CORRELATION, MOST_HEADERS, TRACE, packed, with_correlation
 from headrace.model.ids import make_id
 from headrace.model.job import Claim
@@ -30,3 +31,8 @@ def test_a_job_passes_its_correlation_on_where_there_is_room() -> None:
 def test_a_plain_job_has_no_workflow() -> None:
     claim = Claim(ID, 1, "mail", 1, "tasks.send", b"", failures=1, headers=packed({CORRELATION: "c"}))
     assert fields_of(claim) == {"job": ID, "task": "tasks.send", "queue": "mail", "attempt": 2, "correlation": "c"}
+
+
+def test_a_logger_of_ones_own_has_what_our_lines_have() -> None:
+    claim = Claim(ID, 1, "mail", 1, "tasks.send", b"", headers=packed({CORRELATION: "c"}))
+    assert CurrentJob(claim, print).log_fields == fields_of(claim)

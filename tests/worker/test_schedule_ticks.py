@@ -142,3 +142,12 @@ def test_a_time_zone_that_this_machine_does_not_know_holds_up_no_other_schedule(
     # Said once.
     assert len(told) == 1
     assert "odd" in told[0]
+
+
+def test_a_clock_that_was_set_back_is_a_line_in_the_log() -> None:
+    lines: list[str] = []
+    made = TickDuty(keys_of("hr"), (), lambda _level, text, *given: lines.append(text % given))
+    made.begin("me", 100.0)
+    made.learn(100, SERVER, SERVER + SECOND)
+    answered(made, 100, "schedule_walk", ticks.Walked("", SERVER, 0, ["nightly"]))
+    assert lines == ["the server's clock was set back: schedule nightly is reckoned anew from now"]
