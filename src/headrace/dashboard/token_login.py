@@ -11,6 +11,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -106,7 +107,8 @@ class TokenLogin:
             f"{text}.{self._sign(text)}",
             max_age=SESSION,
             path=request.scope.get("root_path", "") or "/",
-            secure=request.url.scheme == "https",
+            # Behind a proxy that ends the encryption only the browser knows of it.
+            secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
             httponly=True,
             # Strict would log out whoever follows a link from a chat.
             samesite="lax",
