@@ -227,12 +227,22 @@ def test_lazy_includes_are_in_one_function_that_gives_what_they_say(monkeypatch:
     lines = script.text.split("\n")
     opening = lines.index("local function parts() if batch.parts then return batch.parts end batch.rows = {}")
     assert lines[0].endswith("local batch = {}")
-    closing = lines.index("batch.parts = {f = f, g = g, store = store} return batch.parts end")
+    closing = lines.index("batch.parts = {g = g, store = store} return batch.parts end")
     assert opening < lines.index("local function g() return f() end") < closing < len(lines) - 1
     assert lines[-1].startswith("local reply = h() if batch.parts then batch.parts.store() end")
     error = Exception(f"user_script:{lines.index('local function g() return f() end') + 1}: x")
     script.locate(error)
     assert "other.lua:5" in str(error)
+
+
+def test_a_lazy_function_makes_what_this_script_needs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = "-- Part: included.\n-- batch rows {}\n-- lazy parts f g\nlocal function f() return 7 end\nlocal function g() return f() end\n"
+    text = made(monkeypatch, main=TITLE + "-- include part\nreturn parts().f()\n", part=part).text
+    assert "batch.parts = {f = f} return" in text
+    assert "local function g" not in text
+    text = made(monkeypatch, main=TITLE + "-- include part\nreturn parts().g()\n", part=part).text
+    assert "batch.parts = {g = g} return" in text
+    assert "local function f" in text
 
 
 def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ Owns the grammar only. A header is executable, so that Lua and Python cannot dis
     -- lazy    limiting lanes gates                        in an include: limiting().lanes and limiting().gates. All
                                                            includes with this word are in one function, which runs
                                                            when it is first called: most calls need none of them.
-                                                           Functions of other files that only these need join them
+                                                           Functions of other files that only these need join them.
+                                                           It gives what other code of the script names
     -- return  ...                                         words for people
 
 A body that commits may return a function. It is called after the steps, and makes the reply from what is stored then.

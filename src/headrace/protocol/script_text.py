@@ -29,15 +29,16 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
     header = merge(own, list(parts.values()))
     order = _grouped(parts)
     rows = _rows_by_place(name, order, parts, header)
-    prelude, lazy = _bound(header, parts, rows)
+    words = _words_by_home(header, parts, rows)
+    prelude, lazy = _bound(header, words)
     text: list[Row] = [(prelude, (name, 1))]
     for part in order:
         word = parts[part].lazy
         if not word:
             text += rows[part]
         elif word in rows:
-            group = [one for one in order if parts[one].lazy == word]
-            text += _inside(word, {one: parts[one] for one in group}, rows.pop(word), lazy[word])
+            group = {one: parts[one] for one in order if parts[one].lazy == word}
+            text += _inside(word, _gives(word, group, words), [*group], rows.pop(word), lazy[word])
     body = _committed(name, header, parts, rows[""]) if header.commits else rows[""]
     return header, text + body
 
@@ -97,10 +98,9 @@ def _rows_by_place(
 
     Unused lines and those that hold comments only are empty, so that all keep their numbers.
     """
-    roots = {*header.steps, *(given for one in parts.values() for given in one.gives)}
-    texts = used_lines({part: _source(part).splitlines() for part in (*order, name)}, roots)
+    texts = used_lines({part: _source(part).splitlines() for part in (*order, name)}, header.steps)
     lazy = {part: parts[part].lazy for part in order}
-    moved = lazy_lines(texts, lazy, roots)
+    moved = lazy_lines(texts, lazy, header.steps)
     rows: dict[str, list[Row]] = {}
     for part, lines in texts.items():
         home = "" if part == name else lazy[part] or part
@@ -112,9 +112,28 @@ def _rows_by_place(
     return rows
 
 
-def _bound(
+def _words_by_home(
     header: Header, parts: Mapping[str, Header], rows: Mapping[str, Sequence[Row]]
-) -> tuple[str, dict[str, str]]:
+) -> dict[str, set[str]]:
+    """The words in the code of each lazy function, those of all other code by an empty name."""
+    own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
+    for home, lines in rows.items():
+        code = _TEXT.sub("", "\n".join(line for line, _ in lines))
+        own[home if home in own else ""].update(names_in([code]))
+    return own
+
+
+def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]) -> list[str]:
+    """The functions that a lazy function gives: its steps, and those that other code of this script names."""
+    others = [names for home, names in words.items() if home != word]
+    return [
+        name
+        for part in group.values()
+        for name in (*(given for given in part.gives if any(given in names for names in others)), *part.steps)
+    ]
+
+
+def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, str]]:
     """Lua that comes before the first file, and that with which each lazy function begins.
 
     What none but lazy functions name is bound inside these, so that other calls do not pay for it.
@@ -124,10 +143,6 @@ def _bound(
     derived = (*(key for key in header.keys if key not in sent), *header.derives, *header.channels)
     lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
     lua |= {_in_pieces(many): many.name for many in header.many}
-    own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
-    for home, lines in rows.items():
-        code = _TEXT.sub("", "\n".join(line for line, _ in lines))
-        own[home if home in own else ""].update(names_in([code]))
     names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}
     first = [*_bindings(header), *(code for code, homes in names.items() if "" in homes or not homes)]
     if header.removes:
@@ -172,10 +187,10 @@ def _in_pieces(many: Many) -> str:
     )
 
 
-def _inside(word: str, group: Mapping[str, Header], rows: Sequence[Row], own: str) -> list[Row]:
+def _inside(word: str, given: Sequence[str], group: Sequence[str], rows: Sequence[Row], own: str) -> list[Row]:
     """The rows of a lazy function, with what it binds by itself."""
     first, *_, last = [*group, *group]
-    gives = ", ".join(f"{name} = {name}" for part in group.values() for name in (*part.gives, *part.steps))
+    gives = ", ".join(f"{name} = {name}" for name in given)
     opening = f"local function {word}() if batch.{word} then return batch.{word} end {own}".rstrip()
     closing = f"batch.{word} = {{{gives}}} return batch.{word} end"
     return [(opening, (first, 1)), *rows, (closing, (last, rows[-1][1][1]))]
