@@ -49,50 +49,6 @@ def test_a_day_of_ticks_is_complete_whoever_fires_and_refills(stage: Stage) -> N
     assert len(stage.ready()) == 60
 
 
-@pytest.mark.parametrize(
-    ("missed", "ran", "rest"),
-    [
-        ("latest", [10 * 60], [(0, "missed", 10), (600, "ran", 1)]),
-        ("skip", [], [(0, "missed", 10), (600, "missed", 1)]),
-        ("all", [60 * n for n in range(11)], [(60 * n, "ran", 1) for n in range(11)]),
-    ],
-)  # fmt: skip
-def test_what_was_missed_follows_the_policy(
-    stage: Stage, missed: str, ran: list[int], rest: list[tuple[int, str, int]]
-) -> None:
-    put(stage, row(missed=missed))
-    fire(stage)
-    # Ten minutes later, in the middle of a minute.
-    stage.now = FIRST + 10 * MINUTE + 40 * SECOND
-    assert fire(stage).ran == len(ran)
-    assert told(stage) == rest
-    assert set(stage.ready()) == {tick_id("s", FIRST + one * SECOND, ordered=False) for one in ran}
-    # And from then on each in its time.
-    stage.now += 20 * SECOND
-    assert fire(stage).ran == 1
-
-
-@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
-def test_after_a_year_the_newest_ticks_are_found_without_a_long_search(stage: Stage, missed: str) -> None:
-    put(stage, row(missed=missed))
-    fire(stage)
-    stage.now = FIRST + 525_600 * MINUTE + SECOND
-    assert fire(stage).ran == {"latest": 1, "skip": 1, "all": 100}[missed]
-    assert schedule(stage).last[-1].tick == FIRST + 525_600 * MINUTE
-
-
-def test_older_than_within_does_not_run(stage: Stage) -> None:
-    put(stage, row(missed="all", within=3 * MINUTE))
-    fire(stage)
-    stage.now = FIRST + 8 * MINUTE + 40 * SECOND
-    assert fire(stage).ran == 3
-    assert told(stage) == [(0, "missed", 6), (360, "ran", 1), (420, "ran", 1), (480, "ran", 1)]
-    put(stage, row("t", within=MINUTE // 2))
-    fire(stage)
-    stage.now += 5 * MINUTE
-    assert [one.what for one in (fire(stage), schedule(stage, "t"))[1].last] == ["missed", "missed"]
-
-
 def test_jitter_delays_the_job_and_not_its_tick(stage: Stage) -> None:
     timing = Timing(step=MINUTE, jitter=30 * SECOND)
     put(stage, row(timing=timing))
@@ -161,17 +117,6 @@ def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage
     assert fired.broken == ["a"]
     # It is looked at again: someone may have put it right.
     assert "a" in stage.members("ticking")
-
-
-def test_what_became_of_ticks_is_told_for_those_who_count(stage: Stage) -> None:
-    put(stage, row("latest"), row("busy", overlap="skip"), row("quiet"))
-    fire(stage)
-    stage.now = FIRST
-    assert fire(stage).became == {(name, "ran"): 1 for name in ("latest", "busy", "quiet")}
-    stage.run(ticks.pause_schedule(stage.keys, "quiet", "", stage.now))
-    stage.now = FIRST + 4 * MINUTE
-    became = {("latest", "missed"): 3, ("latest", "ran"): 1, ("busy", "missed"): 3, ("busy", "skipped"): 1}
-    assert fire(stage).became == became
 
 
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_other", "allow_all"])

@@ -1,0 +1,69 @@
+-- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others. Included by fire, never run alone.
+-- include tick
+-- include tick_failures
+-- include telling
+-- clock   now
+-- batch   ticks_told  {}  {name, what became of ticks, how many, ...}
+-- What of a schedule its ticks go by.
+local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after', 'again_to', 'runs', unpack(WORK)}
+-- A tick is late after so long (microseconds); of those that were missed so many run.
+local LATE, MOST_MISSED = 30000000, 100
+
+-- Whether one of several due ticks runs, and else why not.
+local function chosen(f, tick, due, is_last)
+  local late = now - due > LATE
+  if is_last and not late then return true end
+  local within = tonumber(f[4]) or 0
+  if f[3] == 'skip' or f[3] ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
+  if within > 0 and now - tick > within then return false, 'older than within' end
+  return true
+end
+
+local function tell_tick(name, what, count)
+  local told = batch.ticks_told
+  local n = #told
+  told[n + 1], told[n + 2], told[n + 3] = name, what, count
+end
+
+local function note_and_tell(name, tick, what, text, count)
+  tell_tick(name, what, count)
+  note_tick(name, tick, what, text, count)
+end
+
+local function tell_missed(name, missed)
+  local first = 1
+  for n = 1, #missed, 2 do
+    if missed[n + 3] ~= missed[n + 1] then
+      local count = (n - first) / 2 + 1
+      note_and_tell(name, missed[first], 'missed', missed[n + 1], count)
+      telling().happened('schedule_missed', {'schedule', name, 'count', count, 'why', missed[n + 1]})
+      first = n + 2
+    end
+  end
+end
+
+-- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether the schedule is paused now.
+local function run_due(name, f, due, count)
+  local work, left, missed = {unpack(f, 15, 19)}, tonumber(f[5]), {}
+  for n = 1, #due, 2 do
+    local runs, why = chosen(f, due[n], due[n + 1], n == #due - 1)
+    count.paused = runs and left ~= count.ran and f[12] and failed_too_often(name)
+    if left == count.ran or count.paused then
+      break
+    elseif not runs or #due - n > 2 * MOST_MISSED then
+      missed[#missed + 1], missed[#missed + 2] = due[n], why or 'too many'
+    else
+      tell_missed(name, missed)
+      missed = {}
+      if f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n]) then
+        -- No row of its own: it would push out what the history tells of others.
+        tell_tick(name, 'twice', 1)
+      else
+        local what, text = start_tick(name, due[n], work, '', 0)
+        note_and_tell(name, due[n], what, text, 1)
+        if what == 'ran' then count.ran, count.last = count.ran + 1, text end
+      end
+    end
+  end
+  tell_missed(name, missed)
+end
